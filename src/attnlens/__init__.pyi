@@ -1,0 +1,9 @@
+from . import attention as attention
+from . import worlds as worlds
+from .instruments import inference_error as inference_error
+from .records import Cell as Cell
+from .records import Curve as Curve
+from .records import Reading as Reading
+from .records import Verdict as Verdict
+
+__version__: str

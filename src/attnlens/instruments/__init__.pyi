@@ -1,0 +1,2 @@
+from .inference import inference_error as inference_error
+from .registry import INSTRUMENTS as INSTRUMENTS

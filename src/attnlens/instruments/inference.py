@@ -1,0 +1,132 @@
+"""How far attention is from what it should infer, over the number of tokens it sees.
+
+For an operator A and an episode (tokens, queries, latent z) the error of A is taken to one of
+
+    answer     the conditional mean m(q, z) = E[v | k = q, z]
+    smoothed   the mean that softmax at a fixed temperature converges to, E[v κ]/E[κ] given z
+    posterior  the exact posterior mean given the tokens
+
+and averaged over queries. The root mean square over episodes falls as a power of the length L;
+the slope on log–log axes is that power.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from attnlens import checks, statistics
+from attnlens.records import Curve, Reading
+from attnlens.worlds.base import ExactWorld
+
+TARGETS = ("answer", "smoothed", "posterior")
+Operator = Callable[..., Any]
+
+
+class Errors(NamedTuple):
+    """Per episode, averaged over its queries: squared error, and the exact posterior variance."""
+
+    squared: Float[Array, " episodes"]
+    posterior_var: Float[Array, " episodes"]
+
+
+@eqx.filter_jit
+def errors(
+    operator: Operator,
+    world: ExactWorld,
+    keys: Key[Array, " episodes"],
+    length: int,
+    queries: int,
+    target: str = "answer",
+    smoothing: float = 1.0,
+) -> Errors:
+    """Squared errors of `operator` in fresh episodes of `world`, one a key; one compiled program.
+
+    `smoothing` multiplies the answer when the target is "smoothed" (`world.smoothing`).
+    """
+
+    def one(key: Key[Array, ""]) -> Errors:
+        episode = world.sample(key, length, queries)
+        estimate = operator(episode.query, episode.tokens.key, episode.tokens.value)
+        exact = world.predict(episode.tokens, episode.query)
+        truth = {
+            "answer": episode.answer,
+            "smoothed": smoothing * episode.answer,
+            "posterior": exact.mean,
+        }[target]
+        return Errors(jnp.mean((estimate - truth) ** 2), jnp.mean(exact.var))
+
+    # In sequence, not vmapped: one LAPACK call at a time cannot hang a process whose JAX already
+    # runs many threads, and at these sizes each call fills a core by itself.
+    return jax.lax.map(one, keys)
+
+
+def inference_error(
+    operator: Operator,
+    world: ExactWorld,
+    lengths: Sequence[int],
+    *,
+    target: str = "answer",
+    temperature: float | None = None,
+    episodes: int = 256,
+    queries: int = 16,
+    seed: int = 0,
+) -> Curve:
+    """Root-mean-square error of an attention operator over the number of tokens, with its rate.
+
+    `operator` is any function of (query, key, value). `temperature` is only needed for the
+    target "smoothed": the temperature that the operator uses. Computed in float64.
+
+    >>> from attnlens.attention import softmax
+    >>> from attnlens.worlds import LinearRegression
+    >>> curve = inference_error(softmax, LinearRegression(), (16, 64), episodes=64)
+    >>> [reading.count for reading in curve.readings]
+    [64, 64]
+    """
+    lengths = checks.lengths(lengths)
+    checks.one_of("target", target, TARGETS)
+    checks.whole("episodes", episodes, at_least=2)
+    checks.whole("queries", queries, at_least=1)
+    smoothing = _smoothing(world, temperature) if target == "smoothed" else 1.0
+
+    readings = []
+    with jax.enable_x64(True):
+        root = jax.random.key(checks.whole("seed", seed))
+        for length in lengths:
+            keys = jax.random.split(jax.random.fold_in(root, length), episodes)
+            measured = errors(operator, world, keys, length, queries, target, smoothing)
+            mean = statistics.mean_reading(np.asarray(measured.squared))
+            rmse = math.sqrt(mean.value)
+            exact = math.sqrt(float(np.mean(measured.posterior_var)))
+            readings.append(
+                # d√x = dx / 2√x carries the standard error over from the mean square.
+                Reading(rmse, mean.standard_error / (2 * rmse), episodes, details={"exact": exact})
+            )
+    return Curve(
+        axis="length",
+        quantity=f"root-mean-square error to the {target}",
+        at=lengths,
+        readings=tuple(readings),
+        slope=statistics.rate(lengths, readings) if len(lengths) > 1 else None,
+    )
+
+
+def _smoothing(world: ExactWorld, temperature: float | None) -> float:
+    known = getattr(world, "smoothing", None)
+    if known is None:
+        raise checks.BadInput(
+            f"target 'smoothed' needs a world that knows its smoothed mean, such as "
+            f"LinearRegression, but {type(world).__name__} came; use target='answer'."
+        )
+    if temperature is None:
+        raise checks.BadInput(
+            "target 'smoothed' needs temperature=…, the one that the operator uses."
+        )
+    return known(temperature)

@@ -1,0 +1,174 @@
+"""The records that everything passes on: plain data, no JAX, nothing heavy.
+
+Reading   what an instrument measured: value, standard error, count, status, details
+Curve     readings along an axis, with the straight line through them on log–log axes
+Cell      the unit of work: a pure function of (claim, arm, parameters, seeds)
+Part      one judged quantity of a claim: estimate, interval, region, p-values
+Verdict   what a claim came to: supported, refuted or undecided, and why
+Figure    series of points with error bars, ready to be drawn anywhere
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+Outcome = Literal["supported", "refuted", "undecided"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A measured number: its value, its standard error, and how many independent draws it rests on."""
+
+    value: float
+    standard_error: float
+    count: int
+    status: str = "ok"
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        if self.status != "ok":
+            return f"no number: {self.status}"
+        return f"{self.value:.4g} ± {self.standard_error:.2g} (n = {self.count})"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Readings along an axis, such as error over length; `slope` is the log–log rate."""
+
+    axis: str
+    quantity: str
+    at: tuple[float, ...]
+    readings: tuple[Reading, ...]
+    slope: Reading | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        rows = [f"{x:>10g}  {reading}" for x, reading in zip(self.at, self.readings, strict=True)]
+        tail = [] if self.slope is None else [f"{'slope':>10}  {self.slope}"]
+        return "\n".join([f"{self.axis:>10}  {self.quantity}", *rows, *tail])
+
+    def figure(self) -> Figure:
+        points = [
+            Point(x, r.value, 1.96 * r.standard_error)
+            for x, r in zip(self.at, self.readings, strict=True)
+        ]
+        series = Series(
+            self.quantity, tuple(points), slope=self.slope.value if self.slope else None
+        )
+        return Figure(f"{self.quantity} over {self.axis}", self.axis, self.quantity, (series,))
+
+    def plot(self) -> Any:
+        """The curve as a matplotlib figure."""
+        from attnlens.figures import to_matplotlib
+
+        return to_matplotlib(self.figure())
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One piece of work, and the unit of loss: finished cells are kept and never computed again.
+
+    `measure` names the function that computes it, "module:function"; it is called as
+    measure(arm, parameters, seeds) and returns named arrays. What is vmapped together (`seeds`)
+    is part of the cell, so no result depends on the number of workers. `code` is the version of
+    the source behind `measure`. `cost` is a rough number of seconds, used for estimates only; it
+    is not part of the key.
+    """
+
+    claim: str
+    arm: str
+    measure: str
+    parameters: Mapping[str, Any]
+    seeds: tuple[int, ...]
+    code: str
+    cost: float = field(default=1.0, compare=False)
+
+    @cached_property
+    def key(self) -> str:
+        """A hash of everything that decides the result."""
+        content = [self.claim, self.arm, self.measure, self.parameters, self.seeds, self.code]
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Region:
+    """Where a quantity must lie for its part of the claim to hold: low ≤ quantity ≤ high."""
+
+    low: float = -math.inf
+    high: float = math.inf
+
+    def __str__(self) -> str:
+        if self.low == -math.inf:
+            return f"≤ {self.high:g}"
+        return f"≥ {self.low:g}" if self.high == math.inf else f"{self.low:g} to {self.high:g}"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One quantity of a claim, judged: its interval against its region.
+
+    `p_support` is the evidence against "outside the region", `p_refute` against "inside"; both
+    are one-sided at the region's boundary. An exact part has no sampling error and no p-values.
+    """
+
+    quantity: str
+    estimate: float
+    low: float
+    high: float
+    region: Region
+    p_support: float
+    p_refute: float
+    count: int
+    exact: bool = False
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point with the half-width of its 95 % interval."""
+
+    x: float
+    y: float
+    half_width: float = 0.0
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points of one kind; `slope` draws the power law through them, `reference` one to compare."""
+
+    name: str
+    points: tuple[Point, ...]
+    slope: float | None = None
+    reference: float | None = None
+    control: bool = False
+    line: bool = False
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What to draw; `figures.py` draws it with plotly for the page and matplotlib for papers."""
+
+    title: str
+    x_label: str
+    y_label: str
+    series: tuple[Series, ...]
+    log_x: bool = True
+    log_y: bool = True
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a claim, or its control, came to."""
+
+    outcome: Outcome
+    parts: tuple[Part, ...]
+    p_support: float
+    p_refute: float
+    exact: bool
+    reason: str

@@ -1,0 +1,22 @@
+"""Test set-up: one thread a process, float64, shapes checked, implicit promotion forbidden."""
+
+import os
+
+# Before JAX is imported: with more threads, batched LAPACK calls can hang.
+os.environ.update(NPROC="1", OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
+os.environ.update(JAX_ENABLE_X64="1", JAX_PLATFORMS="cpu", MPLBACKEND="agg")
+
+from jaxtyping import install_import_hook
+
+CHECKED = ["attnlens.kernels", "attnlens.worlds", "attnlens.attention", "attnlens.instruments"]
+install_import_hook(CHECKED, "beartype.beartype")
+
+import jax
+from hypothesis import settings
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+# The same examples on every run: a red test is a change of ours, not of the dice.
+settings.register_profile("attnlens", deadline=None, derandomize=True, max_examples=30)
+settings.load_profile("attnlens")
