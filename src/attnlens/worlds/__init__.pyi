@@ -3,6 +3,10 @@ from .base import ExactWorld as ExactWorld
 from .base import Pairs as Pairs
 from .base import World as World
 from .base import sampled_risk as sampled_risk
+from .controls import AutoRegressive as AutoRegressive
+from .controls import Drifting as Drifting
+from .controls import Equicorrelated as Equicorrelated
+from .controls import PolyaUrn as PolyaUrn
 from .dirichlet_categorical import DirichletCategorical as DirichletCategorical
 from .features import RandomFeatures as RandomFeatures
 from .finite_mixture import FiniteMixture as FiniteMixture
@@ -16,3 +20,5 @@ from .linear_regression import LinearRegression as LinearRegression
 from .normal_inverse_gamma import NormalInverseGamma as NormalInverseGamma
 from .normal_mean import NormalMean as NormalMean
 from .registry import EXAMPLES as EXAMPLES
+from .sparse_teacher import SparseTeacher as SparseTeacher
+from .token_teacher import TokenTeacher as TokenTeacher

@@ -162,7 +162,7 @@ def precision(tokens: Any) -> Any:
     return jax.tree.leaves(tokens)[0].dtype
 
 
-def hide(array: Float[Array, length * rest], mask: Bool[Array, " length"] | None) -> Array:
+def hide(array: Float[Array, "length ..."], mask: Bool[Array, " length"] | None) -> Array:
     """Zeros behind the mask, so that nothing there (not even NaN) is ever read."""
     if mask is None:
         return array
@@ -170,7 +170,7 @@ def hide(array: Float[Array, length * rest], mask: Bool[Array, " length"] | None
 
 
 def count_of(
-    array: Float[Array, length * rest], mask: Bool[Array, " length"] | None
+    array: Float[Array, "length ..."], mask: Bool[Array, " length"] | None
 ) -> Float[Array, ""]:
     """How many tokens count, in the tokens' own precision."""
     if mask is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .base import World
+from .controls import AutoRegressive, Drifting, Equicorrelated, PolyaUrn
 from .dirichlet_categorical import DirichletCategorical
 from .features import RandomFeatures
 from .finite_mixture import FiniteMixture
@@ -10,6 +11,8 @@ from .gaussian_process import GaussianProcess
 from .linear_regression import LinearRegression
 from .normal_inverse_gamma import NormalInverseGamma
 from .normal_mean import NormalMean
+from .sparse_teacher import SparseTeacher
+from .token_teacher import TokenTeacher
 
 EXAMPLES: dict[str, World] = {
     "gaussian-process": GaussianProcess(key_dim=3, temperature=0.5, noise_std=0.3),
@@ -38,4 +41,11 @@ EXAMPLES: dict[str, World] = {
     "finite-mixture-categorical": FiniteMixture(
         probabilities=[[0.7, 0.2, 0.1], [0.2, 0.2, 0.6]], weights=[0.6, 0.4]
     ),
+    "sparse-teacher": SparseTeacher(features=8, attended=2, noise="rademacher"),
+    "token-teacher": TokenTeacher(rank=2, noise="uniform"),
+    "token-teacher-deep": TokenTeacher(tokens=3, layers=2),
+    "auto-regressive": AutoRegressive(coefficient=0.5),
+    "drifting": Drifting(drift=2.0),
+    "polya-urn": PolyaUrn(classes=3),
+    "equicorrelated": Equicorrelated(correlation=-0.1),
 }
