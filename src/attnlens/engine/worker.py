@@ -1,0 +1,71 @@
+"""A worker process: reads cells from standard input, writes their results to standard output.
+
+In: one line of JSON a cell. Out: one line of JSON, then the arrays' bytes one after the other.
+Whatever a measurement prints goes to standard error, so it cannot mix with results. The worker
+ends when its input closes: when the driver is done, or has died.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+import time
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from attnlens.engine.base import compute
+
+
+def main() -> None:
+    results = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    _use_compilation_cache(os.environ.get("ATTNLENS_CACHE"))
+    cells: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(cells,), daemon=True).start()
+    while True:
+        answer(results, json.loads(cells.get()))
+
+
+def _read(cells: queue.SimpleQueue[str]) -> None:
+    """Hand on input; end the process at its end, even in the middle of a cell nobody waits for."""
+    for line in sys.stdin:
+        cells.put(line)
+    os._exit(0)
+
+
+def answer(results: BinaryIO, cell: dict[str, Any]) -> None:
+    start = time.perf_counter()
+    values: dict[str, np.ndarray] = {}
+    failure = None
+    try:
+        values = compute(cell["measure"], cell["arm"], cell["parameters"], tuple(cell["seeds"]))
+    except Exception as error:  # a cell's own fault becomes its status; the worker goes on
+        first_line = (str(error).splitlines() or [""])[0]
+        failure = f"{type(error).__name__}: {first_line}"[:500]
+    arrays = {name: np.ascontiguousarray(value) for name, value in values.items()}
+    header = {
+        "failure": failure,
+        "seconds": time.perf_counter() - start,
+        "arrays": [[name, a.dtype.str, list(a.shape)] for name, a in arrays.items()],
+    }
+    results.write(json.dumps(header).encode() + b"\n")
+    for array in arrays.values():
+        results.write(array.tobytes())
+    results.flush()
+
+
+def _use_compilation_cache(folder: str | None) -> None:
+    import jax
+
+    if folder:
+        jax.config.update("jax_compilation_cache_dir", folder)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+if __name__ == "__main__":
+    main()
