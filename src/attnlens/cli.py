@@ -72,10 +72,15 @@ def verify(
     if dry_run:
         _print_plan(profile, claim, out, workers, fresh)
         return
-    with reporter() as progress:
-        ledger = verification.verify(
-            profile.value, claim, out, workers=workers, fresh=fresh, progress=progress
-        )
+    try:
+        with reporter() as progress:
+            ledger = verification.verify(
+                profile.value, claim, out, workers=workers, fresh=fresh, progress=progress
+            )
+    except KeyboardInterrupt:
+        said = "interrupted; finished cells are kept, the same command goes on from there."
+        print(f"attnlens: {said}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
     _print_ledger(ledger)
     print(f"\nThe page: {out / 'report.html'}")
     broken = [e["id"] for e in ledger["claims"] if e["control"] == "supported"]
@@ -153,7 +158,7 @@ def _print_ledger(ledger: dict[str, Any]) -> None:
 
     colours = {"supported": "green", "refuted": "dark_orange3", "undecided": "bright_black"}
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("claim", "verdict", "estimate", "95 % interval", "control", "CPU s"):
+    for name in ("claim", "verdict", "estimate", "95 % interval", "control", "seconds"):
         table.add_column(name, no_wrap=name == "claim")
     for entry in ledger["claims"]:
         interval = "–"
@@ -182,12 +187,6 @@ def main() -> None:
     except BadInput as error:
         print(f"attnlens: {error}", file=sys.stderr)
         sys.exit(BAD_INPUT)
-    except KeyboardInterrupt:
-        print(
-            "attnlens: interrupted; finished cells are kept, the same command goes on from there.",
-            file=sys.stderr,
-        )
-        sys.exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

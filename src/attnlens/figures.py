@@ -72,8 +72,11 @@ def to_plotly(figure: Figure) -> dict[str, Any]:
                 }
             )
     layout = {
-        "xaxis": {"title": {"text": figure.x_label}, "type": _scale(figure.log_x)},
-        "yaxis": {"title": {"text": figure.y_label}, "type": _scale(figure.log_y)},
+        name: {"title": {"text": label}, "type": _scale(log), "exponentformat": "power"}
+        for name, label, log in (
+            ("xaxis", figure.x_label, figure.log_x),
+            ("yaxis", figure.y_label, figure.log_y),
+        )
     }
     return {"data": traces, "layout": layout}
 

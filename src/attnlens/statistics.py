@@ -204,14 +204,14 @@ def _margin(part: Part) -> float:
 def _reason(outcome: Outcome, parts: Sequence[Part]) -> str:
     """One plain sentence: which quantity decided, and how far it lies from the edge."""
     part = deciding(outcome, parts)
-    said = f"{part.quantity} is {part.estimate:.3g}"
+    said = f"{part.quantity[:1].upper()}{part.quantity[1:]} is {part.estimate:.3g}"
     if not part.exact:
         said += f", 95 % interval {part.low:.3g} to {part.high:.3g}"
     needed = f"the claim needs {part.region}"
     if outcome != "undecided":
         return f"{said}; {needed}."
     if not math.isfinite(part.estimate):
-        return f"{part.quantity} could not be measured; {needed}."
+        return f"{said.partition(' is ')[0]} could not be measured; {needed}."
     if part.region.low <= part.low and part.high <= part.region.high:
         return f"{said}; {needed}: it holds here, but not once the number of claims is allowed for."
     return f"{said}; {needed}, and the interval does not settle it."

@@ -168,7 +168,8 @@ class Store:
         try:
             yield
         except BaseException:
-            self.connection.execute("ROLLBACK")
+            if self.connection.in_transaction:  # SQLite may have rolled back by itself
+                self.connection.execute("ROLLBACK")
             raise
         self.connection.execute("COMMIT")
 

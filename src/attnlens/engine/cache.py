@@ -21,6 +21,17 @@ def default_folder() -> Path:
     return Path(chosen) if chosen else Path(base) / "attnlens" / "compiled"
 
 
+def settings(folder: Path | None) -> dict[str, str]:
+    """Environment variables that make JAX keep every program that it compiles in `folder`."""
+    if folder is None:
+        return {}
+    return {
+        "JAX_COMPILATION_CACHE_DIR": str(folder),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+
+
 def repair(folder: Path) -> list[Path]:
     """Remove entries that were cut short, and say which."""
     damaged = [entry for entry in sorted(folder.glob("*-cache")) if not _whole(entry)]
@@ -45,7 +56,7 @@ def _whole(entry: Path) -> bool:
 
 def _unpacks_with_zstandard(packed: bytes) -> bool:
     try:
-        import zstandard
+        import zstandard  # pyright: ignore[reportMissingImports]
     except ImportError:
         return False  # this JAX cannot read it either
     try:

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -37,8 +37,7 @@ class Worker:
     ):
         self.cell: Cell | None = None
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in `stop`)
-        environment = {**os.environ, **PRECISION, **ONE_THREAD}
-        environment["ATTNLENS_CACHE"] = str(folder or "")
+        environment = {**os.environ, **PRECISION, **ONE_THREAD, **cache.settings(folder)}
         # A claim of the user's own lies where the user's Python found it.
         environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
         self.process = subprocess.Popen(
@@ -104,7 +103,7 @@ def _read_answer(stream: IO[bytes]) -> tuple[dict[str, Any], dict[str, np.ndarra
 
 def run(
     cells: Sequence[Cell], workers: int | None = None, cache_folder: Path | None = None
-) -> Iterator[Outcome]:
+) -> Generator[Outcome]:
     """Compute cells on `workers` processes (one a core) and yield outcomes as they finish."""
     folder = cache_folder or cache.default_folder()
     try:

@@ -23,7 +23,6 @@ from attnlens.engine.base import compute
 def main() -> None:
     results = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    _use_compilation_cache(os.environ.get("ATTNLENS_CACHE"))
     cells: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(cells,), daemon=True).start()
     while True:
@@ -46,25 +45,15 @@ def answer(results: BinaryIO, cell: dict[str, Any]) -> None:
     except Exception as error:  # a cell's own fault becomes its status; the worker goes on
         first_line = (str(error).splitlines() or [""])[0]
         failure = f"{type(error).__name__}: {first_line}"[:500]
-    arrays = {name: np.ascontiguousarray(value) for name, value in values.items()}
     header = {
         "failure": failure,
         "seconds": time.perf_counter() - start,
-        "arrays": [[name, a.dtype.str, list(a.shape)] for name, a in arrays.items()],
+        "arrays": [[name, a.dtype.str, list(a.shape)] for name, a in values.items()],
     }
     results.write(json.dumps(header).encode() + b"\n")
-    for array in arrays.values():
+    for array in values.values():
         results.write(array.tobytes())
     results.flush()
-
-
-def _use_compilation_cache(folder: str | None) -> None:
-    import jax
-
-    if folder:
-        jax.config.update("jax_compilation_cache_dir", folder)
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 if __name__ == "__main__":

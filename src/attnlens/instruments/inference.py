@@ -62,6 +62,7 @@ def errors(
 
     def one(key: Key[Array, ""]) -> Errors:
         episode = world.sample(key, length, queries)
+        assert episode.answer is not None  # a world whose tokens carry keys
         estimate = operator(episode.query, episode.tokens.key, episode.tokens.value)
         exact = world.predict(episode.tokens, episode.query)
         truth = {

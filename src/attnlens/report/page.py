@@ -14,6 +14,7 @@ import re
 from functools import cache
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import jinja2
 import latex2mathml.converter
@@ -25,6 +26,18 @@ from attnlens.records import Figure, Point, Series
 from attnlens.store import Store
 
 FILE = "report.html"
+MATHML = "{http://www.w3.org/1998/Math/MathML}"
+ELEMENTS = {
+    "math", "menclose", "mfenced", "mfrac", "mi", "mn", "mo", "mover", "mpadded", "mphantom",
+    "mroot", "mrow", "mspace", "msqrt", "mstyle", "msub", "msubsup", "msup", "mtable", "mtd",
+    "mtext", "mtr", "munder", "munderover",
+}  # fmt: skip
+ATTRIBUTES = {
+    "accent", "accentunder", "close", "columnalign", "columnspacing", "depth", "display",
+    "displaystyle", "fence", "form", "height", "largeop", "linethickness", "lspace",
+    "mathvariant", "maxsize", "minsize", "movablelimits", "notation", "open", "rowspacing",
+    "rspace", "scriptlevel", "separator", "stretchy", "symmetric", "width",
+}  # fmt: skip
 
 
 def write_report(folder: str | os.PathLike[str], store: Store | None = None) -> Path:
@@ -70,7 +83,7 @@ def render(store: Store) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["number"] = number
+    environment.filters.update(number=number, minus=minus)
     licence, script = _plotly_script()
     return environment.get_template("page.html").render(
         ledger=ledger,
@@ -86,7 +99,12 @@ def number(value: float | None) -> str:
     """A number as people read it: four figures, a true minus sign."""
     if value is None:
         return "–"
-    return f"{value:.4g}".replace("-", "−")
+    return minus(f"{value:.4g}")
+
+
+def minus(text: str) -> str:
+    """True minus signs before digits."""
+    return re.sub(r"(?<!\w)-(?=[\d.])|(?<=\de)-(?=\d)", "−", text)
 
 
 def _counts(entries: list[dict[str, Any]]) -> dict[str, int]:
@@ -95,11 +113,20 @@ def _counts(entries: list[dict[str, Any]]) -> dict[str, int]:
 
 
 def _formula(latex: str) -> markupsafe.Markup:
-    """LaTeX as MathML; text that is no formula is shown as it stands, escaped."""
+    """LaTeX as MathML; text that is no formula is shown as it stands, escaped.
+
+    The converter copies what stands in \\text{…} unescaped, so its output is not trusted: it must
+    be well-formed XML of presentation elements without content or event attributes.
+    """
     try:
-        return markupsafe.Markup(latex2mathml.converter.convert(latex, display="block"))
+        tree = ElementTree.fromstring(latex2mathml.converter.convert(latex, display="block"))
     except Exception:  # the converter raises whatever its parser stumbles over
         return markupsafe.escape(latex)
+    for element in tree.iter():
+        element.tag = element.tag.removeprefix(MATHML)
+        if element.tag not in ELEMENTS or not ATTRIBUTES.issuperset(element.attrib):
+            return markupsafe.escape(latex)
+    return markupsafe.Markup(ElementTree.tostring(tree, encoding="unicode"))
 
 
 def _figure(plain: dict[str, Any]) -> Figure:

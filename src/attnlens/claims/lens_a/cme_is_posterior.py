@@ -99,6 +99,7 @@ def _attend(
     """The queries, the tokens, and CME attention's mean and variance; one program a length."""
     episode = world.sample(random, length, QUERIES)
     attend = partial(cme, ridge=ridge, temperature=temperature, kernel=kernel, variance=True)
+    assert episode.query is not None
     return episode.query, episode.tokens, attend(episode.query, *episode.tokens)
 
 
@@ -126,7 +127,7 @@ def _kalman_weights(tokens: Pairs, query: np.ndarray) -> tuple[np.ndarray, ...]:
         mean = mean + gain * (value - key @ mean)
         covariance = covariance - np.outer(gain, key @ covariance)
     var = np.einsum("qd,de,qe->q", query, covariance, query)
-    return query @ mean, var, tokens.key @ tokens.key.T
+    return query @ mean, var, np.asarray(tokens.key @ tokens.key.T)
 
 
 def judge(measured: Sequence[Measured]) -> list[Part]:
@@ -150,7 +151,7 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
             )
             control = arm != PREDICTION
             words = f"{world}, ridge ten times too large" if control else world
-            series.append(Series(words, points, control=control, line=True))
+            series.append(Series(words, points, control=control))
             if not control:
                 bound = tuple(
                     Point(length, min(float(c.values["allowed"].min()) for c in group))
