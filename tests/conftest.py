@@ -11,8 +11,8 @@ from jaxtyping import install_import_hook
 CHECKED = ["attnlens.kernels", "attnlens.worlds", "attnlens.attention", "attnlens.instruments"]
 install_import_hook(CHECKED, "beartype.beartype")
 
-import jax
-from hypothesis import settings
+import jax  # noqa: E402
+from hypothesis import settings  # noqa: E402
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")

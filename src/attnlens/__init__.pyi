@@ -5,5 +5,6 @@ from .records import Cell as Cell
 from .records import Curve as Curve
 from .records import Reading as Reading
 from .records import Verdict as Verdict
+from .verification import verify as verify
 
 __version__: str

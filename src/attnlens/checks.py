@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from itertools import pairwise
 
 
 class BadInput(ValueError):
@@ -41,7 +42,7 @@ def one_of(name: str, value: str, choices: Iterable[str]) -> str:
 def lengths(values: Iterable[int], at_least: int = 1) -> tuple[int, ...]:
     """`values` as strictly increasing whole numbers."""
     checked = tuple(whole("each length", value, at_least) for value in values)
-    if not checked or any(b <= a for a, b in zip(checked, checked[1:], strict=False)):
+    if not checked or any(b <= a for a, b in pairwise(checked)):
         raise BadInput(
             f"lengths must be increasing whole numbers, such as (16, 64, 256), but {checked} came."
         )

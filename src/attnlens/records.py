@@ -23,7 +23,7 @@ Outcome = Literal["supported", "refuted", "undecided"]
 
 @dataclass(frozen=True)
 class Reading:
-    """A measured number: its value, its standard error, and how many independent draws it rests on."""
+    """A measured number, its standard error, and the number of independent draws behind it."""
 
     value: float
     standard_error: float

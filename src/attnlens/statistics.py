@@ -188,20 +188,30 @@ def _verdict(
     )
 
 
+def deciding(outcome: Outcome, parts: Sequence[Part]) -> Part:
+    """The part that decided: the most damning of a refuted claim, else the weakest; among equals
+    (exact parts have no p-values to tell them apart) the one nearest to its edge."""
+    if outcome == "refuted":
+        return min(parts, key=lambda part: (part.p_refute, _margin(part)))
+    return max(parts, key=lambda part: (part.p_support, -_margin(part)))
+
+
+def _margin(part: Part) -> float:
+    """How far inside its region the estimate lies; negative outside."""
+    return min(part.estimate - part.region.low, part.region.high - part.estimate)
+
+
 def _reason(outcome: Outcome, parts: Sequence[Part]) -> str:
     """One plain sentence: which quantity decided, and how far it lies from the edge."""
-    if outcome == "refuted":
-        part = min(parts, key=lambda part: part.p_refute)
-    else:
-        part = max(parts, key=lambda part: part.p_support)
-    said = f"{part.quantity} is {part.estimate:.3g}"
+    part = deciding(outcome, parts)
+    said = f"{part.quantity[:1].upper()}{part.quantity[1:]} is {part.estimate:.3g}"
     if not part.exact:
         said += f", 95 % interval {part.low:.3g} to {part.high:.3g}"
     needed = f"the claim needs {part.region}"
-    if outcome == "undecided":
-        if not math.isfinite(part.estimate):
-            return f"{part.quantity} could not be measured; {needed}."
-        if part.region.low <= part.low and part.high <= part.region.high:
-            return f"{said}; {needed}, which holds here but not after allowing for the number of claims."
-        return f"{said}; {needed}, and the interval does not settle it."
-    return f"{said}; {needed}."
+    if outcome != "undecided":
+        return f"{said}; {needed}."
+    if not math.isfinite(part.estimate):
+        return f"{said.partition(' is ')[0]} could not be measured; {needed}."
+    if part.region.low <= part.low and part.high <= part.region.high:
+        return f"{said}; {needed}: it holds here, but not once the number of claims is allowed for."
+    return f"{said}; {needed}, and the interval does not settle it."

@@ -2,8 +2,13 @@
 
 Shapes: query (..., Lq, d), key (..., L, d), value (..., L, dv) give (..., Lq, dv). Inputs keep
 their precision: float64 in, float64 throughout.
+
+Imported eagerly, unlike the other packages: operators share their names with their files, and a
+lazy name would turn into the module once somebody imports that.
 """
 
-import lazy_loader
+from .cme import cme
+from .registry import OPERATORS
+from .softmax import softmax
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__all__ = ["OPERATORS", "cme", "softmax"]

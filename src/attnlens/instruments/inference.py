@@ -37,6 +37,14 @@ class Errors(NamedTuple):
     posterior_var: Float[Array, " episodes"]
 
 
+def episode_keys(seeds: Sequence[int], *labels: int) -> Key[Array, " episodes"]:
+    """One random key a seed; other labels (length, dimension) give independent episodes."""
+    keys = jax.vmap(jax.random.key)(jnp.asarray(seeds))
+    for label in labels:
+        keys = jax.vmap(jax.random.fold_in, (0, None))(keys, label)
+    return keys
+
+
 @eqx.filter_jit
 def errors(
     operator: Operator,
@@ -45,7 +53,7 @@ def errors(
     length: int,
     queries: int,
     target: str = "answer",
-    smoothing: float = 1.0,
+    smoothing: float | Float[Array, ""] = 1.0,
 ) -> Errors:
     """Squared errors of `operator` in fresh episodes of `world`, one a key; one compiled program.
 
@@ -54,6 +62,7 @@ def errors(
 
     def one(key: Key[Array, ""]) -> Errors:
         episode = world.sample(key, length, queries)
+        assert episode.answer is not None  # a world whose tokens carry keys
         estimate = operator(episode.query, episode.tokens.key, episode.tokens.value)
         exact = world.predict(episode.tokens, episode.query)
         truth = {
@@ -98,9 +107,9 @@ def inference_error(
 
     readings = []
     with jax.enable_x64(True):
-        root = jax.random.key(checks.whole("seed", seed))
+        first = checks.whole("seed", seed) * episodes
         for length in lengths:
-            keys = jax.random.split(jax.random.fold_in(root, length), episodes)
+            keys = episode_keys(range(first, first + episodes), length)
             measured = errors(operator, world, keys, length, queries, target, smoothing)
             mean = statistics.mean_reading(np.asarray(measured.squared))
             rmse = math.sqrt(mean.value)

@@ -1,0 +1,5 @@
+"""`python -m attnlens`."""
+
+from attnlens.cli import main
+
+main()

@@ -1,0 +1,100 @@
+"""What a claim is made of.
+
+A claim's file reads top to bottom: what is predicted and why, the constants with a reason for
+each, then four short functions.
+
+    plan(profile)            the work: which parameters, which seeds, for prediction and controls
+    measure(arm, parameters, seeds)   one cell, in a worker: named arrays with seeds first
+    judge(measured)          the parts of the rule, from one arm's cells
+    figure(measured by arm)  what to draw
+
+The rule (quantities, regions, seeds) is fixed in the file, before any run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from attnlens.records import Cell, Figure, Part
+
+from .code_version import code_version
+
+Profile = Literal["smoke", "default", "full"]
+PROFILES: tuple[Profile, ...] = ("smoke", "default", "full")
+PREDICTION = "prediction"
+
+
+class Work(NamedTuple):
+    """A cell to be: arm, parameters, seeds, and a rough cost in seconds."""
+
+    arm: str
+    parameters: Mapping[str, Any]
+    seeds: tuple[int, ...]
+    cost: float = 1.0
+
+
+class Measured(NamedTuple):
+    """A finished cell, as a judge sees it."""
+
+    parameters: Mapping[str, Any]
+    seeds: tuple[int, ...]
+    values: Mapping[str, np.ndarray]
+
+
+Judge = Callable[[Sequence[Measured]], Sequence[Part]]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A prediction that can fail. `controls` maps each control's arm to what it is, in words."""
+
+    id: str
+    title: str
+    statement: str
+    formula: str  # LaTeX
+    prediction: str  # the rule, in words and numbers
+    controls: Mapping[str, str]
+    assumptions: Sequence[str]
+    meaning: str  # what it means for somebody who designs a model
+    source: str
+    plan: Callable[[Profile], Iterable[Work]]
+    measure: Callable[[str, Mapping[str, Any], Sequence[int]], Mapping[str, Any]]
+    judge: Judge
+    figure: Callable[[Mapping[str, Sequence[Measured]]], Figure]
+
+    @property
+    def seed(self) -> str:
+        """The seed document: A or B."""
+        return self.id[0]
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        return (PREDICTION, *self.controls)
+
+    def cells(self, profile: Profile) -> list[Cell]:
+        """The cells that `profile` needs, in the order in which they are computed."""
+        module = self.measure.__module__
+        name, code = f"{module}:{self.measure.__name__}", code_version(module)
+        return [
+            Cell(self.id, work.arm, name, dict(work.parameters), work.seeds, code, work.cost)
+            for work in self.plan(profile)
+        ]
+
+
+def blocks(count: int, size: int) -> list[tuple[int, ...]]:
+    """`count` blocks of `size` seeds. More blocks only add to the list, so that a larger profile
+    reuses the cells of a smaller one."""
+    return [tuple(range(start, start + size)) for start in range(0, count * size, size)]
+
+
+def by(measured: Iterable[Measured], *names: str) -> dict[Any, list[Measured]]:
+    """Cells grouped by the named parameters, groups and members in a fixed order."""
+    groups: dict[Any, list[Measured]] = {}
+    for cell in sorted(measured, key=lambda cell: cell.seeds):
+        values = tuple(cell.parameters[name] for name in names)
+        groups.setdefault(values[0] if len(names) == 1 else values, []).append(cell)
+    return dict(sorted(groups.items()))

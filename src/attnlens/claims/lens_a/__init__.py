@@ -1,0 +1,1 @@
+"""Claims of lens A: exchangeability and latent variables."""

@@ -1,0 +1,46 @@
+"""Every claim by id. To add one: write its file, then add its line here."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Sequence
+
+from attnlens.checks import BadInput
+
+from .base import Claim
+
+CLAIMS: dict[str, str] = {
+    "A.cme-is-posterior": "attnlens.claims.lens_a.cme_is_posterior:CLAIM",
+    "A.cme-rate": "attnlens.claims.lens_a.cme_rate:CLAIM",
+    "A.softmax-smoothed": "attnlens.claims.lens_a.softmax_smoothed:CLAIM",
+}
+
+
+def find(names: Sequence[str] | None = None) -> list[Claim]:
+    """The claims with these ids, in ledger order; all of them when no name is given.
+
+    A name may also be "module:NAME", a claim of your own in a module that Python can import.
+    """
+    if not names:
+        return [_load(path) for path in CLAIMS.values()]
+    own = [name for name in names if re.fullmatch(r"[\w.]+:\w+", name)]
+    unknown = [name for name in names if name not in CLAIMS and name not in own]
+    if unknown:
+        raise BadInput(
+            f"there is no claim {unknown[0]!r}; the claims are {', '.join(CLAIMS)}, and one of "
+            f"your own is named module:NAME."
+        )
+    listed = [path for name, path in CLAIMS.items() if name in names]
+    return [_load(path) for path in (*listed, *dict.fromkeys(own))]
+
+
+def _load(path: str) -> Claim:
+    module, _, name = path.partition(":")
+    try:
+        claim = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise BadInput(f"the claim {path!r} cannot be loaded: {error}.") from error
+    if not isinstance(claim, Claim):
+        raise BadInput(f"{path!r} must be an attnlens Claim, but it is a {type(claim).__name__}.")
+    return claim

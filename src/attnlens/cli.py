@@ -1,0 +1,193 @@
+"""The command line: thin, and quick to answer. Everything heavy is imported inside a command."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from attnlens import __version__
+from attnlens.checks import BadInput
+
+app = typer.Typer(
+    name="attnlens",
+    help="What has an attention layer inferred, from how many samples, on what loss surface?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+
+
+class ProfileName(StrEnum):
+    smoke = "smoke"
+    default = "default"
+    full = "full"
+
+
+class EngineName(StrEnum):
+    local = "local"
+
+
+Out = Annotated[Path, typer.Option(help="Folder for results, ledger and page.")]
+Ids = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--claim", help="Only this claim (may be repeated); or module:NAME, one of your own."
+    ),
+]
+
+
+@app.command()
+def verify(
+    profile: Annotated[
+        ProfileName,
+        typer.Option(help="smoke: seconds a claim; default: minutes; full: tight intervals."),
+    ] = ProfileName.default,
+    claim: Ids = None,
+    out: Out = Path("attnlens-run"),
+    engine: Annotated[EngineName, typer.Option(help="Where cells run.")] = EngineName.local,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Worker processes; one a core if not given.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print cells and an estimate of time, and stop.")
+    ] = False,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh/--resume", help="Set old results aside, or go on from them."),
+    ] = False,
+) -> None:
+    """Run claims as judged experiments: ledger, results and a page."""
+    _find_own_modules(claim)
+    from attnlens import verification
+    from attnlens.progress import reporter
+
+    if dry_run:
+        _print_plan(profile, claim, out, workers, fresh)
+        return
+    try:
+        with reporter() as progress:
+            ledger = verification.verify(
+                profile.value, claim, out, workers=workers, fresh=fresh, progress=progress
+            )
+    except KeyboardInterrupt:
+        said = "interrupted; finished cells are kept, the same command goes on from there."
+        print(f"attnlens: {said}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
+    _print_ledger(ledger)
+    print(f"\nThe page: {out / 'report.html'}")
+    broken = [e["id"] for e in ledger["claims"] if e["control"] == "supported"]
+    lost = [e["id"] for e in ledger["claims"] if e["cells_without_result"]]
+    for claims, what in ((broken, "a control came out supported"), (lost, "cells have no result")):
+        if claims:
+            print(f"attnlens: {what} in {', '.join(claims)}; see the page.", file=sys.stderr)
+    if broken or lost:
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+def claims(
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """List every claim: what it says, the rule, and its controls."""
+    from attnlens.claims import find
+
+    found = find()
+    if as_json:
+        names = ("id", "seed", "title", "statement", "formula", "prediction", "meaning", "source")
+        rows = [
+            {**{name: getattr(c, name) for name in names}, "controls": dict(c.controls)}
+            for c in found
+        ]
+        print(json.dumps(rows, indent=2, ensure_ascii=False))
+        return
+    for c in found:
+        print(f"{c.id}\n    {c.statement}\n    Rule: {c.prediction}")
+        for words in c.controls.values():
+            print(f"    Control: {words}")
+        print()
+
+
+@app.command()
+def report(folder: Annotated[Path, typer.Argument(help="A folder that `verify` wrote.")]) -> None:
+    """Write the page of a results folder again, from its results alone."""
+    from attnlens.report import write_report
+
+    print(write_report(folder))
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    print(__version__)
+
+
+def _find_own_modules(names: list[str] | None) -> None:
+    """A claim of the user's own is looked for in the current folder too, as `python -m` would."""
+    if names and any(":" in name for name in names):
+        sys.path.insert(0, str(Path.cwd()))
+
+
+def _print_plan(
+    profile: ProfileName, claim: list[str] | None, out: Path, workers: int | None, fresh: bool
+) -> None:
+    from attnlens.engine.local import cores
+    from attnlens.verification import plan
+
+    planned = plan(profile.value, claim, None if fresh else out)
+    count = workers or cores()
+    done = len(planned.cells) - len(planned.missing)
+    print(f"{len(planned.cells)} cells, {done} of them done, {len(planned.missing)} to compute.")
+    print(
+        f"About {planned.seconds:.0f} s of work, {planned.seconds / count:.0f} s on {count} "
+        f"worker{'s' * (count > 1)}, plus up to a minute of compilation the first time."
+    )
+
+
+def _print_ledger(ledger: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    colours = {"supported": "green", "refuted": "dark_orange3", "undecided": "bright_black"}
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("claim", "verdict", "estimate", "95 % interval", "control", "seconds"):
+        table.add_column(name, no_wrap=name == "claim")
+    for entry in ledger["claims"]:
+        interval = "–"
+        if entry["exact"]:
+            interval = "exact"
+        elif entry["interval"] and None not in entry["interval"]:
+            interval = " to ".join(f"{end:.4g}" for end in entry["interval"])
+        weak = {"undecided": " (too weak)", "supported": " (must not be)"}.get(entry["control"], "")
+        estimate = "–" if entry["estimate"] is None else f"{entry['estimate']:.4g}"
+        table.add_row(
+            Text(entry["id"]),
+            Text(entry["verdict"], style=colours[entry["verdict"]]),
+            estimate,
+            interval,
+            entry["control"] + weak,
+            f"{entry['seconds']:.1f}",
+        )
+    Console().print(table)
+
+
+def main() -> None:
+    """Run the command line; bad input becomes one sentence and exit status 2, never a traceback."""
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        app()
+    except BadInput as error:
+        print(f"attnlens: {error}", file=sys.stderr)
+        sys.exit(BAD_INPUT)
+
+
+if __name__ == "__main__":
+    main()

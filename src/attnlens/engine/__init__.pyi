@@ -1,0 +1,2 @@
+from .base import Outcome as Outcome
+from .local import run as run

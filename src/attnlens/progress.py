@@ -1,0 +1,83 @@
+"""How far a run is: a bar on a terminal, plain lines elsewhere. Written to standard error."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from attnlens.verification import Progress
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+@contextmanager
+def reporter() -> Iterator[Callable[[Progress], None]]:
+    """A function that shows progress, in the way that suits standard error."""
+    if sys.stderr.isatty():
+        with _bar() as show:
+            yield show
+    else:
+        yield _lines()
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[Progress], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]} {task.fields[left]}"),
+    )  # fmt: skip
+    started, first = time.perf_counter(), None
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting", total=None, rate="", left="")
+
+        def show(progress: Progress) -> None:
+            nonlocal first
+            first = progress.done if first is None else first
+            seconds = time.perf_counter() - started
+            bar.update(
+                task,
+                completed=progress.done,
+                total=progress.total,
+                description=progress.cell.claim if progress.cell else "starting workers",
+                rate=f"{(progress.done - first) / seconds:.1f} cells/s",
+                left=""
+                if progress.seconds_left is None
+                else f"{clock(progress.seconds_left)} left",
+            )
+
+        yield show
+
+
+def _lines() -> Callable[[Progress], None]:
+    started = time.perf_counter()
+    shown, first = -SECONDS_BETWEEN_LINES, None
+
+    def show(progress: Progress) -> None:
+        nonlocal shown, first
+        first = progress.done if first is None else first
+        now = time.perf_counter() - started
+        if now - shown < SECONDS_BETWEEN_LINES and progress.done < progress.total:
+            return
+        shown = now
+        rate = (progress.done - first) / now if now > 0 else 0
+        left = "" if progress.seconds_left is None else f", {clock(progress.seconds_left)} left"
+        line = f"{progress.done} of {progress.total} cells, {rate:.1f} cells/s{left}"
+        print(line, file=sys.stderr, flush=True)
+
+    return show
+
+
+def clock(seconds: float) -> str:
+    """Seconds as people say them: 42 s, 3 min 05 s, 2 h 10 min."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

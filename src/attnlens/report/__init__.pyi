@@ -1,0 +1,2 @@
+from .page import render as render
+from .page import write_report as write_report

@@ -1,0 +1,295 @@
+"""`attnlens verify`: claims -> cells -> store -> ledger and page.
+
+    folder/results.sqlite   every finished cell
+    folder/ledger.json      one entry a claim
+    folder/report.html      the page
+
+Judging reads back what the store holds, in the order of the plan, so that an interrupted and
+resumed run ends with the same ledger as one that went through.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
+
+from attnlens import __version__, statistics
+from attnlens.checks import BadInput, one_of, whole
+from attnlens.claims.base import PREDICTION, Claim, Measured, Profile
+from attnlens.claims.registry import find
+from attnlens.engine import local
+from attnlens.records import Cell, Outcome, Part, Verdict
+from attnlens.report import write_report
+from attnlens.store import Store
+
+PACKAGES = ("attnlens", "jax", "jaxlib", "numpy", "scipy", "equinox")
+
+
+class Progress(NamedTuple):
+    """How far a run is: cells done and in all, and the seconds that are left, roughly."""
+
+    done: int
+    total: int
+    cell: Cell | None
+    seconds_left: float | None
+
+
+class Plan(NamedTuple):
+    """What a run would compute."""
+
+    cells: list[Cell]
+    missing: list[Cell]
+    seconds: float  # of work that is missing, on one core
+
+
+def verify(
+    profile: Profile = "default",
+    claims: Sequence[str] | None = None,
+    out: str | os.PathLike[str] = "attnlens-run",
+    *,
+    workers: int | None = None,
+    fresh: bool = False,
+    progress: Callable[[Progress], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Run claims as judged experiments and return the ledger; `out` keeps everything.
+
+    Cells that `out` already holds are not computed again, unless `fresh` sets them aside.
+    """
+    one_of("profile", profile, get_args(Profile))
+    if workers is not None:
+        whole("workers", workers, at_least=1)
+    chosen, folder, started = find(claims), Path(out), time.perf_counter()
+    with Store.writing(folder, fresh) as store:
+        cells = [cell for claim in chosen for cell in claim.cells(profile)]
+        had = store.keys()
+        missing = [cell for cell in cells if cell.key not in had]
+        if missing:
+            store.start_run(machine(), packages())
+        _compute(store, missing, len(cells), workers, progress)
+        ledger, page = _judge_all(chosen, profile, store)
+        ledger["machine"] = {**machine(), "finished": datetime.now(UTC).isoformat(" ", "seconds")}
+        ledger["packages"] = packages()
+        ledger["seconds"] = round(time.perf_counter() - started, 3)
+        store.write_document("ledger", ledger)
+        store.write_document("page", page)
+        _write(folder / "ledger.json", json.dumps(ledger, indent=2, ensure_ascii=False) + "\n")
+        write_report(folder, store)
+    return ledger
+
+
+def plan(
+    profile: Profile, claims: Sequence[str] | None = None, out: str | os.PathLike[str] | None = None
+) -> Plan:
+    """What `verify` would do: its cells, those that are missing, and an estimate of their seconds.
+
+    A cell's seconds are the mean of measured ones with the same parameters where `out` has them,
+    else the claim's own rough figure.
+    """
+    cells = [cell for claim in find(claims) for cell in claim.cells(profile)]
+    had, measured = set(), {}
+    if out is not None and (Path(out) / "results.sqlite").is_file():
+        with Store.reading(Path(out)) as store:
+            had, measured = store.keys(), store.mean_seconds()
+    missing = [cell for cell in cells if cell.key not in had]
+
+    def seconds(cell: Cell) -> float:
+        parameters = json.dumps(cell.parameters, sort_keys=True, separators=(",", ":"))
+        return measured.get((cell.claim, cell.arm, parameters), cell.cost)
+
+    return Plan(cells, missing, sum(map(seconds, missing)))
+
+
+def _compute(
+    store: Store,
+    missing: Sequence[Cell],
+    total: int,
+    workers: int | None,
+    progress: Callable[[Progress], None],
+) -> None:
+    """Run the missing cells and keep each as it finishes."""
+    done, cost_done, cost = total - len(missing), 0.0, sum(cell.cost for cell in missing)
+    started = time.perf_counter()
+    progress(Progress(done, total, None, None))
+    outcomes = local.run(missing, workers)
+    try:
+        for outcome in outcomes:
+            if outcome.values is None:
+                store.keep_failure(outcome.cell, outcome.failure or "no reason was given")
+            else:
+                store.keep(outcome.cell, outcome.values, outcome.seconds)
+            done, cost_done = done + 1, cost_done + outcome.cell.cost
+            left = (time.perf_counter() - started) * (cost - cost_done) / cost_done
+            progress(Progress(done, total, outcome.cell, left))
+    finally:
+        outcomes.close()
+
+
+# -- judging ---------------------------------------------------------------------------------------
+
+
+def _judge_all(
+    claims: Sequence[Claim], profile: Profile, store: Store
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The ledger (one entry a claim) and the page's content (texts, parts, figures)."""
+    failures = {failure["key"]: failure["reason"] for failure in store.failures()}
+    arms = [_measured(claim, profile, store) for claim in claims]
+    lost = [[failures[k] for k in keys if k in failures] for _, keys, _ in arms]
+    whole_claims = [i for i in range(len(claims)) if not arms[i][1]]
+    judged = {i: list(claims[i].judge(arms[i][0][PREDICTION])) for i in whole_claims}
+    decided = dict(zip(judged, statistics.verdicts(list(judged.values())), strict=True))
+
+    entries, sections = [], []
+    for i, claim in enumerate(claims):
+        measured, missing, seconds = arms[i]
+        if i in decided:
+            verdict = decided[i]
+            controls = {
+                arm: statistics.control_verdict(claim.judge(measured[arm]), len(claims))
+                for arm in claim.controls
+            }
+            figure = asdict(claim.figure(measured))
+        else:
+            reason = (
+                f"{len(missing)} of its cells have no result: {(lost[i] or ['not computed'])[0]}"
+            )
+            verdict = Verdict("undecided", (), 1.0, 1.0, False, reason)
+            controls = {arm: replace(verdict) for arm in claim.controls}
+            figure = None
+        entries.append(_entry(claim, verdict, controls, len(missing), seconds))
+        sections.append(_section(claim, verdict, controls, figure))
+    ledger = {"schema": 1, "attnlens": __version__, "profile": profile, "claims": entries}
+    return ledger, {"profile": profile, "claims": sections}
+
+
+def _measured(
+    claim: Claim, profile: Profile, store: Store
+) -> tuple[dict[str, list[Measured]], list[str], float]:
+    """A claim's finished cells by arm, the keys of those without a result, and their seconds."""
+    arms: dict[str, list[Measured]] = {arm: [] for arm in claim.arms}
+    missing, seconds = [], 0.0
+    for cell in claim.cells(profile):
+        result = store.result(cell.key)
+        if result is None:
+            missing.append(cell.key)
+        else:
+            arms[cell.arm].append(Measured(cell.parameters, cell.seeds, result.values))
+            seconds += result.seconds
+    return arms, missing, seconds
+
+
+def together(controls: Sequence[Verdict]) -> Outcome:
+    """Several controls as one: supported if any is, refuted only if all are."""
+    outcomes = {control.outcome for control in controls}
+    if "supported" in outcomes:
+        return "supported"
+    return "refuted" if outcomes == {"refuted"} else "undecided"
+
+
+def _entry(
+    claim: Claim, verdict: Verdict, controls: dict[str, Verdict], missing: int, seconds: float
+) -> dict[str, Any]:
+    part = statistics.deciding(verdict.outcome, verdict.parts) if verdict.parts else None
+    return {
+        "id": claim.id,
+        "seed": claim.seed,
+        "verdict": verdict.outcome,
+        "quantity": part.quantity if part else None,
+        "estimate": _number(part.estimate) if part else None,
+        "interval": [_number(part.low), _number(part.high)] if part else None,
+        "region": str(part.region) if part else None,
+        "exact": verdict.exact,
+        "control": together(list(controls.values())),
+        "controls": {arm: control.outcome for arm, control in controls.items()},
+        "reason": verdict.reason,
+        "cells_without_result": missing,
+        "seconds": round(seconds, 3),
+    }
+
+
+def _section(
+    claim: Claim, verdict: Verdict, controls: dict[str, Verdict], figure: dict[str, Any] | None
+) -> dict[str, Any]:
+    """A claim for the page: plain data only."""
+    return {
+        "id": claim.id,
+        "title": claim.title,
+        "statement": claim.statement,
+        "formula": claim.formula,
+        "prediction": claim.prediction,
+        "assumptions": list(claim.assumptions),
+        "meaning": claim.meaning,
+        "source": claim.source,
+        "verdict": _told(verdict),
+        "controls": [
+            {"words": words, **_told(controls[arm])} for arm, words in claim.controls.items()
+        ],
+        "figure": figure,
+    }
+
+
+def _told(verdict: Verdict) -> dict[str, Any]:
+    parts = [_part(part) for part in verdict.parts]
+    return {"outcome": verdict.outcome, "reason": verdict.reason, "parts": parts}
+
+
+def _part(part: Part) -> dict[str, Any]:
+    return {
+        "quantity": part.quantity,
+        "estimate": _number(part.estimate),
+        "low": _number(part.low),
+        "high": _number(part.high),
+        "region": str(part.region),
+        "count": part.count,
+        "exact": part.exact,
+    }
+
+
+def _number(value: float) -> float | None:
+    """A number that JSON can hold."""
+    return value if math.isfinite(value) else None
+
+
+# -- where, with what ------------------------------------------------------------------------------
+
+
+def machine() -> dict[str, Any]:
+    """What this machine is, for the record; it is no part of any result."""
+    return {
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cores": local.cores(),
+        "python": platform.python_version(),
+    }
+
+
+def packages() -> dict[str, str]:
+    return {name: importlib.metadata.version(name) for name in PACKAGES}
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all: a reader never sees half a file."""
+    try:
+        draft = path.with_name(f".{path.name}.draft")
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written ({error.strerror or error}).") from error

@@ -1,0 +1,21 @@
+"""Counting compilations: a program that compiles anew for every seed is slow in a quiet way."""
+
+from __future__ import annotations
+
+import jax.monitoring
+
+_compiled = 0
+
+
+def _listen(event: str, duration: float, **_: object) -> None:
+    global _compiled
+    if event == "/jax/core/compile/backend_compile_duration":
+        _compiled += 1
+
+
+jax.monitoring.register_event_duration_secs_listener(_listen)
+
+
+def compilations() -> int:
+    """Programs that this process has compiled since this module was imported."""
+    return _compiled

@@ -1,0 +1,113 @@
+"""`inference_error` where the answer is known: the Bayes estimator, a constant, a known bias."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attnlens import inference_error
+from attnlens.attention import cme, softmax
+from attnlens.checks import BadInput
+from attnlens.instruments.inference import episode_keys, errors
+from attnlens.worlds import GaussianProcess, LinearRegression
+from counting import compilations
+
+WORLD = LinearRegression(key_dim=3, noise_std=0.5)
+
+
+def zero(query, key, value):
+    return jnp.zeros((query.shape[0], value.shape[1]), value.dtype)
+
+
+def test_an_operator_that_says_zero_has_the_known_error():
+    # E⟨z, q⟩² = ‖q‖² = 1 for z ~ N(0, I) and q on the sphere: the root mean square is 1.
+    curve = inference_error(zero, WORLD, (4,), episodes=2000, queries=4)
+    (reading,) = curve.readings
+    assert abs(reading.value - 1) < 4.5 * reading.standard_error  # a false alarm in 1.5e5
+    assert reading.standard_error < 0.03
+
+
+def test_the_bayes_estimator_has_no_error_to_the_posterior():
+    exact = partial(cme, ridge=WORLD.noise_std**2, temperature=1.0, kernel="linear")
+    (reading,) = inference_error(exact, WORLD, (16,), target="posterior", episodes=20).readings
+    # Both solve systems with condition number at most (L + σ²)/σ² = 65: 65 ε times ‖v‖ < 50.
+    assert reading.value < 65 * 50 * np.finfo(float).eps
+
+
+def test_the_bayes_estimator_has_the_posterior_standard_deviation_as_error():
+    world = GaussianProcess(key_dim=3, temperature=0.5, noise_std=0.3)
+    operator = partial(cme, ridge=world.noise_std**2, temperature=world.temperature)
+    for reading in inference_error(operator, world, (16, 64), episodes=400).readings:
+        assert abs(reading.value - reading.details["exact"]) < 4.5 * reading.standard_error
+
+
+def test_softmax_converges_to_the_smoothed_answer_and_not_to_the_answer():
+    operator = partial(softmax, temperature=0.5)
+    lengths = (64, 256, 1024)
+    to_smoothed = inference_error(operator, WORLD, lengths, target="smoothed", temperature=0.5)
+    assert to_smoothed.slope is not None
+    assert abs(to_smoothed.slope.value + 0.5) < 4.5 * to_smoothed.slope.standard_error
+    to_answer = inference_error(operator, WORLD, (4096,), queries=4, episodes=100)
+    # What is left is the bias (1 − A)⟨z, q⟩, whose root mean square is 1 − A.
+    bias = 1 - WORLD.smoothing(0.5)
+    assert (
+        abs(to_answer.readings[0].value - bias) < 4.5 * to_answer.readings[0].standard_error + 0.01
+    )
+
+
+def test_smoothing_agrees_with_quadrature():
+    # In R³ the ratio of Bessel functions is coth(c) − 1/c, the Langevin function.
+    for temperature in (0.05, 0.5, 5.0):
+        c = 1 / temperature
+        expected = 1 / math.tanh(c) - 1 / c
+        assert LinearRegression(key_dim=3).smoothing(temperature) == pytest.approx(
+            expected, rel=1e-12
+        )
+
+
+def test_episodes_differ_by_seed_and_by_label():
+    keys = [episode_keys((0, 1), 4), episode_keys((0, 1), 8), episode_keys((0, 1), 8, 4)]
+    drawn = {tuple(np.asarray(jax.random.key_data(k)).ravel()) for block in keys for k in block}
+    assert len(drawn) == 6
+
+
+def test_one_program_serves_every_seed_and_ridge():
+    world = GaussianProcess(key_dim=2, temperature=0.7, noise_std=0.3)
+    counts = []
+    for ridge in (0.09, 0.9):
+        operator = jax.tree_util.Partial(cme, ridge=jnp.asarray(ridge), temperature=0.7)
+        for seeds in ((0, 1), (2, 3)):
+            keys = episode_keys(seeds, 8)
+            before = compilations()
+            errors(operator, world, keys, 8, 3)
+            counts.append(compilations() - before)
+    assert counts == [1, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"lengths": ()}, "lengths must be increasing"),
+        ({"lengths": (64, 16)}, "lengths must be increasing"),
+        ({"lengths": (0, 4)}, "each length must be a whole number of at least 1"),
+        ({"target": "truth"}, "target must be one of answer, smoothed, posterior"),
+        ({"episodes": 1}, "episodes must be a whole number of at least 2"),
+        ({"queries": 0}, "queries must be a whole number"),
+        ({"seed": -1}, "seed must be a whole number"),
+        ({"target": "smoothed"}, "needs temperature="),
+        (
+            {"target": "smoothed", "temperature": -1.0},
+            "temperature must be a finite number above 0",
+        ),
+        ({"target": "smoothed", "world": GaussianProcess()}, "knows its smoothed mean"),
+    ],
+)
+def test_bad_input_gets_one_sentence(changes: dict, says: str):
+    given = {"operator": softmax, "world": WORLD, "lengths": (4, 8), "episodes": 4, **changes}
+    with pytest.raises(BadInput, match=says):
+        inference_error(given.pop("operator"), given.pop("world"), given.pop("lengths"), **given)

@@ -1,0 +1,185 @@
+"""Intervals cover, false discoveries are held, slopes weigh their points, verdicts follow rules."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from attnlens import statistics
+from attnlens.records import Part, Reading, Region
+
+SIMULATIONS = 4000  # one coverage has standard error √(0.95·0.05/4000) = 0.0034: 93–97 % is ± 5.8
+
+
+def draws(law: str, replicates: int) -> tuple[np.ndarray, float]:
+    """Simulated replicates and their true mean."""
+    generator = np.random.default_rng([len(law), replicates])
+    shape = (SIMULATIONS, replicates)
+    if law == "normal":
+        return generator.normal(2.0, 3.0, shape), 2.0
+    if law == "log of a block mean":
+        # What rate claims use: the log of the mean of 32 squared errors (χ² with 7 degrees).
+        values = np.log(generator.chisquare(7, (*shape, 32)).mean(-1) / 7)
+        reference = np.log(generator.chisquare(7, (200_000, 32)).mean(-1) / 7)
+        return values, reference.mean()
+    # Ratios of squared error to variance: skewed, mean exactly 1.
+    return generator.chisquare(7, shape) / 7, 1.0
+
+
+@pytest.mark.parametrize(
+    ("law", "replicates"),
+    [("normal", 5), ("normal", 16), ("normal", 32), ("log of a block mean", 16),
+     ("log of a block mean", 32), ("ratio", 64), ("ratio", 512)],
+)  # fmt: skip
+def test_intervals_cover(law: str, replicates: int):
+    values, truth = draws(law, replicates)
+    intervals = [statistics.t_interval(statistics.mean_reading(row)) for row in values]
+    assert 0.93 <= np.mean([low <= truth <= high for low, high in intervals]) <= 0.97
+
+
+def test_interval_agrees_with_scipy():
+    values = np.random.default_rng(0).normal(size=9)
+    expected = scipy.stats.t.interval(0.95, 8, values.mean(), scipy.stats.sem(values))
+    # Two routes to the same quantile: a few rounding units apart.
+    assert statistics.t_interval(statistics.mean_reading(values)) == pytest.approx(
+        expected, rel=1e-12
+    )
+
+
+def test_p_values_agree_with_scipy_and_with_the_interval():
+    generator = np.random.default_rng(1)
+    for _ in range(50):
+        values = generator.normal(generator.normal(), 1, 12)
+        part = statistics.judge("x", values, Region(-0.5, 0.5))
+        above = scipy.stats.ttest_1samp(values, -0.5, alternative="greater")[1]
+        below = scipy.stats.ttest_1samp(values, 0.5, alternative="less")[1]
+        expected = np.maximum(above, below)
+        assert part.p_support == pytest.approx(expected, rel=1e-9, abs=1e-15)
+        assert (part.p_support <= 0.025) == (part.low >= -0.5 and part.high <= 0.5)
+        assert (part.p_refute <= 0.025) == (part.high < -0.5 or part.low > 0.5)
+
+
+def test_one_sided_regions():
+    values = np.random.default_rng(2).normal(-1, 0.1, 20)
+    assert statistics.judge("x", values, Region(high=-0.2)).p_support < 1e-6
+    assert statistics.judge("x", values, Region(low=-0.2)).p_refute < 1e-6
+
+
+def test_constant_replicates_decide_without_an_interval():
+    inside = statistics.judge("x", [1.0] * 5, Region(0, 2))
+    outside = statistics.judge("x", [3.0] * 5, Region(0, 2))
+    assert (inside.p_support, inside.p_refute) == (0.0, 1.0)
+    assert (outside.p_support, outside.p_refute) == (1.0, 0.0)
+
+
+def test_what_cannot_be_measured_is_undecided():
+    for values in ([], [1.0], [1.0, math.nan], [1.0, math.inf]):
+        part = statistics.judge("x", values, Region(0, 2))
+        (verdict,) = statistics.verdicts([[part]])
+        assert verdict.outcome == "undecided"
+        assert "could not be measured" in verdict.reason
+
+
+def test_adjusted_p_values_agree_with_scipy():
+    p = np.random.default_rng(3).uniform(size=20) ** 3
+    expected = scipy.stats.false_discovery_control(p)
+    np.testing.assert_allclose(statistics.adjust(list(p)), expected, rtol=1e-12)
+
+
+def part(p_support: float, p_refute: float, exact: bool = False) -> Part:
+    return Part("x", 0.0, -1.0, 1.0, Region(-2, 2), p_support, p_refute, 9, exact)
+
+
+def test_a_compound_claim_is_as_weak_as_its_weakest_part():
+    assert statistics.combine([part(0.001, 0.9), part(0.2, 0.4)]) == (0.2, 0.8)
+    (verdict,) = statistics.verdicts([[part(0.001, 0.9), part(0.2, 0.4)]])
+    assert verdict.outcome == "undecided"
+
+
+def test_one_failed_part_refutes_a_claim():
+    (verdict,) = statistics.verdicts([[part(0.001, 0.9), part(0.999, 0.001)]])
+    assert verdict.outcome == "refuted"
+
+
+def test_alone_a_claim_is_judged_by_its_interval():
+    assert statistics.verdicts([[part(0.0249, 0.9)]])[0].outcome == "supported"
+    assert statistics.verdicts([[part(0.0251, 0.9)]])[0].outcome == "undecided"
+    assert statistics.verdicts([[part(0.9, 0.0249)]])[0].outcome == "refuted"
+
+
+def test_false_discoveries_are_held_over_the_ledger():
+    # Twenty claims whose truth sits on the region's edge: every decision is a false one half the
+    # time it goes the wrong way. Simulated with no effect at all, BH at 0.05 must decide
+    # anything in at most 5 % of ledgers.
+    generator = np.random.default_rng(4)
+    ledgers, decided = 1000, 0
+    for _ in range(ledgers):
+        claims = []
+        for _ in range(20):
+            p = generator.uniform()
+            claims.append([part(p, 1 - p)])
+        decided += any(v.outcome != "undecided" for v in statistics.verdicts(claims))
+    # Binomial(1000, 0.05): 0.05 + 4.5 standard errors of 0.0069, a false alarm in 3e5.
+    assert decided / ledgers <= 0.05 + 4.5 * math.sqrt(0.05 * 0.95 / ledgers)
+
+
+def test_weak_companions_can_make_a_claim_undecided_but_not_an_exact_one():
+    weak = [[part(0.4, 0.6)] for _ in range(9)]
+    verdicts = statistics.verdicts([[part(0.02, 0.98)], *weak, [part(0.0, 1.0, exact=True)]])
+    assert verdicts[0].outcome == "undecided"
+    assert "number of claims" in verdicts[0].reason
+    assert verdicts[-1].outcome == "supported"
+
+
+def test_controls_are_judged_more_strictly():
+    assert statistics.control_verdict([part(0.98, 0.02)], claims=1).outcome == "refuted"
+    assert statistics.control_verdict([part(0.98, 0.02)], claims=10).outcome == "undecided"
+    assert statistics.control_verdict([part(0.0001, 0.9)], claims=10).outcome == "supported"
+
+
+def test_exact_parts_judge_the_worst_value():
+    inside = statistics.judge_exactly("x", [0.1, 0.9], Region(high=1.0))
+    outside = statistics.judge_exactly("x", [0.1, 1.1], Region(high=1.0))
+    unknown = statistics.judge_exactly("x", [0.1, math.nan], Region(high=1.0))
+    assert (inside.estimate, inside.p_support) == (0.9, 0.0)
+    assert (outside.estimate, outside.p_refute) == (1.1, 0.0)
+    assert unknown.p_support == 1.0
+
+
+def test_slopes_recover_a_line_exactly():
+    x = np.log([16.0, 64.0, 256.0])
+    y = np.stack([-0.5 * x + c for c in (0.0, 1.0, 2.0)])
+    # Three products and sums of numbers of order one: within 10 rounding units.
+    np.testing.assert_allclose(statistics.slopes(x, y), -0.5, rtol=10 * np.finfo(float).eps)
+
+
+def test_a_noisy_point_counts_less():
+    generator = np.random.default_rng(5)
+    x = np.log([1.0, 2, 4, 8, 16])
+    noise = np.array([0.01, 0.01, 0.01, 0.01, 1.0])
+    y = -0.5 * x + noise * generator.normal(size=(400, 5))
+    weighted = statistics.slopes(x, y)
+    plain = np.array([np.polyfit(x, row, 1)[0] for row in y])
+    # The efficient slope's standard deviation is known: 1/√Σ w (x − x̄)².
+    w = 1 / noise**2
+    expected = 1 / math.sqrt((w * (x - np.average(x, weights=w)) ** 2).sum())
+    # A standard deviation from 400 draws is off by 1/√800 = 3.5 %: 5 of those.
+    assert weighted.std() == pytest.approx(expected, rel=0.18)
+    assert plain.std() > 10 * expected
+
+
+def test_rate_agrees_with_weighted_polynomial_fit():
+    at = (16, 64, 256, 1024)
+    values = ((0.5, 0.01), (0.26, 0.02), (0.124, 0.001), (0.061, 0.001))
+    readings = [Reading(value, error, 9) for value, error in values]
+    slope = statistics.rate(at, readings)
+    weights = [r.value / r.standard_error for r in readings]
+    fitted, covariance = np.polyfit(
+        np.log(at), np.log([r.value for r in readings]), 1, w=weights, cov="unscaled"
+    )
+    assert slope.value == pytest.approx(fitted[0], rel=1e-10)
+    birge = max(1.0, slope.details["chi2"])
+    assert slope.standard_error == pytest.approx(math.sqrt(covariance[0, 0] * birge), rel=1e-10)

@@ -1,0 +1,276 @@
+"""`attnlens verify` as a user runs it: files, verdicts, exit statuses, kills, interrupts."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import attnlens as package
+from attnlens.claims.registry import CLAIMS
+from running import attnlens, one_sentence, start, toy
+
+
+def ledger(out: Path) -> dict[str, Any]:
+    return json.loads((out / "ledger.json").read_text())
+
+
+def comparable(out: Path) -> dict[str, Any]:
+    """A ledger without seconds and machine fields: what two equal runs agree in."""
+    content = ledger(out)
+    for name in ("seconds", "machine", "packages"):
+        del content[name]
+    for entry in content["claims"]:
+        del entry["seconds"]
+    return content
+
+
+def kept(out: Path) -> int:
+    """Finished cells, also while a run is writing."""
+    try:
+        with sqlite3.connect(f"file:{out / 'results.sqlite'}?mode=ro", uri=True) as connection:
+            return connection.execute("SELECT COUNT(*) FROM cells").fetchone()[0]
+    except sqlite3.Error:
+        return 0
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("whole")
+    assert attnlens(*toy("SLOW", out)).returncode == 0
+    return out
+
+
+def test_a_run_leaves_ledger_results_and_page(tmp_path: Path):
+    done = attnlens(*toy("CLAIM", tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    assert str(tmp_path / "run" / "report.html") in done.stdout
+    assert "T.toy" in done.stdout
+    (entry,) = ledger(tmp_path / "run")["claims"]
+    assert (entry["id"], entry["seed"], entry["verdict"]) == ("T.toy", "T", "supported")
+    assert entry["control"] == "refuted"
+    low, high = entry["interval"]
+    assert low < entry["estimate"] < high
+    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == [
+        ".lock", "ledger.json", "report.html", "results.sqlite",
+    ]  # fmt: skip
+
+
+def test_a_second_run_computes_nothing_and_agrees(tmp_path: Path):
+    attnlens(*toy("CLAIM", tmp_path))
+    first, time_stamp = comparable(tmp_path), (tmp_path / "results.sqlite").stat().st_mtime_ns
+    runs = "SELECT COUNT(*) FROM runs"
+    with sqlite3.connect(tmp_path / "results.sqlite") as connection:
+        before = connection.execute(runs).fetchone()
+    connection.close()
+    assert attnlens(*toy("CLAIM", tmp_path)).returncode == 0
+    assert comparable(tmp_path) == first
+    assert (tmp_path / "results.sqlite").stat().st_mtime_ns > time_stamp  # the ledger, not cells
+    with sqlite3.connect(tmp_path / "results.sqlite") as connection:
+        assert connection.execute(runs).fetchone() == before
+    connection.close()
+
+
+def test_a_larger_profile_reuses_the_smaller_one(tmp_path: Path):
+    attnlens(*toy("CLAIM", tmp_path))
+    planned = attnlens("verify", "--claim", "toy_claims:CLAIM", "--out", tmp_path, "--dry-run")
+    assert planned.stdout.startswith("80 cells, 24 of them done, 56 to compute.")
+    assert "worker" in planned.stdout
+    assert kept(tmp_path) == 24
+
+
+def test_killed_at_any_moment_and_resumed_the_ledger_is_the_same(
+    uninterrupted: Path, tmp_path: Path
+):
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"kill points from seed {seed}")
+    moments = random.Random(seed)
+    for attempt in range(4):
+        out = tmp_path / str(attempt)
+        before = -1
+        for _ in range(2):
+            process = start(*toy("SLOW", out))
+            # From before the file exists to after the last cell: 24 cells of 0.05 s on two workers.
+            time.sleep(moments.uniform(0.2, 2.5))
+            process.kill()
+            process.communicate()
+            assert kept(out) >= max(before, 0)
+            before = kept(out)
+        assert attnlens(*toy("SLOW", out)).returncode == 0
+        assert kept(out) == 24
+        assert comparable(out) == comparable(uninterrupted)
+
+
+def test_an_interrupt_keeps_what_is_done_and_leaves_no_worker(uninterrupted: Path, tmp_path: Path):
+    process = start(*toy("SLOW", tmp_path))
+    deadline = time.monotonic() + 60
+    while kept(tmp_path) < 4 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "interrupted; finished cells are kept" in stderr
+    assert "Traceback" not in stderr
+    assert 4 <= kept(tmp_path) < 24
+    with sqlite3.connect(tmp_path / "results.sqlite") as connection:
+        rows = connection.execute("SELECT data FROM arrays WHERE name = 'process'").fetchall()
+    connection.close()
+    for (data,) in rows:
+        with pytest.raises(ProcessLookupError):
+            os.kill(int.from_bytes(data, "little"), 0)
+    assert attnlens(*toy("SLOW", tmp_path)).returncode == 0
+    assert comparable(tmp_path) == comparable(uninterrupted)
+
+
+def test_workers_end_when_the_driver_is_killed(tmp_path: Path):
+    process = start(*toy("SLOW", tmp_path))
+    deadline = time.monotonic() + 60
+    while kept(tmp_path) < 2 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.kill()
+    process.communicate()
+    with sqlite3.connect(tmp_path / "results.sqlite") as connection:
+        rows = connection.execute("SELECT data FROM arrays WHERE name = 'process'").fetchall()
+    connection.close()
+    pids = {int.from_bytes(data, "little") for (data,) in rows}
+    while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+def test_two_runs_on_one_folder(tmp_path: Path):
+    first = start(*toy("SLOW", tmp_path))
+    deadline = time.monotonic() + 60
+    while kept(tmp_path) < 1 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    second = attnlens(*toy("SLOW", tmp_path))
+    assert second.returncode == 2
+    assert f"another run (process {first.pid}) is writing" in one_sentence(second.stderr)
+    first.communicate(timeout=60)
+    assert first.returncode == 0
+    assert kept(tmp_path) == 24
+
+
+def test_the_number_of_workers_changes_nothing(uninterrupted: Path, tmp_path: Path):
+    assert attnlens(*toy("SLOW", tmp_path, "--workers", "1")).returncode == 0
+    assert comparable(tmp_path) == comparable(uninterrupted)
+
+
+def test_a_supported_control_fails_the_run(tmp_path: Path):
+    done = attnlens(*toy("SUPPORTED_CONTROL", tmp_path))
+    assert done.returncode == 1
+    assert "a control came out supported in T.supported-control" in done.stderr
+    assert ledger(tmp_path)["claims"][0]["control"] == "supported"
+
+
+@pytest.mark.parametrize("name", ["RAISES", "DIES"])
+def test_a_cell_without_result_fails_the_run_and_is_shown(tmp_path: Path, name: str):
+    done = attnlens(*toy(name, tmp_path))
+    assert done.returncode == 1
+    assert "cells have no result" in done.stderr
+    (entry,) = ledger(tmp_path)["claims"]
+    assert entry["verdict"] == "undecided"
+    assert entry["cells_without_result"] == 2
+    page = (tmp_path / "report.html").read_text()
+    assert "2 cells have no result" in page
+    assert "<script>alert(1)" not in page
+
+
+def test_numbers_that_are_not_finite_are_undecided(tmp_path: Path):
+    done = attnlens(*toy("NAN", tmp_path))
+    assert done.returncode == 0, done.stderr
+    (entry,) = ledger(tmp_path)["claims"]
+    assert (entry["verdict"], entry["estimate"]) == ("undecided", None)
+
+
+def test_fresh_starts_over_and_keeps_the_old_file(tmp_path: Path):
+    attnlens(*toy("CLAIM", tmp_path))
+    assert attnlens(*toy("CLAIM", tmp_path, "--fresh")).returncode == 0
+    assert len(list(tmp_path.glob("results-before-*.sqlite"))) == 1
+    assert kept(tmp_path) == 24
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["verify", "--claim", "A.nothing"], "there is no claim 'A.nothing'"),
+        (["verify", "--claim", "no_such_module:CLAIM"], "cannot be loaded"),
+        (["verify", "--claim", "toy_claims:plan"], "must be an attnlens Claim"),
+        (
+            ["verify", "--claim", "toy_claims:CLAIM", "--out", "/proc/nowhere"],
+            "choose another --out",
+        ),
+        (["verify", "--claim", "toy_claims:CLAIM", "--out", "/dev/null"], "choose another --out"),
+        (["report", "/nowhere"], "there are no results in /nowhere"),
+    ],
+)
+def test_bad_input_gets_one_sentence(arguments: list[str], says: str, tmp_path: Path):
+    done = attnlens(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert says in one_sentence(done.stderr)
+    assert done.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["verify", "--profile", "huge"], ["verify", "--workers", "0"], ["nonsense"], ["report"],
+     ["verify", "--workers", "many"], ["verify", "--engine", "abacus"]],
+)  # fmt: skip
+def test_bad_usage_exits_with_2(arguments: list[str], tmp_path: Path):
+    done = attnlens(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_report_renders_an_old_folder_without_the_experiment_code(tmp_path: Path):
+    attnlens(*toy("CLAIM", tmp_path))
+    before = (tmp_path / "report.html").read_text()
+    (tmp_path / "report.html").unlink()
+    # Modules named jax and equinox that cannot be imported stand in for their absence.
+    blocked = tmp_path / "blocked"
+    blocked.mkdir()
+    for name in ("jax", "equinox", "toy_claims", "scipy"):
+        (blocked / f"{name}.py").write_text("raise ImportError('not installed')")
+    done = attnlens("report", tmp_path, PYTHONPATH=str(blocked))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "report.html").read_text() == before
+
+
+def test_report_of_an_unfinished_run_says_so(tmp_path: Path):
+    process = start(*toy("SLOW", tmp_path))
+    deadline = time.monotonic() + 60
+    while kept(tmp_path) < 1 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.kill()
+    process.communicate()
+    done = attnlens("report", tmp_path)
+    assert done.returncode == 2
+    assert "unfinished run" in one_sentence(done.stderr)
+
+
+def test_claims_and_version():
+    listed = json.loads(attnlens("claims", "--json").stdout)
+    assert [claim["id"] for claim in listed] == list(CLAIMS)
+    assert "Control:" in attnlens("claims").stdout
+    assert attnlens("version").stdout.strip() == package.__version__
+
+
+def test_verify_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    seen = []
+    result = package.verify(
+        "smoke", ["toy_claims:CLAIM"], tmp_path, workers=1, progress=seen.append
+    )
+    assert result["claims"] == ledger(tmp_path)["claims"]
+    assert [p.done for p in seen] == list(range(25))
+    assert seen[-1].seconds_left == 0
+    with pytest.raises(ValueError, match="profile must be one of smoke, default, full"):
+        package.verify("huge", ["toy_claims:CLAIM"], tmp_path)  # type: ignore[arg-type]

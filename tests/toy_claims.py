@@ -1,0 +1,160 @@
+"""Claims with cells of milliseconds, for tests of engine, store and command line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from attnlens.claims import Claim, Measured, Work, blocks
+from attnlens.records import Figure, Part, Point, Region, Series
+from attnlens.statistics import judge as judge_part
+
+CELLS = {"smoke": 12, "default": 40, "full": 400}
+
+
+def plan(profile: str):
+    for arm in ("prediction", "control"):
+        for seeds in blocks(CELLS[profile], 4):
+            yield Work(arm, {"shift": 0.0 if arm == "prediction" else 3.0}, seeds, 0.01)
+
+
+def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+    draws = [np.random.default_rng(seed).normal() for seed in seeds]
+    return {"x": np.array(draws) + parameters["shift"], "process": np.array(os.getpid())}
+
+
+def slow(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+    time.sleep(0.05)
+    return measure(arm, parameters, seeds)
+
+
+def raises(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+    if seeds[0] == 4:
+        raise ZeroDivisionError("seed 4 <script>alert(1)</script>\nsecond line")
+    return measure(arm, parameters, seeds)
+
+
+def dies(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+    if seeds[0] == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return measure(arm, parameters, seeds)
+
+
+def dies_once(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+    marker = os.environ["TOY_MARKER"]
+    if seeds[0] == 4 and not os.path.exists(marker):  # noqa: PTH110
+        open(marker, "w").close()  # noqa: PTH123
+        os.kill(os.getpid(), signal.SIGKILL)
+    return measure(arm, parameters, seeds)
+
+
+def prints(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+    print("a measurement may print")
+    os.write(1, b"even straight to the descriptor\n")
+    return measure(arm, parameters, seeds)
+
+
+def nan(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+    return {"x": np.full(len(seeds), np.nan)}
+
+
+def busy(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+    """CPU seconds over wall seconds of a program with batched LAPACK calls and products."""
+    import jax
+    import jax.numpy as jnp
+
+    @jax.jit
+    def program(matrices):
+        roots = jnp.linalg.cholesky(matrices @ matrices.mT + 300 * jnp.eye(300))
+        return jnp.linalg.eigvalsh(roots @ roots.mT)
+
+    matrices = jax.random.normal(jax.random.key(0), (8, 300, 300))
+    program(matrices).block_until_ready()
+    cpu, wall = time.process_time(), time.perf_counter()
+    while time.perf_counter() - wall < 1.5:
+        program(matrices).block_until_ready()
+    share = (time.process_time() - cpu) / (time.perf_counter() - wall)
+    return {"share": np.array(share), "double": np.array(matrices.dtype == jnp.float64)}
+
+
+def compiles(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+    """How many programs were compiled rather than taken from the cache on disk."""
+    import jax
+    import jax.monitoring
+    import jax.numpy as jnp
+
+    missed: list[str] = []
+    jax.monitoring.register_event_listener(
+        lambda event, **_: missed.append(event) if event.endswith("cache_misses") else None
+    )
+    jax.jit(lambda x: jnp.sin(x) @ jnp.cos(x))(jnp.ones((17, 17))).block_until_ready()
+    return {"missed": np.array(len(missed))}
+
+
+def judge(measured: Sequence[Measured]) -> list[Part]:
+    values = np.concatenate([cell.values["x"] for cell in measured])
+    return [judge_part("mean", values, Region(-1, 1))]
+
+
+def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
+    series = tuple(
+        Series(arm, tuple(Point(1 + i, float(c.values["x"].mean())) for i, c in enumerate(cells)))
+        for arm, cells in arms.items()
+    )
+    return Figure("Toy", "cell", "mean", series, log_x=False, log_y=False)
+
+
+CLAIM = Claim(
+    id="T.toy",
+    title="Toy",
+    statement="Standard normal draws have a mean near zero.",
+    formula=r"\mathbb{E}\,x = 0",
+    prediction="The mean is in −1 … 1.",
+    controls={"control": "Shifted by three."},
+    assumptions=("None.",),
+    meaning="Nothing.",
+    source="Tests.",
+    plan=plan,
+    measure=measure,
+    judge=judge,
+    figure=figure,
+)
+SLOW = replace(CLAIM, id="T.slow", measure=slow)
+RAISES = replace(CLAIM, id="T.raises", measure=raises)
+DIES = replace(CLAIM, id="T.dies", measure=dies)
+DIES_ONCE = replace(CLAIM, id="T.dies-once", measure=dies_once)
+PRINTS = replace(CLAIM, id="T.prints", measure=prints)
+NAN = replace(CLAIM, id="T.nan", measure=nan)
+
+
+def weak_plan(profile: str):
+    """The "control" is the prediction itself, so it comes out supported."""
+    return [work._replace(parameters={"shift": 0.0}) for work in plan(profile)]
+
+
+SUPPORTED_CONTROL = replace(CLAIM, id="T.supported-control", plan=weak_plan)
+
+HOSTILE_TEXT = "</script><script>window.hit = 1</script><img src=x onerror='window.hit = 1'>"
+HOSTILE = replace(
+    CLAIM,
+    id=f"T.{HOSTILE_TEXT}",
+    title=HOSTILE_TEXT,
+    statement=HOSTILE_TEXT,
+    formula=rf"\text{{{HOSTILE_TEXT}}}",
+    prediction=HOSTILE_TEXT,
+    controls={"control": HOSTILE_TEXT},
+    assumptions=(HOSTILE_TEXT,),
+    meaning=HOSTILE_TEXT,
+    source=HOSTILE_TEXT,
+    judge=lambda measured: [replace(part, quantity=HOSTILE_TEXT) for part in judge(measured)],
+    figure=lambda arms: replace(
+        figure(arms), title=HOSTILE_TEXT, x_label=HOSTILE_TEXT, y_label=HOSTILE_TEXT,
+        series=tuple(replace(s, name=HOSTILE_TEXT) for s in figure(arms).series),
+    ),
+)  # fmt: skip

@@ -1,0 +1,25 @@
+"""Print the lower bounds of pyproject.toml as exact pins, for `pip install -c`.
+
+    python tools/lowest.py > lowest.txt && pip install ".[test]" -c lowest.txt
+
+Tools that only check the source (lint, types, hooks) stay at their usual versions.
+"""
+
+import re
+import tomllib
+from pathlib import Path
+
+CHECKERS = {"ruff", "pyright", "pre-commit"}
+
+
+def main() -> None:
+    path = Path(__file__).parent.parent / "pyproject.toml"
+    project = tomllib.loads(path.read_text())["project"]
+    for requirement in (*project["dependencies"], *project["optional-dependencies"]["test"]):
+        name, version = re.fullmatch(r"([\w.-]+)(?:\[.*\])?>=([\w.]+)", requirement).groups()
+        if name not in CHECKERS:
+            print(f"{name}=={version}")
+
+
+if __name__ == "__main__":
+    main()
