@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from counting import compilations
 
 from attnlens.claims import CLAIMS, Claim, Measured, find
 from attnlens.claims.base import PROFILES
 from attnlens.records import Cell
 from attnlens.report.page import _formula
-from counting import compilations
 
 ALL = find()
 each_claim = pytest.mark.parametrize(

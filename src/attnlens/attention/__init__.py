@@ -2,13 +2,8 @@
 
 Shapes: query (..., Lq, d), key (..., L, d), value (..., L, dv) give (..., Lq, dv). Inputs keep
 their precision: float64 in, float64 throughout.
-
-Imported eagerly, unlike the other packages: operators share their names with their files, and a
-lazy name would turn into the module once somebody imports that.
 """
 
-from .cme import cme
-from .registry import OPERATORS
-from .softmax import softmax
+import lazy_loader
 
-__all__ = ["OPERATORS", "cme", "softmax"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

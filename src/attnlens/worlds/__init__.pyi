@@ -17,8 +17,13 @@ from .laws import GaussianMixture as GaussianMixture
 from .laws import MultivariateGaussian as MultivariateGaussian
 from .laws import StudentT as StudentT
 from .linear_regression import LinearRegression as LinearRegression
+from .logistic_regression import LogisticRegression as LogisticRegression
+from .model import FromModel as FromModel
+from .model import ReferenceWorld as ReferenceWorld
+from .nonlinear_gaussian import NonlinearGaussian as NonlinearGaussian
 from .normal_inverse_gamma import NormalInverseGamma as NormalInverseGamma
 from .normal_mean import NormalMean as NormalMean
+from .nuts import Nuts as Nuts
 from .registry import EXAMPLES as EXAMPLES
 from .sparse_teacher import SparseTeacher as SparseTeacher
 from .token_teacher import TokenTeacher as TokenTeacher

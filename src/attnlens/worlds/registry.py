@@ -9,6 +9,8 @@ from .features import RandomFeatures
 from .finite_mixture import FiniteMixture
 from .gaussian_process import GaussianProcess
 from .linear_regression import LinearRegression
+from .logistic_regression import LogisticRegression
+from .nonlinear_gaussian import NonlinearGaussian
 from .normal_inverse_gamma import NormalInverseGamma
 from .normal_mean import NormalMean
 from .sparse_teacher import SparseTeacher
@@ -41,6 +43,8 @@ EXAMPLES: dict[str, World] = {
     "finite-mixture-categorical": FiniteMixture(
         probabilities=[[0.7, 0.2, 0.1], [0.2, 0.2, 0.6]], weights=[0.6, 0.4]
     ),
+    "logistic-regression": LogisticRegression(key_dim=2),
+    "nonlinear-gaussian": NonlinearGaussian(),
     "sparse-teacher": SparseTeacher(features=8, attended=2, noise="rademacher"),
     "token-teacher": TokenTeacher(rank=2, noise="uniform"),
     "token-teacher-deep": TokenTeacher(tokens=3, layers=2),
