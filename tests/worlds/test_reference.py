@@ -22,8 +22,10 @@ from attnlens.engine import local
 from attnlens.store import Store
 from attnlens.worlds import (
     FromModel,
+    LinearRegression,
     LogisticRegression,
     NonlinearGaussian,
+    NormalInverseGamma,
     Nuts,
     reference,
 )
@@ -113,6 +115,41 @@ def test_masked_tokens_and_later_tokens():
         shape, rate = 2 + float(seen.sum()), 1 + len(seen)
         error = np.sqrt(shape) / rate / np.sqrt(posterior.effective[0])
         assert abs(posterior.mean[0] - shape / rate) < FIVE * error
+
+
+@pytest.mark.slow
+def test_exact_worlds_against_nuts_for_the_same_model():
+    """Mean and variance both latent, and latent weights: the closed forms and NUTS agree within
+    five Monte Carlo standard errors of the posterior means."""
+    exact = NormalInverseGamma(1, prior_count=1.0, freedom=6.0, noise_var=1.0)
+
+    def prior():
+        var = numpyro.sample("var", dist.InverseGamma(3.0, 3.0))
+        mean = numpyro.sample("mean", dist.Normal(0.0, jnp.sqrt(var)))
+        return mean, var
+
+    twin = FromModel(prior, lambda z: dist.Normal(z[0], jnp.sqrt(z[1])), nuts=Nuts(draws=1000))
+    tokens = exact.sample(jax.random.key(5), LENGTH).tokens
+    law, found = exact.posterior(tokens), twin.posterior(tokens)
+    errors = np.sqrt(np.diag(found.cov) / found.effective)
+    assert found.status == "ok"
+    assert abs(found.mean[0] - law.mean[0]) < FIVE * errors[0]
+    assert abs(found.mean[1] - law.expected_var[0]) < FIVE * errors[1]
+    evidence, error = twin.evidence_of(found)
+    assert abs(evidence - exact.log_evidence(tokens)) < FIVE * error
+
+    line = LinearRegression(2, noise_std=0.5)
+    weights = FromModel(
+        dist.Normal(jnp.zeros(2), 1.0).to_event(1),
+        lambda z, k: dist.Normal(jnp.dot(z, k), 0.5),
+        key_dim=2,
+        nuts=Nuts(draws=1000),
+    )
+    episode = line.sample(jax.random.key(6), LENGTH, 3)
+    chains = weights.posterior(episode.tokens)
+    best = line.posterior(episode.tokens).mean
+    errors = np.sqrt(np.diag(chains.cov) / chains.effective)
+    assert (np.abs(chains.mean - best) < FIVE * errors).all()
 
 
 def test_a_program_may_have_several_sites_and_return_what_it_likes():

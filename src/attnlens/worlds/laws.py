@@ -130,18 +130,32 @@ class GaussianMixture(NamedTuple):
         return logsumexp(self.log_weights - 0.5 * jnp.sum(each, -1))
 
 
-def log_rising(start: Float[Array, "*shape"], count: float | Array) -> Float[Array, "*shape"]:
-    """log Γ(start + count) − log Γ(start), without the cancellation that the difference suffers.
+# B_{2k}/(2k(2k − 1)), k = 1 … 6: Stirling's series. From x = 10 on the next term is below 1e-15.
+STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
 
-    For a large start both terms are of order start·log start while their difference is of order
-    count·log start. B(start, count) = Γ(start)Γ(count)/Γ(start + count) is computed by JAX with
-    the asymptotic difference (DiDonato and Morris, 1992, algorithm 708), so the difference is
-    log Γ(count) − log B(start, count). Zero where count is zero.
+
+def log_rising(start: Float[Array, "*shape"], count: float | Array) -> Float[Array, "*shape"]:
+    """log Γ(a + n) − log Γ(a), without the cancellation that the difference suffers.
+
+    For a large start a both terms are of order a·log a while their difference is of order
+    n·log a. With log Γ(x) = (x − ½) log x − x + ½ log 2π + s(x) and Stirling's series s,
+
+        log Γ(a + n) − log Γ(a) = (a − ½) log1p(n/a) + n log(a + n) − n + s(a + n) − s(a)
+
+    (Abramowitz and Stegun, 6.1.41), used from a = 10 on. JAX's `betaln`, the ready-made way, is
+    off by up to 1e-6 between 8 and 20 in float64 (jax 0.10.2).
     """
     count = jnp.broadcast_to(jnp.asarray(count, start.dtype), start.shape)
-    some = count > 0
-    safe = jnp.where(some, count, 1)
-    return jnp.where(some, gammaln(safe) - jax.scipy.special.betaln(start, safe), 0)
+    large = jnp.maximum(start, 10)
+    total = large + count
+    smooth = (large - 0.5) * jnp.log1p(count / large) + count * jnp.log(total) - count
+    smooth = smooth + _stirling(total) - _stirling(large)
+    return jnp.where(start >= 10, smooth, gammaln(start + count) - gammaln(start))
+
+
+def _stirling(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    powers = (term / x ** (2 * k + 1) for k, term in enumerate(STIRLING))
+    return sum(powers, jnp.zeros_like(x))
 
 
 def lower_triangle(matrix: Float[Array, "dim dim"]) -> Float[Array, " size"]:

@@ -12,7 +12,7 @@ the rows a = (ω/σ) φ, b = v/σ, one triangular factorisation
                                           ρ² = ‖v‖²/σ² − (what the fit explains)
 
 so the condition number is that of A, not of AᵀA, and no large squares are subtracted: at σ/ω =
-10⁻⁶ ten digits are left where the normal equations leave none. More tokens: the old triangle
+10⁻⁸ eight digits are left where the normal equations leave none. More tokens: the old triangle
 takes the place of (I 0). Evidence: −½[ρ² + log det RᵀR + L log 2πσ²].
 
 At a fixed temperature τ softmax attention converges, not to m(q, z), but to the smoothed mean

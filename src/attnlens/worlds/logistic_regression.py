@@ -38,7 +38,7 @@ class LogisticRegression(ReferenceWorld):
         checks.whole("key_dim", self.key_dim, at_least=2)
         checks.positive("prior_std", self.prior_std)
 
-    def latent_program(self) -> Float[Array, " dim"]:
+    def latent_program(self) -> Any:
         import numpyro
         import numpyro.distributions as dist
 
@@ -48,6 +48,7 @@ class LogisticRegression(ReferenceWorld):
     def token_law(self, latent: Any, key: Float[Array, " dim"] | None = None) -> Any:
         import numpyro.distributions as dist
 
+        assert key is not None, "every value of this world has a key"
         return dist.Bernoulli(logits=jnp.dot(latent, key))
 
     def draw_keys(self, key: Key[Array, ""], count: int) -> Float[Array, "count dim"]:

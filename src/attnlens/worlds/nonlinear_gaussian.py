@@ -38,7 +38,7 @@ class NonlinearGaussian(ReferenceWorld):
     def __check_init__(self):
         checks.positive("noise_std", self.noise_std)
 
-    def latent_program(self) -> Float[Array, " 2"]:
+    def latent_program(self) -> Any:
         import numpyro
         import numpyro.distributions as dist
 
