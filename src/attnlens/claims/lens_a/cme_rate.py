@@ -111,8 +111,8 @@ CLAIM = Claim(
         "posterior variance at every length, and so falls with length at the exact rate."
     ),
     formula=(
-        r"\mathbb{E}\bigl(\mathrm{CME}(q)-z(q)\bigr)^2 \;=\; \kappa(q,q)-\kappa(q,K)"
-        r"\bigl(\kappa(K,K)+\sigma^2 I\bigr)^{-1}\kappa(K,q)"
+        r"\mathbb{E}\left(\mathrm{CME}(q)-z(q)\right)^2 \;=\; \kappa(q,q)-\kappa(q,K)"
+        r"\left(\kappa(K,K)+\sigma^2 I\right)^{-1}\kappa(K,q)"
     ),
     prediction=(
         "Mean squared error over mean posterior variance is 1 ± 0.05 at each length; the slope of "
