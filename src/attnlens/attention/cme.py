@@ -43,7 +43,8 @@ def cme(
     posterior variance comes back beside the mean.
 
     >>> keys = jnp.eye(2)
-    >>> cme(keys, keys, jnp.array([[1.0], [3.0]]), ridge=1.0, temperature=1.0, kernel="linear")
+    >>> value = jnp.array([[1.0], [3.0]])
+    >>> cme(keys, keys, value, ridge=1.0, temperature=1.0, kernel="linear").round(3)
     Array([[0.5],
            [1.5]], dtype=float32)
     """
