@@ -1,3 +1,10 @@
+from .cme import Estimate as Estimate
+from .cme import SolveInfo as SolveInfo
+from .cme import WithVariance as WithVariance
 from .cme import cme as cme
+from .kernel import kernel as kernel
+from .linear import linear as linear
+from .multihead import MultiHead as MultiHead
 from .registry import OPERATORS as OPERATORS
+from .sigmoid import sigmoid as sigmoid
 from .softmax import softmax as softmax
