@@ -54,7 +54,10 @@ def squared_distances(query: Queries, key: Keys) -> Matrix:
 def squared_distances_about_zero(query: Queries, key: Keys) -> Matrix:
     """‖q − k‖² for points already centred; its rounding error is about ε(‖q‖² + ‖k‖²)."""
     norms = jnp.sum(query**2, -1)[..., :, None] + jnp.sum(key**2, -1)[..., None, :]
-    return jnp.maximum(norms - 2 * products(query, key), 0)
+    squared = norms - 2 * products(query, key)
+    # Only the value is clipped: the derivative of max(x, 0) at a tie is ½ in JAX, and it is at
+    # (or, by rounding, below) zero that a query meets a key.
+    return squared + jax.lax.stop_gradient(jnp.maximum(squared, 0) - squared)
 
 
 def distances(query: Queries, key: Keys) -> Matrix:

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax
+import jax.core
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
@@ -114,7 +115,7 @@ def cme(
     kappa = kernels.KERNELS[checks.one_of("kernel", kernel, kernels.KERNELS)]
     inputs.check_shapes(query.shape, key.shape, value.shape)
     batch, length, dtype = key.shape[:-2], key.shape[-2], value.dtype
-    method = _method(method, length, ridge, residuals)
+    method = _method(method, length, ridge, residuals) if length else "cholesky"
     scale = inputs.scale("temperature", temperature, query.shape[-1])
     seen = inputs.token_mask(mask, key.shape)
     query, key, value = (inputs.at_least_single(array) for array in (query, key, value))

@@ -51,9 +51,16 @@ def normalised(score: Score, inputs: Inputs, method: str = "auto") -> Array:
     whatever is differentiated must reach it through the inputs.
     """
     count = blocks_for(inputs, method)
+    query, key, value, mask, bias, _ = inputs
+    if query.shape[-1] == 1:
+        # With one feature XLA turns the dot product into a multiplication and repeats it at each
+        # use, fused with the subtraction of the largest: q·k − max is then not 0 at the maximum
+        # but the product's rounding error, and every weight vanishes once that is large. A
+        # second feature of zeros keeps it a dot product.
+        query, key = (jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, 1)]) for x in (query, key))
+        inputs = inputs._replace(query=query, key=key)
     if count == 1:
         return _dense(score, inputs)
-    query, key, value, mask, bias, _ = inputs
     return _attend(score, count, query, key, value, bias, mask)[0]
 
 
