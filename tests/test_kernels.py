@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 from attention import references
 from attention.references import EPSILON
-
 from attnlens import kernels
 
 POINTS = jax.random.normal(jax.random.key(0), (6, 3))
@@ -41,7 +41,9 @@ def test_a_far_centre_costs_no_digits():
     np.testing.assert_allclose(far, near, rtol=0, atol=100 * EPSILON * 1e6)
 
 
-@pytest.mark.parametrize(("name", "curvature"), [("rbf", 1.0), ("matern32", 3.0), ("matern52", 5 / 3)])
+@pytest.mark.parametrize(
+    ("name", "curvature"), [("rbf", 1.0), ("matern32", 3.0), ("matern52", 5 / 3)]
+)
 def test_derivatives_where_a_query_meets_a_key(name, curvature):
     """At r = 0 the gradient is 0 and the Hessian −c/τ·I, with c the kernel's own constant."""
     temperature, point = 0.5, jnp.zeros((1, 2))

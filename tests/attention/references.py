@@ -14,7 +14,8 @@ KERNELS = {
     "rbf": lambda q, k, t: np.exp(-squared_distance(q, k) / (2 * t)),
     "laplace": lambda q, k, t: np.exp(-np.sqrt(squared_distance(q, k) / t)),
     "matern32": lambda q, k, t: (
-        (1 + np.sqrt(3 * squared_distance(q, k) / t)) * np.exp(-np.sqrt(3 * squared_distance(q, k) / t))
+        (1 + np.sqrt(3 * squared_distance(q, k) / t))
+        * np.exp(-np.sqrt(3 * squared_distance(q, k) / t))
     ),
     "matern52": lambda q, k, t: (
         (1 + np.sqrt(5 * squared_distance(q, k) / t) + 5 * squared_distance(q, k) / (3 * t))

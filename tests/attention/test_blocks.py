@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from attention.references import EPSILON
 
+from attention.references import EPSILON
 from attnlens import kernels
 from attnlens.attention import kernel, sigmoid, softmax
 from attnlens.attention.inputs import prepare

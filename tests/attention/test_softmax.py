@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from attention import references
-from attention.references import EPSILON
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attention import references
+from attention.references import EPSILON
 from attnlens.attention import softmax
 from attnlens.attention.inputs import check_shapes, prepare
 from attnlens.checks import BadInput

@@ -123,7 +123,7 @@ def test_gradient_and_hessian_product_agree_with_finite_differences(name):
         return tuple(x + by * d for x, d in zip(inputs, direction, strict=True))
 
     def dot(left, right):
-        return sum(jnp.vdot(a, b) for a, b in zip(left, right, strict=True))
+        return float(sum(jnp.vdot(a, b) for a, b in zip(left, right, strict=True)))
 
     # A central difference is off by step²·f‴/6, where f‴ is of order 1,000 times the terms of the
     # slope, and by rounding/step: 1.7e−8, and ROUNDING/1e−5 at the very most; 2e−9 is seen. The

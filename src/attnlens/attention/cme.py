@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -91,7 +91,7 @@ def cme(
     tolerance: float | None = None,
     rank: int = 256,
     max_steps: int = 500,
-) -> Float[Array, "*batch queries value_dim"] | WithVariance | Estimate:
+) -> Any:  # an array (*batch, queries, value_dim), `WithVariance` or `Estimate`, as asked for
     """Kernel ridge attention; `temperature` defaults to √d.
 
     `ridge` is a number (or one a batch member), or "loo" or "evidence": chosen by leave-one-out
@@ -182,7 +182,7 @@ def _method(method: str, length: int, ridge: object, residuals: bool) -> str:
     return method
 
 
-def _number(ridge: float | Array | str, dtype: jnp.dtype) -> Array:
+def _number(ridge: Any, dtype: jnp.dtype) -> Array:
     if isinstance(ridge, (int, float)):
         checks.positive("ridge", ridge)
     return jnp.asarray(ridge, dtype)

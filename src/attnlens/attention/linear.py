@@ -95,7 +95,10 @@ def _orthogonal(count: int, dim: int, seed: int) -> np.ndarray:
     random = np.random.default_rng(seed)
     groups = []
     for _ in range(-(-count // dim)):
-        directions, _ = np.linalg.qr(random.normal(size=(dim, dim)))
+        directions, upper = np.linalg.qr(random.normal(size=(dim, dim)))
+        # Uniform over rotations only with R's diagonal positive (Mezzadri, 2007): LAPACK's signs
+        # are a convention, and with them every estimate would be biased.
+        directions = directions * np.sign(np.diagonal(upper))
         lengths = np.linalg.norm(random.normal(size=(dim, dim)), axis=-1)
         groups.append(directions * lengths[:, None])
     return np.concatenate(groups)[:count]
