@@ -31,14 +31,15 @@ def test_equal_to_dense_with_mask_and_bias(name):
     mask = jax.random.bernoulli(jax.random.key(1), 0.7, (3, 1201)).at[1].set(False)
     bias = jax.random.normal(jax.random.key(2), (1, 1201))
 
-    def both(method):
-        @jax.jit
-        def result(inputs, bias):
-            return operator(*inputs, mask=mask, bias=bias, method=method, **settings)
+    weights = jnp.cos(jnp.arange(6.0)).reshape(3, 2)
 
-        weights = jnp.cos(jnp.arange(6.0)).reshape(3, 2)
-        gradient = jax.jit(jax.grad(lambda *a: jnp.vdot(weights, result(*a)), (0, 1)))
-        return result(inputs, bias), gradient(inputs, bias)
+    def both(method):
+        def weighed(inputs, bias):
+            out = operator(*inputs, mask=mask, bias=bias, method=method, **settings)
+            return jnp.vdot(weights, out), out
+
+        gradient, out = jax.jit(jax.grad(weighed, (0, 1), has_aux=True))(inputs, bias)
+        return out, gradient
 
     (blocks, blocks_gradient), (dense, dense_gradient) = both("blocks"), both("dense")
     # Sums of 1,201 terms: at most L·ε relative to the sum of the terms' sizes (about 4, the
@@ -72,7 +73,7 @@ def test_reverse_over_reverse_and_third_order():
         return jax.grad(jax.jacfwd(jax.grad(f)))
 
     for transform in (lambda f: jax.grad(jax.grad(f)), third):
-        got, wanted = (transform(scalar(method))(1.3) for method in ("blocks", "dense"))
+        got, wanted = (jax.jit(transform(scalar(m)))(1.3) for m in ("blocks", "dense"))
         # A third derivative of a function of order 10 at unit scale: up to 3! · 10 · 4³ times ε·L.
         np.testing.assert_allclose(got, wanted, rtol=0, atol=4000 * 9 * EPSILON)
 

@@ -146,7 +146,12 @@ def test_ridge_by_leave_one_out_is_the_best_of_a_search():
     chosen = cme(query, key, value, ridge="loo", temperature=1.0, return_info=True)
     assert isinstance(chosen, Estimate)
     # The last grid's step is (range of log λ = 25)/64·2/32·2/32 = 1.6e−3, and SciPy stops at 1e−5.
-    np.testing.assert_allclose(np.log(chosen.ridge), best.x, rtol=0, atol=1.6e-3)
+    np.testing.assert_allclose(
+        np.log(chosen.ridge),
+        best.x,  # pyright: ignore[reportAttributeAccessIssue]
+        rtol=0,
+        atol=1.6e-3,
+    )
     plain = cme(query, key, value, ridge=chosen.ridge, temperature=1.0)
     np.testing.assert_array_equal(chosen.mean, plain)
 
@@ -163,7 +168,12 @@ def test_ridge_by_evidence_is_the_best_of_a_search_and_ignores_masked_tokens():
         evidence, bounds=(np.log(1e-4), np.log(1e2)), method="bounded"
     )
     chosen = cme(query, key, value, ridge="evidence", temperature=1.0, return_info=True)
-    np.testing.assert_allclose(np.log(chosen.ridge), best.x, rtol=0, atol=1.6e-3)
+    np.testing.assert_allclose(
+        np.log(chosen.ridge),
+        best.x,  # pyright: ignore[reportAttributeAccessIssue]
+        rtol=0,
+        atol=1.6e-3,
+    )
 
     hidden = jnp.full((10, DIM), jnp.nan), jnp.full((10, 2), jnp.nan)
     longer = jnp.concatenate([key, hidden[0]]), jnp.concatenate([value, hidden[1]])

@@ -1,6 +1,7 @@
 """CME attention by conjugate gradients: the Cholesky result, its status, and its memory."""
 
 import warnings
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -29,15 +30,15 @@ def test_equal_to_cholesky(kernel):
     mask = jnp.arange(LENGTH) % 7 != 3
     key = jnp.where(mask[:, None], key, jnp.nan)
 
-    def result(method):
-        settings = {"ridge": 0.1, "temperature": 1.0, "kernel": kernel, "mask": mask}
-        # Rank 20 leaves conjugate gradients something to do, and is more than the linear and
-        # polynomial kernels have (3 and 10): their factors end early.
-        return cme(
-            query, key, value, method=method, variance=True, return_info=True, rank=20, **settings
-        )
+    # Rank 20 leaves conjugate gradients something to do, and is more than the linear and
+    # polynomial kernels have (3 and 10): their factors end early.
+    settings = {"ridge": 0.1, "temperature": 1.0, "kernel": kernel, "mask": mask, "rank": 20}
 
-    direct, iterated = result("cholesky"), result("iterative")
+    @partial(jax.jit, static_argnames="method")
+    def result(query, key, value, method):
+        return cme(query, key, value, method=method, variance=True, return_info=True, **settings)
+
+    direct, iterated = (result(query, key, value, m) for m in ("cholesky", "iterative"))
     assert bool(iterated.info.converged), str(iterated.info)
     assert 0 < int(iterated.info.steps) < 200
     # ‖b − A x‖ ≤ 2e−8 ‖b‖. The mean is κ(q, K) A⁻¹ b, so it is off by ‖κ(q, K) A⁻¹‖ 2e−8 ‖b‖,
@@ -51,24 +52,28 @@ def test_equal_to_cholesky(kernel):
 
 
 def test_what_was_not_reached_is_said():
-    query, key, value = draw()
-    settings = {
-        "ridge": 1e-3,
-        "temperature": 0.05,
-        "method": "iterative",
-        "rank": 2,
-        "max_steps": 3,
-    }
+    inputs = draw(60)
+
+    def stopped_early():
+        return cme(
+            *inputs,
+            ridge=1e-3,
+            temperature=0.05,
+            method="iterative",
+            rank=2,
+            max_steps=3,
+            return_info=True,
+        )
+
     with pytest.warns(UserWarning, match="not converged: relative residual"):
-        estimate = cme(query, key, value, return_info=True, **settings)
+        estimate = stopped_early()
     assert not bool(estimate.info.converged)
     assert int(estimate.info.steps) == 3
     assert 1e-8 < float(estimate.info.residual) < 10
     assert "raise ridge, rank or max_steps" in str(estimate.info)
-    jitted = jax.jit(lambda: cme(query, key, value, return_info=True, **settings))
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert not bool(jitted().info.converged)
+        warnings.simplefilter("error")  # inside jit it cannot warn, and says it in `info`
+        assert not bool(jax.jit(stopped_early)().info.converged)
 
 
 def test_the_preconditioner_is_the_inverse_of_its_matrix():
@@ -84,35 +89,21 @@ def test_the_preconditioner_is_the_inverse_of_its_matrix():
 
 
 def test_the_preconditioner_saves_steps():
-    query, key, value = draw()
-    steps = [
-        int(
-            cme(
-                query,
-                key,
-                value,
-                ridge=0.01,
-                temperature=1.0,
-                method="iterative",
-                rank=rank,
-                return_info=True,
-            ).info.steps
-        )
-        for rank in (1, 128)
-    ]
-    assert steps[1] < steps[0] / 3
+    inputs = draw()
+
+    def steps(rank):
+        settings = {"ridge": 0.01, "temperature": 1.0, "method": "iterative", "rank": rank}
+        return int(jax.jit(lambda *a: cme(*a, return_info=True, **settings).info.steps)(*inputs))
+
+    assert steps(128) < steps(1) / 3
 
 
 def test_single_precision_converges_too():
     inputs = draw(1000)
     direct = cme(*inputs, ridge=0.1, temperature=1.0)
-    got = cme(
-        *(x.astype(jnp.float32) for x in inputs),
-        ridge=0.1,
-        temperature=1.0,
-        method="iterative",
-        tolerance=1e-4,
-        return_info=True,
+    settings = {"ridge": 0.1, "temperature": 1.0, "method": "iterative", "rank": 64}
+    got = jax.jit(lambda *a: cme(*a, tolerance=1e-4, return_info=True, **settings))(
+        *(x.astype(jnp.float32) for x in inputs)
     )
     assert got.mean.dtype == jnp.float32
     assert bool(got.info.converged), str(got.info)
@@ -135,13 +126,11 @@ def test_memory_is_linear_in_the_length():
     assert long < 0.02 * 65536**2 * 4  # the matrix alone
 
 
-def test_the_choice_is_by_length():
-    query, key, value = draw(16)
-    short = cme(query, key, value, ridge=0.1, return_info=True)
-    assert short.info.method == "cholesky"
-    shapes = [jax.ShapeDtypeStruct((n, 3), jnp.float32) for n in (2, 8193, 8193)]
+@pytest.mark.parametrize(("length", "method"), [(8192, "cholesky"), (8193, "iterative")])
+def test_the_choice_is_by_length(length, method):
+    shapes = [jax.ShapeDtypeStruct((n, 3), jnp.float32) for n in (2, length, length)]
     chosen = jax.eval_shape(lambda *a: cme(*a, ridge=0.1, return_info=True), *shapes)
-    assert chosen.info.method == "iterative"
+    assert chosen.info.method == method
 
 
 @pytest.mark.slow

@@ -103,24 +103,19 @@ def test_positive_features_approach_softmax():
     query, key, value = draw(dim=4)
     query, key = query / 2, key / 2
     exact = softmax(query, key, value)
-    errors = [
-        np.sqrt(
-            np.mean(
-                [
-                    np.mean(
-                        (linear(query, key, value, features="positive", count=m, seed=s) - exact)
-                        ** 2
-                    )
-                    for s in range(8)
-                ]
-            )
+
+    def error(count):
+        """Root mean square over eight draws of the features."""
+        draws = jnp.stack(
+            [linear(query, key, value, features="positive", count=count, seed=s) for s in range(8)]
         )
-        for m in (64, 4096)
-    ]
-    # The error falls as 1/√m: by 8 here. The ratio of two root mean squares of 8 · 8 values has a
-    # relative deviation of about √(2/64)·½·√2 = 0.13; half of 8 is five of those away.
-    assert errors[1] < errors[0] / 4
-    assert errors[1] < 0.05
+        return float(jnp.sqrt(jnp.mean((draws - exact[None]) ** 2)))
+
+    few, many = error(64), error(4096)
+    # The error falls as 1/√count: by 8 here. The ratio of two root mean squares of 8 · 8 values
+    # has a relative deviation of about √(2/64)·½·√2 = 0.13; half of 8 is four of those away.
+    assert many < few / 4
+    assert many < 0.05
 
 
 def test_positive_features_neither_overflow_nor_vanish():
@@ -158,12 +153,13 @@ def test_several_heads_are_the_sum_of_single_ones():
         for i, (n, d) in enumerate([(4, 6), (9, 5), (9, 4)])
     )
     mask = jax.random.bernoulli(jax.random.key(5), 0.7, (2, 4, 9))
+    head = jax.jit(softmax)
     wanted = sum(
-        softmax(query @ layer.query[h], key @ layer.key[h], value @ layer.value[h], mask=mask)
+        head(query @ layer.query[h], key @ layer.key[h], value @ layer.value[h], mask=mask)
         @ layer.output[h]
         for h in range(3)
     )
-    got = layer(query, key, value, mask=mask)
+    got = eqx.filter_jit(layer)(query, key, value, mask=mask)
     assert got.shape == (2, 4, 2)
     np.testing.assert_allclose(got, wanted, rtol=0, atol=200 * EPSILON)
 
