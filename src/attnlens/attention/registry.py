@@ -28,5 +28,5 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "cme": partial(cme, ridge=0.1),
     "cme-matern32": partial(cme, ridge=0.1, kernel="matern32"),
     "cme-linear": partial(cme, ridge=0.1, kernel="linear"),
-    "cme-iterative": partial(cme, ridge=0.1, method="iterative", tolerance=1e-12, rank=8),
+    "cme-iterative": partial(cme, ridge=0.1, method="iterative", rank=8),
 }
