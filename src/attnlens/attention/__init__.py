@@ -7,8 +7,23 @@ Imported eagerly, unlike the other packages: operators share their names with th
 lazy name would turn into the module once somebody imports that.
 """
 
-from .cme import cme
+from .cme import Estimate, SolveInfo, WithVariance, cme
+from .kernel import kernel
+from .linear import linear
+from .multihead import MultiHead
 from .registry import OPERATORS
+from .sigmoid import sigmoid
 from .softmax import softmax
 
-__all__ = ["OPERATORS", "cme", "softmax"]
+__all__ = [
+    "OPERATORS",
+    "Estimate",
+    "MultiHead",
+    "SolveInfo",
+    "WithVariance",
+    "cme",
+    "kernel",
+    "linear",
+    "sigmoid",
+    "softmax",
+]
