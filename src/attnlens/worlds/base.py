@@ -3,17 +3,31 @@
 A `World` draws episodes: a latent z, and tokens x¹ … x^L that are i.i.d. given z (exchangeable
 by de Finetti). An `ExactWorld` adds closed forms: the posterior of z, the prediction for a query
 and the log evidence. Everything is a pure function of a JAX key, so it can be vmapped and jitted.
+
+An exact world writes down its prior, one update, and what a posterior predicts; the batch
+posterior is the prior updated once, so that sequential and batch updates are the same code:
+
+    posterior(x¹ … x^L)  =  update(prior, x¹ … x^L)  =  update(… update(prior, x¹) …, x^L)
+
+Precision: a world's settings are Python floats or NumPy float64; tokens decide the precision of
+every answer (float32 in, float32 out). Sampling follows JAX's default (float64 under x64).
 """
 
 from __future__ import annotations
 
 import abc
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Key
+
+from attnlens import checks, statistics
+from attnlens.records import Reading
+
+from .laws import Gaussian as Gaussian
 
 
 class Pairs(NamedTuple):
@@ -36,15 +50,10 @@ class Episode(NamedTuple):
     answer: Float[Array, "*batch queries value_dim"] | None = None
 
 
-class Gaussian(NamedTuple):
-    """A normal law given by mean and variance, elementwise."""
-
-    mean: Float[Array, "*shape"]
-    var: Float[Array, "*shape"]
-
-
 class World(eqx.Module):
-    """A source of tokens."""
+    """A source of tokens. `exchangeable` says whether the joint law forgets their order."""
+
+    exchangeable: ClassVar[bool] = True
 
     @abc.abstractmethod
     def sample(self, key: Key[Array, ""], length: int, queries: int = 0) -> Episode:
@@ -55,14 +64,31 @@ class ExactWorld(World):
     """A world that knows its exact answers."""
 
     @abc.abstractmethod
-    def posterior(self, tokens: Any, mask: Bool[Array, " length"] | None = None) -> Any:
-        """The law of the latent given the tokens; with no tokens, the prior."""
+    def prior(self, dtype: Any = None) -> Any:
+        """The law of the latent before any token, in the given precision."""
 
     @abc.abstractmethod
-    def predict(
-        self, tokens: Any, query: Any = None, mask: Bool[Array, " length"] | None = None
+    def update(
+        self, posterior: Any, tokens: Any, mask: Bool[Array, " length"] | None = None
     ) -> Any:
-        """The law of the conditional mean at `query`, or of the next token, given the tokens."""
+        """The law of the latent after `posterior` has seen these tokens as well."""
+
+    @abc.abstractmethod
+    def predictive(self, posterior: Any, query: Any = None) -> Any:
+        """What a posterior predicts: the conditional mean at `query`, or the next token."""
+
+    @abc.abstractmethod
+    def uncertainty(self, posterior: Any, query: Any = None) -> Float[Array, ""]:
+        """E[‖m(q, z) − E m(q, z)‖²] under the posterior, averaged over queries.
+
+        m is the conditional mean of a value at q, or of a token where tokens carry no key.
+        """
+
+    @abc.abstractmethod
+    def log_likelihood(
+        self, latent: Any, tokens: Any, mask: Bool[Array, " length"] | None = None
+    ) -> Float[Array, ""]:
+        """log p(tokens | latent); of the values given the keys where tokens carry keys."""
 
     @abc.abstractmethod
     def log_evidence(
@@ -70,8 +96,102 @@ class ExactWorld(World):
     ) -> Float[Array, ""]:
         """log p(tokens), the latent integrated out."""
 
+    @abc.abstractmethod
+    def representation(
+        self, tokens: Any, mask: Bool[Array, " length"] | None = None
+    ) -> Float[Array, " size"]:
+        """The posterior's natural statistics, flat: *the* representation of the tokens.
 
-def uniform_on_sphere(key: Key[Array, ""], count: int, dim: int) -> Float[Array, "count dim"]:
-    """Points drawn uniformly from the unit sphere in R^dim."""
-    points = jax.random.normal(key, (count, dim))
-    return points / jnp.linalg.norm(points, axis=-1, keepdims=True)
+        Its size does not depend on the number of tokens.
+        """
+
+    @abc.abstractmethod
+    def risk(self, length: int) -> Reading:
+        """The least mean squared error of predicting m after `length` tokens (Bayes risk).
+
+        A closed form has standard error and count 0; elsewhere exact conditional risks are
+        averaged over episodes (`sampled_risk`), and the standard error is that of the average.
+        """
+
+    def posterior(self, tokens: Any, mask: Bool[Array, " length"] | None = None) -> Any:
+        """The law of the latent given the tokens; with no tokens, the prior."""
+        return self.update(self.prior(precision(tokens)), tokens, mask)
+
+    def predict(
+        self, tokens: Any, query: Any = None, mask: Bool[Array, " length"] | None = None
+    ) -> Any:
+        """The law of the conditional mean at `query`, or of the next token, given the tokens."""
+        return self.predictive(self.posterior(tokens, mask), query)
+
+
+def sampled_risk(
+    world: ExactWorld, length: int, *, episodes: int = 1024, queries: int = 8, seed: int = 0
+) -> Reading:
+    """The Bayes risk as the mean, over fresh episodes, of the exact conditional risk, in float64.
+
+    E‖m − E[m | X]‖² = E[ E(‖m − E[m | X]‖² | X) ]: the inner expectation is `uncertainty`, exact;
+    only the outer one is sampled (Rao–Blackwell), so its noise is far below that of squared
+    errors.
+    """
+    checks.whole("length", length)
+    with jax.enable_x64(True):
+        keys = jax.random.split(jax.random.key(checks.whole("seed", seed)), episodes)
+        return statistics.mean_reading(np.asarray(conditional_risks(world, keys, length, queries)))
+
+
+@eqx.filter_jit
+def conditional_risks(
+    world: ExactWorld, keys: Key[Array, " episodes"], length: int, queries: int
+) -> Float[Array, " episodes"]:
+    """`uncertainty` in one fresh episode a key; in sequence, so that LAPACK calls never overlap."""
+
+    def one(key: Key[Array, ""]) -> Float[Array, ""]:
+        episode = world.sample(key, length, queries)
+        return world.uncertainty(world.posterior(episode.tokens), episode.query)
+
+    return jax.lax.map(one, keys)
+
+
+def closed_form(value: float) -> Reading:
+    """A number that rests on no draws."""
+    return Reading(float(value), 0.0, 0, details={"method": "closed form"})
+
+
+def precision(tokens: Any) -> Any:
+    """The dtype that the tokens ask for."""
+    return jax.tree.leaves(tokens)[0].dtype
+
+
+def hide(array: Float[Array, "length ..."], mask: Bool[Array, " length"] | None) -> Array:
+    """Zeros behind the mask, so that nothing there (not even NaN) is ever read."""
+    if mask is None:
+        return array
+    return jnp.where(mask.reshape(mask.shape + (1,) * (array.ndim - 1)), array, 0)
+
+
+def count_of(
+    array: Float[Array, "length ..."], mask: Bool[Array, " length"] | None
+) -> Float[Array, ""]:
+    """How many tokens count, in the tokens' own precision."""
+    if mask is None:
+        return jnp.asarray(array.shape[0], array.dtype)
+    return jnp.sum(mask).astype(array.dtype)
+
+
+def mean_and_scatter(
+    tokens: Float[Array, "length dim"], mask: Bool[Array, " length"] | None
+) -> tuple[Float[Array, ""], Float[Array, " dim"], Float[Array, " dim"]]:
+    """(n, mean, Σ (x − mean)²) in two passes: no difference of large squares."""
+    count = count_of(tokens, mask)
+    mean = jnp.sum(hide(tokens, mask), 0) / jnp.maximum(count, 1)
+    return count, mean, jnp.sum(hide(tokens - mean[None, :], mask) ** 2, 0)
+
+
+def needs_query(world: ExactWorld, query: Any) -> Any:
+    """`query`, or the sentence that says it is missing."""
+    if query is None:
+        raise checks.BadInput(
+            f"{type(world).__name__} predicts at a query, but none came; "
+            f"give query=…, an array of shape (queries, key_dim)."
+        )
+    return query

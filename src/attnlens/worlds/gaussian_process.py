@@ -1,32 +1,50 @@
-"""A latent function: z is a Gaussian process on the sphere, and a token reads it with noise.
+"""A latent function: z is a Gaussian process, and a token reads it with noise.
 
-    z ~ GP(0, κ_τ),  k uniform on the unit sphere of R^d,  v = z(k) + N(0, σ²)
+    z ~ GP(0, κ_τ),  k ~ key law,  v = z(k) + N(0, σ²)
 
-With K = κ(keys, keys) + σ² I the posterior of z at a query q is normal with
+With K = κ(keys, keys) + σ² I = R Rᵀ the posterior of z at a query q is normal with
 
     mean      κ(q, keys) K⁻¹ v
     variance  κ(q, q) − κ(q, keys) K⁻¹ κ(keys, q)
-    evidence  log N(v; 0, K)
+    evidence  log N(v; 0, K) = −½[ ‖R⁻¹ v‖² + 2 Σ log R_ii + L log 2π ]
 
-(Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, algorithm 2.1.)
-Symbols: κ is `kernels.rbf`, τ is `temperature`, σ is `noise_std`, L is the number of tokens.
+(Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, algorithm 2.1). More
+tokens extend the factor by a block row: R₂₁ᵀ = R⁻¹ κ(keys, new), and R₂₂ is the factor of what
+the old tokens leave unexplained, κ(new, new) + σ² I − R₂₁ R₂₁ᵀ (Osborne, 2010, appendix B).
+Symbols: κ is `kernel`, τ is `temperature`, σ is `noise_std`, L is the number of tokens.
+
+Jitter: none is ever added when functions are inferred. K ≥ σ² I, and a Cholesky factorisation
+runs through when its smallest eigenvalue is above about L·ε (Higham, Accuracy and Stability of
+Numerical Algorithms, 2002, theorem 10.7; the largest is at most L): a smaller σ² than that is
+refused with the smallest one that works. Only *sampling* adds `JITTER`.
 """
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import cho_solve, solve_triangular
+import numpy as np
+from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float, Key
 
 from attnlens import checks, kernels
+from attnlens.records import Reading
 
-from .base import Episode, ExactWorld, Gaussian, Pairs, uniform_on_sphere
+from . import keys
+from .base import Episode, ExactWorld, Pairs, hide, needs_query, sampled_risk
+from .laws import LOG_2PI, Gaussian, lower_triangle
 
 # Added to the diagonal when functions are *sampled*, never when they are inferred. The sampled
 # function's law is then that of κ + JITTER·I: its variance is off by this share of the prior's.
 JITTER = {"float64": 1e-10, "float32": 1e-5}
+
+LONGEST = 8192  # a dense factor of this size takes half a gigabyte in float64
+LANDMARKS = 16  # points at which the representation describes the function
+KERNELS = ("rbf", "laplace", "matern32", "matern52")  # those with κ(q, q) = 1
 
 
 class FunctionPosterior(eqx.Module):
@@ -34,19 +52,42 @@ class FunctionPosterior(eqx.Module):
 
     key: Float[Array, "length dim"]
     cholesky: Float[Array, "length length"]
-    weights: Float[Array, "length value_dim"]
+    whitened: Float[Array, "length 1"]
     mask: Bool[Array, " length"]
-    temperature: float
+    kernel: str = eqx.field(static=True)
+    temperature: Float[Array, ""]
 
     def __call__(self, query: Float[Array, "queries dim"]) -> Gaussian:
-        cross = jnp.where(self.mask[:, None], kernels.rbf(self.key, query, self.temperature), 0)
-        half = solve_triangular(self.cholesky, cross, lower=True)
-        var = 1 - jnp.sum(half**2, 0)
-        return Gaussian(cross.T @ self.weights, jnp.maximum(var, 0)[:, None])
+        weights = solve_triangular(self.cholesky, self.whitened, lower=True, trans=1)
+        cross = self.cross(query)
+        # The second solve waits for the first (they would otherwise run side by side), and is
+        # not run at all where only the mean is used.
+        half = self.solve(jax.lax.optimization_barrier((cross, weights))[0])
+        var = jnp.maximum(1 - jnp.sum(half**2, 0), 0)
+        return Gaussian(cross.T @ weights, var[:, None])
+
+    def joint(
+        self, query: Float[Array, "queries dim"]
+    ) -> tuple[Float[Array, " queries"], Float[Array, "queries queries"]]:
+        """Mean and full covariance of the function at the queries."""
+        half = self.solve(self.cross(query))
+        prior = gram(self.kernel, query, self.temperature)
+        return (half.T @ self.whitened)[:, 0], prior - half.T @ half
+
+    def cross(self, query: Float[Array, "queries dim"]) -> Float[Array, "length queries"]:
+        """κ(keys, queries)."""
+        return hide(kernels.KERNELS[self.kernel](self.key, query, self.temperature), self.mask)
+
+    def solve(self, right: Float[Array, "length columns"]) -> Float[Array, "length columns"]:
+        """R⁻¹ right."""
+        return solve_triangular(self.cholesky, right, lower=True)
 
 
 class GaussianProcess(ExactWorld):
-    """A random smooth function on the sphere, read with noise.
+    """A random function of the key, read with noise.
+
+    `keys` is "sphere" or "box" (with key_dim=2, the plane); `kernel` is "rbf", "laplace",
+    "matern32" or "matern52". Tokens are handled densely, up to 8,192 of them.
 
     >>> world = GaussianProcess(key_dim=3, temperature=0.5, noise_std=0.3)
     >>> episode = world.sample(jax.random.key(0), length=64, queries=5)
@@ -54,55 +95,142 @@ class GaussianProcess(ExactWorld):
     (5, 1)
     """
 
-    key_dim: int = 3
+    key_dim: int = eqx.field(default=3, static=True)
     temperature: float = 0.5
     noise_std: float = 0.3
+    kernel: str = eqx.field(default="rbf", static=True)
+    keys: str = eqx.field(default="sphere", static=True)
 
     def __check_init__(self):
-        checks.whole("key_dim", self.key_dim, at_least=2)
+        checks.one_of("kernel", self.kernel, KERNELS)
+        checks.one_of("keys", self.keys, keys.LAWS)
+        checks.whole("key_dim", self.key_dim, at_least=2 if self.keys == "sphere" else 1)
         checks.positive("temperature", self.temperature)
         checks.positive("noise_std", self.noise_std)
 
     def sample(self, key: Key[Array, ""], length: int, queries: int = 0) -> Episode:
         for_points, for_function, for_noise = jax.random.split(key, 3)
-        points = uniform_on_sphere(for_points, length + queries, self.key_dim)
+        points = keys.draw(self.keys, for_points, length + queries, self.key_dim)
         jitter = JITTER[points.dtype.name] * jnp.eye(length + queries, dtype=points.dtype)
-        root = jnp.linalg.cholesky(kernels.rbf(points, points, self.temperature) + jitter)
+        root = jnp.linalg.cholesky(gram(self.kernel, points, self.temperature) + jitter)
         function = root @ jax.random.normal(for_function, (length + queries, 1))
         noise = self.noise_std * jax.random.normal(for_noise, (length, 1))
         tokens = Pairs(points[:length], function[:length] + noise)
         return Episode(function[:length], tokens, points[length:], function[length:])
 
-    def posterior(
-        self, tokens: Pairs, mask: Bool[Array, " length"] | None = None
+    def prior(self, dtype: Any = None) -> FunctionPosterior:
+        dtype = jnp.result_type(float) if dtype is None else dtype
+        key, root, whitened = (
+            jnp.zeros(shape, dtype) for shape in ((0, self.key_dim), (0, 0), (0, 1))
+        )
+        temperature = jnp.asarray(self.temperature, dtype)
+        none = jnp.zeros(0, bool)
+        return FunctionPosterior(key, root, whitened, none, self.kernel, temperature)
+
+    def update(
+        self,
+        posterior: FunctionPosterior,
+        tokens: Pairs,
+        mask: Bool[Array, " length"] | None = None,
     ) -> FunctionPosterior:
-        key, value, mask = *tokens, _all(tokens) if mask is None else mask
+        length = tokens.key.shape[0]
+        self._check(posterior.key.shape[0] + length, tokens.key.dtype)
+        mask = jnp.ones(length, bool) if mask is None else mask
+        key, value = hide(tokens.key, mask), hide(tokens.value, mask)
         # A masked token becomes one of its own: no covariance with any other, value zero.
         both = mask[:, None] & mask[None, :]
-        covariance = jnp.where(both, kernels.rbf(key, key, self.temperature), 0)
-        diagonal = jnp.where(mask, self.noise_std**2, 1)
-        root = jnp.linalg.cholesky(covariance + jnp.diag(diagonal))
-        weights = cho_solve((root, True), jnp.where(mask[:, None], value, 0))
-        return FunctionPosterior(key, root, weights, mask, self.temperature)
+        covariance = jnp.where(both, gram(self.kernel, key, self.temperature), 0)
+        covariance = covariance + jnp.diag(jnp.where(mask, self.noise_std**2, 1).astype(key.dtype))
+        whole_key = jnp.concatenate([posterior.key, key])
+        whole_mask = jnp.concatenate([posterior.mask, mask])
+        if posterior.key.shape[0]:
+            seen = posterior.solve(posterior.cross(key) * mask[None, :].astype(key.dtype))
+            covariance, value = covariance - seen.T @ seen, value - seen.T @ posterior.whitened
+            corner = jnp.linalg.cholesky(covariance)
+            above = jnp.concatenate([posterior.cholesky, jnp.zeros_like(seen)], axis=1)
+            root = jnp.concatenate([above, jnp.concatenate([seen.T, corner], axis=1)])
+        else:
+            root = corner = jnp.linalg.cholesky(covariance)
+        whitened = solve_triangular(corner, value, lower=True)
+        whitened = jnp.concatenate([posterior.whitened, whitened])
+        return FunctionPosterior(
+            whole_key, root, whitened, whole_mask, self.kernel, posterior.temperature
+        )
 
-    def predict(
-        self,
-        tokens: Pairs,
-        query: Float[Array, "queries dim"],
-        mask: Bool[Array, " length"] | None = None,
+    def predictive(
+        self, posterior: FunctionPosterior, query: Float[Array, "queries dim"] | None = None
     ) -> Gaussian:
-        return self.posterior(tokens, mask)(query)
+        """The law of m(q, z) = z(q), without the noise of a value."""
+        return posterior(needs_query(self, query))
+
+    def uncertainty(
+        self, posterior: FunctionPosterior, query: Float[Array, "queries dim"] | None = None
+    ) -> Float[Array, ""]:
+        return jnp.mean(self.predictive(posterior, query).var)
+
+    def log_likelihood(
+        self,
+        latent: Float[Array, "length 1"],
+        tokens: Pairs,
+        mask: Bool[Array, " length"] | None = None,
+    ) -> Float[Array, ""]:
+        """log p(values | function at the tokens' keys)."""
+        law = Gaussian(latent, jnp.full_like(latent, self.noise_std**2))
+        return jnp.sum(hide(law.log_prob(hide(tokens.value, mask)), mask))
 
     def log_evidence(
         self, tokens: Pairs, mask: Bool[Array, " length"] | None = None
     ) -> Float[Array, ""]:
         posterior = self.posterior(tokens, mask)
-        value = jnp.where(posterior.mask[:, None], tokens.value, 0)
         log_determinant = 2 * jnp.sum(jnp.log(jnp.diag(posterior.cholesky)))
-        count = jnp.sum(posterior.mask)
-        fit = jnp.sum(value * posterior.weights)
-        return -0.5 * (fit + log_determinant + count * jnp.log(2 * jnp.pi))
+        count = jnp.sum(posterior.mask).astype(tokens.key.dtype)
+        return -0.5 * (jnp.sum(posterior.whitened**2) + log_determinant + count * LOG_2PI)
+
+    def representation(
+        self, tokens: Pairs, mask: Bool[Array, " length"] | None = None
+    ) -> Float[Array, " size"]:
+        """Mean and lower triangle of the covariance of z at `landmarks()`: 16 + 136 numbers.
+
+        A process with infinitely many degrees of freedom has no finite sufficient statistic:
+        its natural statistics Σ v κ(k, ·)/σ² and Σ κ(k, ·)κ(k, ·)/σ² are functions. Here they
+        are read, through the posterior they determine, at fixed points. What lies between the
+        points is lost, up to the prior's own smoothness; `LinearRegression` with
+        `RandomFeatures` is the world whose finite statistics lose nothing.
+        """
+        mean, covariance = self.posterior(tokens, mask).joint(self.landmarks(tokens.key.dtype))
+        return jnp.concatenate([mean, lower_triangle(covariance)])
+
+    def landmarks(self, dtype: Any = None) -> Float[Array, "landmarks dim"]:
+        """The fixed points of the representation, drawn once from the key law."""
+        draws = np.random.default_rng(0)  # NumPy's: the same points in float32 and float64
+        points = draws.uniform(-1, 1, (LANDMARKS, self.key_dim))
+        if self.keys == "sphere":
+            points = draws.standard_normal((LANDMARKS, self.key_dim))
+            points /= np.linalg.norm(points, axis=-1, keepdims=True)
+        return jnp.asarray(points, jnp.result_type(float) if dtype is None else dtype)
+
+    def risk(self, length: int) -> Reading:
+        """E of the posterior variance: exact given the keys, averaged over keys and queries."""
+        return sampled_risk(self, length, episodes=256)
+
+    def _check(self, length: int, dtype: Any) -> None:
+        if length > LONGEST:
+            raise checks.BadInput(
+                f"GaussianProcess works densely on up to {LONGEST} tokens, but {length} came; use "
+                f"LinearRegression with RandomFeatures, whose statistics do not grow."
+            )
+        smallest = math.sqrt(length * float(jnp.finfo(dtype).eps))
+        if isinstance(self.noise_std, float) and self.noise_std < smallest:
+            raise checks.BadInput(
+                f"noise_std must be at least {smallest:.2g} for {length} tokens in {dtype}, or "
+                f"the covariance is singular to rounding, but {self.noise_std:g} came; raise it, "
+                f"use fewer tokens, or float64."
+            )
 
 
-def _all(tokens: Pairs) -> Bool[Array, " length"]:
-    return jnp.ones(tokens.key.shape[-2], bool)
+def gram(
+    kernel: str, points: Float[Array, "count dim"], temperature: kernels.Temperature
+) -> Float[Array, "count count"]:
+    """κ(points, points) with its diagonal exactly one: √ of a rounded distance is not zero."""
+    matrix = kernels.KERNELS[kernel](points, points, temperature)
+    return jnp.where(jnp.eye(points.shape[0], dtype=bool), 1, matrix)

@@ -1,40 +1,89 @@
 """Latent weights: z ~ N(0, ω² I), and a token is a (key, value) pair of a noisy linear function.
 
-    k uniform on the unit sphere of R^d,  v = ⟨z, k⟩ + N(0, σ²),  m(q, z) = ⟨z, q⟩
+    k ~ key law,  v = ⟨z, φ(k)⟩ + N(0, σ²),  m(q, z) = ⟨z, φ(q)⟩
 
-The posterior of z is normal with precision I/ω² + Σ k kᵀ/σ² and mean precision⁻¹ Σ k v/σ²
-(Bishop, Pattern Recognition and Machine Learning, 2006, section 3.3).
+The posterior of z is normal with precision I/ω² + Σ φφᵀ/σ² and mean precision⁻¹ Σ φ v/σ²
+(Bishop, Pattern Recognition and Machine Learning, 2006, section 3.3). It is computed in square
+roots (Bierman, Factorization Methods for Discrete Sequential Estimation, 1977): with u = z/ω and
+the rows a = (ω/σ) φ, b = v/σ, one triangular factorisation
+
+    ⎡ A  b ⎤       ⎡ R  r ⎤
+    ⎣ I  0 ⎦  = Q  ⎣ 0  ρ ⎦      gives   E u = R⁻¹ r,   Cov u = (RᵀR)⁻¹,
+                                          ρ² = ‖v‖²/σ² − (what the fit explains)
+
+so the condition number is that of A, not of AᵀA, and no large squares are subtracted: at σ/ω =
+10⁻⁸ eight digits are left where the normal equations leave none. More tokens: the old triangle
+takes the place of (I 0). Evidence: −½[ρ² + log det RᵀR + L log 2πσ²].
 
 At a fixed temperature τ softmax attention converges, not to m(q, z), but to the smoothed mean
 E[v κ]/E[κ]. Keys on the sphere weighted by exp(q·k/τ) follow the von Mises–Fisher law with
 concentration 1/τ, whose mean is A_d(1/τ) q with A_d(c) = I_{d/2}(c)/I_{d/2−1}(c) (Mardia and
 Jupp, Directional Statistics, 2000, section 9.3), so the smoothed mean is A_d(1/τ)·⟨z, q⟩.
+Symbols: ω is `prior_std`, σ is `noise_std`, φ is `features` (the identity where None).
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import scipy.special
-from jax.scipy.linalg import cho_solve, solve_triangular
+from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float, Key
 
 from attnlens import checks
+from attnlens.records import Reading
 
-from .base import Episode, ExactWorld, Gaussian, Pairs, uniform_on_sphere
+from . import keys, settings
+from .base import Episode, ExactWorld, Pairs, count_of, hide, needs_query, sampled_risk
+from .features import RandomFeatures
+from .laws import LOG_2PI, Gaussian, lower_triangle
+from .settings import Numbers
 
 
 class WeightPosterior(eqx.Module):
-    """N(mean, precision⁻¹), with the Cholesky root of the precision kept beside it."""
+    """The law of the weights: the triangle of (R, r; 0, ρ), and how many tokens are behind it."""
 
-    mean: Float[Array, " dim"]
-    precision: Float[Array, "dim dim"]
-    cholesky: Float[Array, "dim dim"]
+    triangle: Float[Array, "size size"]
+    count: Float[Array, ""]
+    prior_std: Float[Array, ""]
+
+    @property
+    def root(self) -> Float[Array, "dim dim"]:
+        """R: upper triangular, with RᵀR the precision of z/ω."""
+        return self.triangle[:-1, :-1]
+
+    @property
+    def mean(self) -> Float[Array, " dim"]:
+        return self.prior_std * solve_triangular(self.root, self.triangle[:-1, -1])
+
+    @property
+    def precision(self) -> Float[Array, "dim dim"]:
+        return self.root.T @ self.root / self.prior_std**2
+
+    def sample(self, key: Key[Array, ""]) -> Float[Array, " dim"]:
+        draw = jax.random.normal(key, self.triangle[:-1, -1].shape, self.triangle.dtype)
+        return self.prior_std * solve_triangular(self.root, self.triangle[:-1, -1] + draw)
+
+    def log_prob(self, latent: Float[Array, " dim"]) -> Float[Array, ""]:
+        whitened = self.root @ (latent / self.prior_std) - self.triangle[:-1, -1]
+        scale = jnp.log(jnp.abs(jnp.diag(self.root))) - jnp.log(self.prior_std)
+        return jnp.sum(scale - 0.5 * whitened**2 - 0.5 * LOG_2PI)
+
+    def natural(self) -> Float[Array, " size"]:
+        """(Λ m, lower triangle of Λ) with the mean m and the precision Λ; no solve is needed."""
+        moment = self.root.T @ self.triangle[:-1, -1] / self.prior_std
+        return jnp.concatenate([moment, lower_triangle(self.precision)])
 
 
 class LinearRegression(ExactWorld):
-    """A random linear function of keys on the sphere, read with noise.
+    """A random linear function of the key, or of its features, read with noise.
+
+    Keys are uniform on the sphere, or N(0, key_covariance); queries come from the same law
+    unless `query_covariance` is given. `features` maps keys before the weights see them.
 
     >>> world = LinearRegression(key_dim=3, noise_std=0.5)
     >>> episode = world.sample(jax.random.key(0), length=64, queries=5)
@@ -42,63 +91,137 @@ class LinearRegression(ExactWorld):
     (5, 1)
     """
 
-    key_dim: int = 3
+    key_dim: int = eqx.field(default=3, static=True)
     noise_std: float = 0.5
     prior_std: float = 1.0
+    key_root: np.ndarray | None = None
+    query_root: np.ndarray | None = None
+    features: RandomFeatures | None = None
 
-    def __check_init__(self):
-        checks.whole("key_dim", self.key_dim, at_least=2)
-        checks.positive("noise_std", self.noise_std)
-        checks.positive("prior_std", self.prior_std)
+    def __init__(
+        self,
+        key_dim: int = 3,
+        noise_std: float = 0.5,
+        prior_std: float = 1.0,
+        *,
+        key_covariance: Numbers | None = None,
+        query_covariance: Numbers | None = None,
+        features: RandomFeatures | None = None,
+    ):
+        self.key_dim = checks.whole(
+            "key_dim", key_dim, at_least=1 if key_covariance is not None else 2
+        )
+        self.noise_std = checks.positive("noise_std", noise_std)
+        self.prior_std = checks.positive("prior_std", prior_std)
+        self.key_root = _root("key_covariance", key_covariance, key_dim)
+        self.query_root = _root("query_covariance", query_covariance, key_dim)
+        self.features = features
+        if features is not None and features.key_dim != key_dim:
+            raise checks.BadInput(
+                f"features must take keys of dimension {key_dim}, but they take "
+                f"{features.key_dim}; give RandomFeatures(key_dim={key_dim}, …)."
+            )
+
+    @property
+    def weights(self) -> int:
+        """How many latent weights there are."""
+        return self.key_dim if self.features is None else self.features.count
 
     def sample(self, key: Key[Array, ""], length: int, queries: int = 0) -> Episode:
         for_latent, for_points, for_noise = jax.random.split(key, 3)
-        latent = self.prior_std * jax.random.normal(for_latent, (self.key_dim, 1))
-        points = uniform_on_sphere(for_points, length + queries, self.key_dim)
+        latent = self.prior_std * jax.random.normal(for_latent, (self.weights, 1))
+        law = "sphere" if self.key_root is None else "normal"
+        points = keys.draw(law, for_points, length + queries, self.key_dim, self.key_root)
+        key_points, query = points[:length], points[length:]
+        if self.query_root is not None:
+            for_query = jax.random.fold_in(for_points, 1)
+            query = keys.draw("normal", for_query, queries, self.key_dim, self.query_root)
         noise = self.noise_std * jax.random.normal(for_noise, (length, 1))
-        tokens = Pairs(points[:length], points[:length] @ latent + noise)
-        return Episode(latent[:, 0], tokens, points[length:], points[length:] @ latent)
+        tokens = Pairs(key_points, self._map(key_points) @ latent + noise)
+        return Episode(latent[:, 0], tokens, query, self._map(query) @ latent)
 
-    def posterior(
-        self, tokens: Pairs, mask: Bool[Array, " length"] | None = None
-    ) -> WeightPosterior:
-        key, value = tokens
-        if mask is not None:
-            key, value = jnp.where(mask[:, None], key, 0), jnp.where(mask[:, None], value, 0)
-        prior = jnp.eye(self.key_dim, dtype=key.dtype) / self.prior_std**2
-        precision = prior + key.T @ key / self.noise_std**2
-        root = jnp.linalg.cholesky(precision)
-        mean = cho_solve((root, True), key.T @ value[:, 0] / self.noise_std**2)
-        return WeightPosterior(mean, precision, root)
+    def prior(self, dtype: Any = None) -> WeightPosterior:
+        dtype = jnp.result_type(float) if dtype is None else dtype
+        triangle = jnp.eye(self.weights + 1, dtype=dtype).at[-1, -1].set(0)
+        return WeightPosterior(triangle, jnp.zeros((), dtype), jnp.asarray(self.prior_std, dtype))
 
-    def predict(
+    def update(
         self,
+        posterior: WeightPosterior,
         tokens: Pairs,
-        query: Float[Array, "queries dim"],
         mask: Bool[Array, " length"] | None = None,
+    ) -> WeightPosterior:
+        mapped = hide(self._map(hide(tokens.key, mask)), mask) * (self.prior_std / self.noise_std)
+        rows = jnp.concatenate([mapped, hide(tokens.value, mask) / self.noise_std], axis=-1)
+        # Data first: when they are far more precise than the prior their rows are the large ones,
+        # and Householder steps are row-wise stable with large rows on top (Higham, 2002, 19.4).
+        stacked = jnp.concatenate([rows, posterior.triangle])
+        triangle = jnp.linalg.qr(stacked, mode="r")
+        return WeightPosterior(
+            triangle, posterior.count + count_of(tokens.value, mask), posterior.prior_std
+        )
+
+    def predictive(
+        self, posterior: WeightPosterior, query: Float[Array, "queries dim"] | None = None
     ) -> Gaussian:
-        posterior = self.posterior(tokens, mask)
-        half = solve_triangular(posterior.cholesky, query.T, lower=True)
-        return Gaussian((query @ posterior.mean)[:, None], jnp.sum(half**2, 0)[:, None])
+        """The law of m(q, z) = ⟨z, φ(q)⟩, without the noise of a value."""
+        mapped = self.prior_std * self._map(needs_query(self, query))
+        half = solve_triangular(posterior.root, mapped.T, trans=1)
+        mean = half.T @ posterior.triangle[:-1, -1:]
+        return Gaussian(mean, jnp.sum(half**2, 0)[:, None])
+
+    def uncertainty(
+        self, posterior: WeightPosterior, query: Float[Array, "queries dim"] | None = None
+    ) -> Float[Array, ""]:
+        return jnp.mean(self.predictive(posterior, query).var)
+
+    def log_likelihood(
+        self,
+        latent: Float[Array, " dim"],
+        tokens: Pairs,
+        mask: Bool[Array, " length"] | None = None,
+    ) -> Float[Array, ""]:
+        mean = self._map(hide(tokens.key, mask)) @ latent[:, None]
+        law = Gaussian(mean, jnp.full_like(mean, self.noise_std**2))
+        return jnp.sum(hide(law.log_prob(hide(tokens.value, mask)), mask))
 
     def log_evidence(
         self, tokens: Pairs, mask: Bool[Array, " length"] | None = None
     ) -> Float[Array, ""]:
-        """log N(v; 0, ω² K Kᵀ + σ² I), by the determinant and Woodbury lemmas in d dimensions."""
+        """log N(v; 0, ω² Φ Φᵀ + σ² I), from the triangle alone."""
         posterior = self.posterior(tokens, mask)
-        keep = jnp.ones(tokens.value.shape[0], bool) if mask is None else mask
-        value = jnp.where(keep, tokens.value[:, 0], 0)
-        moment = posterior.precision @ posterior.mean
-        fit = jnp.sum(value**2) / self.noise_std**2 - moment @ posterior.mean
-        log_determinant = (
-            2 * jnp.sum(jnp.log(jnp.diag(posterior.cholesky)))
-            + 2 * self.key_dim * jnp.log(self.prior_std)
-            + 2 * jnp.sum(keep) * jnp.log(self.noise_std)
-        )
-        return -0.5 * (fit + log_determinant + jnp.sum(keep) * jnp.log(2 * jnp.pi))
+        log_determinant = 2 * jnp.sum(jnp.log(jnp.abs(jnp.diag(posterior.root))))
+        density = LOG_2PI + 2 * jnp.log(self.noise_std)
+        fit = posterior.triangle[-1, -1] ** 2
+        return -0.5 * (fit + log_determinant + posterior.count * density)
+
+    def representation(
+        self, tokens: Pairs, mask: Bool[Array, " length"] | None = None
+    ) -> Float[Array, " size"]:
+        """(Λ m, lower triangle of Λ) with the posterior's mean m and precision Λ."""
+        return self.posterior(tokens, mask).natural()
+
+    def risk(self, length: int) -> Reading:
+        """E φ(q)ᵀ Cov(z | keys) φ(q): exact given the keys, averaged over keys and queries."""
+        return sampled_risk(self, length)
 
     def smoothing(self, temperature: float) -> float:
         """A_d(1/τ): what softmax attention multiplies m(q, z) by, however many tokens it sees."""
+        if self.key_root is not None or self.features is not None:
+            raise checks.BadInput(
+                "the smoothed mean is a multiple of m(q, z) for keys on the sphere and no "
+                "features only; leave key_covariance and features out."
+            )
         c, d = 1 / checks.positive("temperature", temperature), self.key_dim
         # ive is I_ν(c)·e^(−c): the ratio is the same, and neither overflows at small τ.
         return float(scipy.special.ive(d / 2, c) / scipy.special.ive(d / 2 - 1, c))
+
+    def _map(self, key: Float[Array, "length dim"]) -> Float[Array, "length weights"]:
+        return key if self.features is None else self.features(key)
+
+
+def _root(name: str, values: Numbers | None, dim: int) -> np.ndarray | None:
+    """The symmetric root of a covariance that may be singular, or None."""
+    if values is None:
+        return None
+    return settings.square_root(settings.covariance(name, values, dim, singular=True))

@@ -1,0 +1,84 @@
+"""Settings of a world, checked and kept as NumPy float64; tokens decide the working precision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from attnlens.checks import BadInput
+
+Numbers = float | int | Sequence[Any] | np.ndarray
+
+
+def vector(name: str, values: Numbers, dim: int) -> np.ndarray:
+    """`values` as `dim` finite numbers; one number stands for all of them."""
+    array = _numbers(name, values)
+    if array.shape not in ((), (dim,)):
+        raise BadInput(f"{name} must be one number or {dim} of them, but shape {array.shape} came.")
+    return np.broadcast_to(array, (dim,)).copy()
+
+
+def positives(name: str, values: Numbers, dim: int) -> np.ndarray:
+    """`values` as `dim` numbers above zero; one number stands for all of them."""
+    array = vector(name, values, dim)
+    if not (array > 0).all():
+        raise BadInput(f"{name} must be above 0 everywhere, but {array.min():g} came.")
+    return array
+
+
+def table(name: str, values: Numbers) -> np.ndarray:
+    """`values` as a matrix of finite numbers with at least one row and one column."""
+    array = _numbers(name, values)
+    if array.ndim != 2 or array.size == 0:
+        raise BadInput(
+            f"{name} must be a table of numbers, one row a class, but shape {array.shape} came."
+        )
+    return array
+
+
+def distribution(name: str, values: Numbers) -> np.ndarray:
+    """`values` as probabilities above zero that sum to one along the last axis."""
+    array = _numbers(name, values)
+    if not (array > 0).all() or not np.allclose(array.sum(-1), 1, rtol=0, atol=1e-6):
+        raise BadInput(
+            f"{name} must be above 0 and sum to 1, but the smallest is {array.min():g} and a sum "
+            f"is {np.ravel(array.sum(-1))[0]:g}; give an impossible case a small floor."
+        )
+    return array / array.sum(-1, keepdims=True)
+
+
+def covariance(name: str, values: Numbers, dim: int, singular: bool = False) -> np.ndarray:
+    """`values` as a symmetric positive definite matrix; semidefinite too where `singular`."""
+    array = _numbers(name, values)
+    if array.shape != (dim, dim) or not np.allclose(array, array.T, rtol=1e-10, atol=0):
+        raise BadInput(
+            f"{name} must be a symmetric {dim} × {dim} matrix, but shape {array.shape} came"
+            + ("." if array.shape != (dim, dim) else " and it is not symmetric.")
+        )
+    spectrum = np.linalg.eigvalsh(array)
+    # eigvalsh is exact to about dim·ε·‖A‖: below that a zero cannot be told from a negative.
+    floor = dim * np.finfo(float).eps * np.abs(spectrum).max()
+    if spectrum[0] < (-floor if singular else floor):
+        raise BadInput(
+            f"{name} must be positive {'semi' if singular else ''}definite, but its smallest "
+            f"eigenvalue is {spectrum[0]:g}; add a little to its diagonal, or drop a direction."
+        )
+    return (array + array.T) / 2
+
+
+def square_root(matrix: np.ndarray) -> np.ndarray:
+    """The symmetric root of a positive semidefinite matrix."""
+    spectrum, directions = np.linalg.eigh(matrix)
+    return (directions * np.sqrt(np.maximum(spectrum, 0))) @ directions.T
+
+
+def _numbers(name: str, values: Any) -> np.ndarray:
+    try:
+        array = np.asarray(values, np.float64)
+    except (TypeError, ValueError):
+        raise BadInput(f"{name} must be numbers, but {values!r} came.") from None
+    if not np.isfinite(array).all():
+        raise BadInput(f"{name} must be finite, but {values!r} came.")
+    return array

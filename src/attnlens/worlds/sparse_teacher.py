@@ -1,0 +1,117 @@
+"""Seed B's teacher with known attention: a small network that looks at s of p features.
+
+    y = w₂ᵀ φ(w₁ (x ⊙ f(x))) + noise,    x ~ N(0, I_p)
+    f(x)_i = s · softmax over the support S of (u_i x_i)  for i ∈ S,   0 elsewhere
+
+φ(x) = log(1 + e^{τ₀ x})/τ₀ is the softplus of B (section 2). f is *known attention*: it is given to
+the learner, depends on the input, and is zero off the support S of s features drawn for each
+teacher. Its s weights are positive and sum to s, so x ⊙ f(x) keeps the scale of x. B leaves f
+open; this choice is ours. Weights are drawn so that pre-activations and the sum over the hidden
+units have variance of order one: w₁ ~ N(0, 1/s), w₂ ~ N(0, 1/d).
+
+An episode is one teacher and n labelled samples: tokens are Pairs(x, y), the latent holds the
+teacher's weights, and answers are free of noise. No predictor has a mean squared error below
+`noise_floor` = noise_std².
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from attnlens import checks
+
+from . import noise
+from .base import Episode, Pairs, World
+
+
+class SparseWeights(NamedTuple):
+    """One teacher: which features it looks at, how it weighs them, and its two layers."""
+
+    support: Float[Array, " features"]
+    score: Float[Array, " features"]
+    first: Float[Array, "hidden features"]
+    second: Float[Array, " hidden"]
+
+
+def softplus(x: Float[Array, "*shape"], sharpness: float) -> Float[Array, "*shape"]:
+    """log(1 + e^{τ₀ x})/τ₀, within log 2/τ₀ of ReLU; an infinite sharpness is ReLU."""
+    if math.isinf(sharpness):
+        return jnp.maximum(x, 0)
+    return jnp.logaddexp(sharpness * x, 0.0) / sharpness
+
+
+class SparseTeacher(World):
+    """A teacher that attends to a few of many features, with weights that depend on the input.
+
+    `attend=False` gives the same teacher with f ≡ 1 on all features: the control.
+
+    >>> teacher = SparseTeacher(features=16, attended=4)
+    >>> episode = teacher.sample(jax.random.key(0), length=100, queries=10)
+    >>> teacher.attention(episode.latent, episode.tokens.key).shape
+    (100, 16)
+    """
+
+    features: int = eqx.field(default=16, static=True)
+    attended: int = eqx.field(default=4, static=True)
+    hidden: int = eqx.field(default=8, static=True)
+    noise_std: float = 0.1
+    noise: str = eqx.field(default="gaussian", static=True)
+    sharpness: float = 5.0
+    attend: bool = eqx.field(default=True, static=True)
+
+    def __check_init__(self):
+        checks.whole("features", self.features, at_least=1)
+        checks.whole("hidden", self.hidden, at_least=1)
+        checks.positive("noise_std", self.noise_std)
+        checks.one_of("noise", self.noise, noise.KINDS)
+        if not 1 <= checks.whole("attended", self.attended) <= self.features:
+            raise checks.BadInput(
+                f"attended must be from 1 to the number of features, {self.features}, but "
+                f"{self.attended} came."
+            )
+
+    @property
+    def noise_floor(self) -> float:
+        """The least mean squared error that any predictor of y can have."""
+        return self.noise_std**2
+
+    def sample(self, key: Key[Array, ""], length: int, queries: int = 0) -> Episode:
+        for_teacher, for_inputs, for_noise = jax.random.split(key, 3)
+        latent = self.teacher(for_teacher)
+        inputs = jax.random.normal(for_inputs, (length + queries, self.features))
+        answer = self.answer(latent, inputs)
+        noisy = noise.draw(self.noise, for_noise, (length, 1), self.noise_std)
+        tokens = Pairs(inputs[:length], answer[:length] + noisy)
+        return Episode(latent, tokens, inputs[length:], answer[length:])
+
+    def teacher(self, key: Key[Array, ""]) -> SparseWeights:
+        """A random teacher."""
+        for_support, for_score, for_first, for_second = jax.random.split(key, 4)
+        order = jax.random.permutation(for_support, self.features)
+        score = jax.random.normal(for_score, (self.features,))
+        fan_in = self.attended if self.attend else self.features
+        first = jax.random.normal(for_first, (self.hidden, self.features)) / math.sqrt(fan_in)
+        second = jax.random.normal(for_second, (self.hidden,)) / math.sqrt(self.hidden)
+        return SparseWeights((order < self.attended).astype(score.dtype), score, first, second)
+
+    def attention(
+        self, latent: SparseWeights, inputs: Float[Array, "length features"]
+    ) -> Float[Array, "length features"]:
+        """f(x): what a learner with known attention is given."""
+        if not self.attend:
+            return jnp.ones_like(inputs)
+        logits = jnp.where(latent.support[None, :] > 0, latent.score[None, :] * inputs, -jnp.inf)
+        return self.attended * jax.nn.softmax(logits, axis=-1)
+
+    def answer(
+        self, latent: SparseWeights, inputs: Float[Array, "length features"]
+    ) -> Float[Array, "length 1"]:
+        """E[y | x]."""
+        seen = inputs * self.attention(latent, inputs)
+        return (softplus(seen @ latent.first.T, self.sharpness) @ latent.second)[:, None]

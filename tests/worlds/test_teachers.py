@@ -1,0 +1,118 @@
+"""Seed B's teachers: sparse and input-dependent attention, chosen rank, exact noise floor."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attnlens.checks import BadInput
+from attnlens.worlds import SparseTeacher, TokenTeacher, noise
+from attnlens.worlds.sparse_teacher import softplus
+
+
+@pytest.mark.parametrize("kind", noise.KINDS)
+def test_noise_has_the_stated_moments(kind):
+    """Mean 0 and variance std² within 4.9 standard errors (1e-6, two-sided) of n draws.
+
+    Var(mean) = std²/n, and Var(sample variance) = (m₄ − 1) std⁴/n with m₄ = 3, 9/5 and 1: the
+    variance of Rademacher noise is exact.
+    """
+    count, std = 40_000, 0.3
+    draws = np.asarray(noise.draw(kind, jax.random.key(0), (count,), std)) / std
+    fourth = {"gaussian": 3, "uniform": 9 / 5, "rademacher": 1}[kind]
+    assert abs(draws.mean()) < 4.9 / np.sqrt(count)
+    assert abs(np.mean(draws**2) - 1) < 4.9 * np.sqrt((fourth - 1) / count) + 1e-12
+    assert abs(np.mean(draws**4) - fourth) < 0.1 * fourth
+    bound = {"gaussian": np.inf, "uniform": np.sqrt(3), "rademacher": 1}[kind]
+    assert np.abs(draws).max() <= bound * (1 + 1e-12)
+
+
+TEACHERS = [SparseTeacher(noise="uniform"), TokenTeacher(noise="rademacher", layers=2)]
+
+
+@pytest.mark.parametrize("teacher", TEACHERS, ids=["sparse", "token"])
+def test_the_noise_floor_is_what_the_noise_free_answer_misses(teacher):
+    """mean (y − E[y | x])² = noise_std² within 4.9 standard errors √((m₄ − 1)/n), m₄ ≤ 9/5."""
+    count = 4000
+    episode = teacher.sample(jax.random.key(1), count)
+    missed = np.asarray(episode.tokens.value - teacher.answer(episode.latent, episode.tokens.key))
+    relative = np.mean(missed**2) / teacher.noise_floor
+    assert abs(relative - 1) < 4.9 * np.sqrt(0.8 / count)
+    # The signal is well above the floor: there is something to learn.
+    assert np.var(episode.tokens.value) > 2 * teacher.noise_floor
+
+
+def test_known_attention_is_sparse_positive_and_depends_on_the_input():
+    teacher = SparseTeacher(features=12, attended=3)
+    episode = teacher.sample(jax.random.key(2), 50)
+    weights = np.asarray(teacher.attention(episode.latent, episode.tokens.key))
+    assert ((weights > 0).sum(1) == 3).all()
+    np.testing.assert_allclose(weights.sum(1), 3, rtol=1e-12)
+    assert ((weights > 0) == (weights[:1] > 0)).all()  # one support a teacher
+    assert weights[:, weights[0] > 0].std(0).min() > 0.05  # and weights that move with x
+
+
+def test_features_off_the_support_do_not_matter():
+    teacher = SparseTeacher(features=12, attended=3)
+    latent, inputs = teacher.teacher(jax.random.key(3)), jnp.ones((4, 12))
+    off = jnp.where(latent.support[None, :] > 0, inputs, 7.0)
+    np.testing.assert_allclose(
+        teacher.answer(latent, off), teacher.answer(latent, inputs), rtol=1e-12
+    )
+    dense = SparseTeacher(features=12, attended=3, attend=False)
+    assert np.abs(dense.answer(latent, off) - dense.answer(latent, inputs)).min() > 1e-3
+
+
+@pytest.mark.parametrize("rank", [1, 2, None])
+def test_the_query_key_product_has_the_chosen_rank(rank):
+    teacher = TokenTeacher(token_dim=4, query_dim=3, rank=rank)
+    latent = teacher.teacher(jax.random.key(4))
+    singular = np.linalg.svd(latent.query[0].T @ latent.key[0], compute_uv=False)
+    wanted = 3 if rank is None else rank
+    # Rounding leaves singular values of about 1e-16 of the largest where the rank has ended.
+    assert (singular > 1e-12 * singular[0]).sum() == wanted
+
+
+def test_the_token_teacher_is_the_formula_of_seed_b():
+    """Against a plain loop over tokens, as the formula is printed."""
+    teacher = TokenTeacher(tokens=3, token_dim=4, query_dim=2, value_dim=5)
+    episode = teacher.sample(jax.random.key(5), 2)
+    w = jax.tree.map(np.asarray, episode.latent)
+    answers = teacher.answer(episode.latent, episode.tokens.key)
+    for x, y in zip(np.asarray(episode.tokens.key), answers, strict=True):
+        columns = []
+        for z in range(3):
+            logits = (w.key[0] @ x).T @ (w.query[0] @ x[:, z]) / np.sqrt(2)
+            attention = np.exp(logits) / np.exp(logits).sum()
+            columns.append(w.value[0] @ x @ attention)
+        hidden = np.log1p(np.exp(5 * w.first @ np.concatenate(columns))) / 5
+        np.testing.assert_allclose(w.second @ hidden, y[0], rtol=1e-12)
+
+
+def test_permuting_tokens_permutes_attention():
+    teacher = TokenTeacher(tokens=3)
+    episode = teacher.sample(jax.random.key(6), 2)
+    order = np.array([2, 0, 1])
+    weights = teacher.attention(episode.latent, 0, episode.tokens.key)
+    moved = teacher.attention(episode.latent, 0, episode.tokens.key[:, :, order])
+    np.testing.assert_allclose(moved, weights[:, order][:, :, order], rtol=1e-12)
+
+
+def test_softplus_is_within_log_two_of_relu():
+    grid = jnp.linspace(-3, 3, 601)
+    gap = softplus(grid, 5.0) - softplus(grid, np.inf)
+    np.testing.assert_allclose(gap.max(), np.log(2) / 5, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: SparseTeacher(features=4, attended=5), "attended must be from 1 to the number"),
+        (lambda: SparseTeacher(noise="cauchy"), "noise must be one of gaussian, uniform"),
+        (lambda: TokenTeacher(rank=5), r"rank must be from 1 to min\(query_dim, token_dim\) = 4"),
+        (lambda: TokenTeacher(layers=2, value_dim=3), "value_dim must equal token_dim, 4"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(make, sentence):
+    with pytest.raises(BadInput, match=sentence):
+        make()
