@@ -107,11 +107,11 @@ def _log_likelihoods(tokens: np.ndarray, normal: bool) -> np.ndarray:
     import scipy.stats  # 1.8 s to load, and only here
 
     if normal:
-        laws = [scipy.stats.multivariate_normal(mean, NOISE_STD**2) for mean in MEANS]
+        covariance: Any = NOISE_STD**2 * np.eye(len(MEANS[0]))
+        rows = [scipy.stats.multivariate_normal.logpdf(tokens, mean, covariance) for mean in MEANS]
     else:
-        laws = [scipy.stats.multinomial(1, row) for row in PROBABILITIES]
-    log_density = [law.logpdf if normal else law.logpmf for law in laws]
-    return np.column_stack([np.atleast_1d(density(tokens)) for density in log_density])
+        rows = [scipy.stats.multinomial.logpmf(tokens, 1, row) for row in PROBABILITIES]
+    return np.column_stack([np.atleast_1d(row) for row in rows])
 
 
 def judge(measured: Sequence[Measured]) -> list[Part]:
