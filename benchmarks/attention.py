@@ -66,7 +66,7 @@ def softmax_jax(length: int, gradient: bool) -> Callable[[], Any]:
 
 
 def softmax_torch(length: int, gradient: bool) -> Callable[[], Any]:
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]
 
     attend = torch.nn.functional.scaled_dot_product_attention
     drawn = [torch.tensor(x)[None, None] for x in draw(*4 * [(length, 64)])]
@@ -168,7 +168,10 @@ def measure(maker: str, arguments: list[Any], repeats: int, save: str | None) ->
         start = time.perf_counter()
         run()
         seconds.append(time.perf_counter() - start)
-    found = {"seconds": statistics.median(seconds or [first]), "peak": peak_megabytes() - before}
+    found: dict[str, Any] = {
+        "seconds": statistics.median(seconds or [first]),
+        "peak": peak_megabytes() - before,
+    }
     found["whole"] = peak_megabytes()
     if maker == "cme_long":
         found["info"] = str(result.info)
