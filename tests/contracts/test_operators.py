@@ -168,9 +168,9 @@ def test_forward_mode_agrees_with_reverse_mode(name):
     backward = sum(
         jnp.vdot(a, b) for a, b in zip(gradient(name)(inputs, MASK), direction, strict=True)
     )
-    # Both are sums of about 60 products, each right to the operator's rounding; the iterative
-    # solve is right to its tolerance of 1e−12 times the condition number instead.
-    bound = 60 * max(ROUNDING, 1e-12 * CONDITION) * max(1.0, abs(float(value)))
+    # Both are sums of about 60 products, each right to the operator's rounding. (The iterative
+    # solve's preconditioner has rank 8 for 7 tokens: it is exact, and so is the solve.)
+    bound = 60 * ROUNDING * max(1.0, abs(float(value)))
     np.testing.assert_allclose(rate, backward, rtol=0, atol=bound)
 
 

@@ -171,34 +171,29 @@ def _attend(
 
 @_attend.defjvp
 def _attend_jvp(score: Score, count: int, primals, tangents):
-    query, key, value, bias, mask = primals
-    query_dot, key_dot, value_dot, bias_dot, _ = tangents
-    output, normaliser = _attend(score, count, *primals)
+    *parts, mask = primals
+    *parts_dot, _ = tangents
+    output, normaliser = _attend(score, count, *parts, mask)
 
     # prevent_cse: a scan's body is not merged with anything outside it.
     @partial(jax.checkpoint, prevent_cse=False)
-    def terms(query, normaliser, block: Block, query_dot, block_dot: Block):
-        logits, logits_dot = jax.jvp(score, (query, block.key), (query_dot, block_dot.key))
-        if block.bias is not None:
-            logits, logits_dot = logits + block.bias, logits_dot + block_dot.bias
-        if block.mask is not None:
-            logits = jnp.where(block.mask, logits, -jnp.inf)
-            logits_dot = jnp.where(block.mask, logits_dot, 0)
+    def term(query, normaliser, block: Block):
+        logits = _logits(score, query, block.key, block.bias, block.mask)
         weights = jnp.exp(logits - normaliser)
-        moved = weights * logits_dot
-        return (
-            jnp.sum(moved, -1, keepdims=True),
-            jnp.einsum("...ql,...ld->...qd", moved, block.value)
-            + jnp.einsum("...ql,...ld->...qd", weights, block_dot.value),
-        )
+        total = jnp.sum(weights, -1, keepdims=True)
+        return total, jnp.einsum("...ql,...ld->...qd", weights, block.value)
 
-    def step(carry, blocks):
-        return jax.tree.map(
-            jnp.add, carry, terms(query, normaliser, blocks[0], query_dot, blocks[1])
-        ), None
+    def moments(query, key, value, bias):
+        """Σ_j p_ij and Σ_j p_ij v_j with c held fixed: their tangents are b_i and the sum in ȯ."""
+        start = (jnp.zeros_like(normaliser), jnp.zeros_like(output))
+        blocks = split(count, key, value, bias, mask)
+        return jax.lax.scan(
+            lambda sums, block: (jax.tree.map(jnp.add, sums, term(query, normaliser, block)), None),
+            start,
+            blocks,
+        )[0]
 
-    blocks = split(count, key, value, bias, mask)
-    blocks_dot = split(count, key_dot, value_dot, bias_dot, None)._replace(mask=None)
-    start = (jnp.zeros_like(normaliser), jnp.zeros_like(output))
-    (moved, summed), _ = jax.lax.scan(step, start, (blocks, blocks_dot))
+    # Linearised here and not left to JAX: before version 0.10 it cannot transpose a scan that
+    # stands in a rule as it was written.
+    moved, summed = jax.linearize(moments, *parts)[1](*parts_dot)
     return (output, normaliser), (summed - moved * output, moved)
