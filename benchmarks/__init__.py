@@ -1,0 +1,1 @@
+"""Side-by-side ratios against peers; run each with `python -m benchmarks.NAME`."""

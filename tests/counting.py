@@ -7,7 +7,7 @@ import jax.monitoring
 _compiled = 0
 
 
-def _listen(event: str, duration: float, **_: object) -> None:
+def _listen(event: str, duration_secs: float, **kwargs: str | int) -> None:
     global _compiled
     if event == "/jax/core/compile/backend_compile_duration":
         _compiled += 1

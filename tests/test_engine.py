@@ -10,6 +10,7 @@ import pytest
 
 import toy_claims
 from attnlens.engine import Outcome, cache, run
+from attnlens.engine.local import Waiting, kind_of
 from attnlens.records import Cell
 
 
@@ -123,3 +124,26 @@ def test_a_cache_that_cannot_be_written_is_done_without(monkeypatch: pytest.Monk
     (outcome,) = run(toy_claims.CLAIM.cells("smoke")[:1], 1)
     assert isinstance(outcome.values, dict)
     assert np.isfinite(outcome.values["x"]).all()
+
+
+class FakeWorker:
+    def __init__(self, kind: str | None = None):
+        self.kind = kind
+
+
+def test_workers_keep_to_their_kind_then_spread_then_help():
+    def cell(letter: str, seed: int) -> Cell:
+        return Cell("T", "prediction", "toy_claims:measure", {"letter": letter}, (seed,), "")
+
+    cells = [cell("a", 0), cell("a", 1), cell("b", 2), cell("c", 3), cell("c", 4), cell("c", 5)]
+    waiting = Waiting(cells)
+    one, two = FakeWorker(), FakeWorker()
+    order = []
+    for worker in (one, two, one, two, one, two):
+        taken = waiting.next_for(worker, [one, two])  # type: ignore[arg-type]
+        assert taken is not None
+        worker.kind = kind_of(taken)
+        order.append(taken.parameters["letter"])
+    # One takes a, two spreads to b, one stays with a, two goes on to c, one helps with c.
+    assert order == ["a", "b", "a", "c", "c", "c"]
+    assert waiting.next_for(one, [one, two]) is None  # type: ignore[arg-type]

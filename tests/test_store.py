@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -32,20 +31,6 @@ def folder(tmp_path: Path) -> Path:
         store.start_run({"system": "test"}, {"attnlens": "0"})
         store.keep(CELL, VALUES, 1.25)
     return tmp_path / "run"
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 1 MB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place], capture_output=True
-    )
-    if made.returncode:
-        pytest.skip("mounting a small file system needs root")
-    yield place
-    subprocess.run(["umount", place], check=True)
 
 
 def test_arrays_come_back_bit_for_bit(folder: Path):

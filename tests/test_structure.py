@@ -95,6 +95,22 @@ def test_public_names_resolve_and_the_precision_flag_is_left_alone():
     assert done.stdout.split() == ["False", "True"], done.stderr
 
 
+def test_public_names_are_what_they_are_after_every_module_was_imported():
+    """A lazy name that is also a module's name would turn into the module."""
+    check = (
+        "import importlib, pkgutil, types, attnlens\n"
+        "skip = ('attnlens.__main__', 'attnlens.engine.worker')\n"
+        "found = [m for m in pkgutil.walk_packages(attnlens.__path__, 'attnlens.')]\n"
+        "loaded = [importlib.import_module(m.name) for m in found if m.name not in skip]\n"
+        "for package in loaded:\n"
+        "    for public in getattr(package, '__all__', ()):\n"
+        "        if isinstance(getattr(package, public), types.ModuleType):\n"
+        "            print(package.__name__, public)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
 def test_no_source_file_executes_or_unpickles_data():
     forbidden = {"eval", "exec", "pickle", "cPickle", "dill", "marshal", "shelve"}
     for path in SOURCE.rglob("*.py"):

@@ -7,7 +7,9 @@ import os
 import random
 import signal
 import sqlite3
+import subprocess
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import pytest
 
 import attnlens as package
 from attnlens.claims.registry import CLAIMS
-from running import attnlens, one_sentence, start, toy
+from running import ATTNLENS, ENVIRONMENT, attnlens, one_sentence, start, toy
 
 
 def ledger(out: Path) -> dict[str, Any]:
@@ -35,10 +37,21 @@ def comparable(out: Path) -> dict[str, Any]:
 def kept(out: Path) -> int:
     """Finished cells, also while a run is writing."""
     try:
-        with sqlite3.connect(f"file:{out / 'results.sqlite'}?mode=ro", uri=True) as connection:
-            return connection.execute("SELECT COUNT(*) FROM cells").fetchone()[0]
+        return query(out, "SELECT COUNT(*) FROM cells")[0][0]
     except sqlite3.Error:
         return 0
+
+
+def query(out: Path, statement: str) -> list[tuple[Any, ...]]:
+    address = f"file:{out / 'results.sqlite'}?mode=ro"
+    with closing(sqlite3.connect(address, uri=True)) as connection:
+        return connection.execute(statement).fetchall()
+
+
+def processes(out: Path) -> set[int]:
+    """The workers that computed the finished cells."""
+    rows = query(out, "SELECT data FROM arrays WHERE name = 'process'")
+    return {int.from_bytes(data, "little") for (data,) in rows}
 
 
 @pytest.fixture(scope="module")
@@ -65,17 +78,11 @@ def test_a_run_leaves_ledger_results_and_page(tmp_path: Path):
 
 def test_a_second_run_computes_nothing_and_agrees(tmp_path: Path):
     attnlens(*toy("CLAIM", tmp_path))
-    first, time_stamp = comparable(tmp_path), (tmp_path / "results.sqlite").stat().st_mtime_ns
-    runs = "SELECT COUNT(*) FROM runs"
-    with sqlite3.connect(tmp_path / "results.sqlite") as connection:
-        before = connection.execute(runs).fetchone()
-    connection.close()
+    first, workers = comparable(tmp_path), processes(tmp_path)
     assert attnlens(*toy("CLAIM", tmp_path)).returncode == 0
     assert comparable(tmp_path) == first
-    assert (tmp_path / "results.sqlite").stat().st_mtime_ns > time_stamp  # the ledger, not cells
-    with sqlite3.connect(tmp_path / "results.sqlite") as connection:
-        assert connection.execute(runs).fetchone() == before
-    connection.close()
+    assert processes(tmp_path) == workers  # no cell was computed by anybody else
+    assert query(tmp_path, "SELECT COUNT(*) FROM runs") == [(1,)]
 
 
 def test_a_larger_profile_reuses_the_smaller_one(tmp_path: Path):
@@ -119,12 +126,9 @@ def test_an_interrupt_keeps_what_is_done_and_leaves_no_worker(uninterrupted: Pat
     assert "interrupted; finished cells are kept" in stderr
     assert "Traceback" not in stderr
     assert 4 <= kept(tmp_path) < 24
-    with sqlite3.connect(tmp_path / "results.sqlite") as connection:
-        rows = connection.execute("SELECT data FROM arrays WHERE name = 'process'").fetchall()
-    connection.close()
-    for (data,) in rows:
+    for pid in processes(tmp_path):
         with pytest.raises(ProcessLookupError):
-            os.kill(int.from_bytes(data, "little"), 0)
+            os.kill(pid, 0)
     assert attnlens(*toy("SLOW", tmp_path)).returncode == 0
     assert comparable(tmp_path) == comparable(uninterrupted)
 
@@ -136,10 +140,7 @@ def test_workers_end_when_the_driver_is_killed(tmp_path: Path):
         time.sleep(0.02)
     process.kill()
     process.communicate()
-    with sqlite3.connect(tmp_path / "results.sqlite") as connection:
-        rows = connection.execute("SELECT data FROM arrays WHERE name = 'process'").fetchall()
-    connection.close()
-    pids = {int.from_bytes(data, "little") for (data,) in rows}
+    pids = processes(tmp_path)
     while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
@@ -188,6 +189,37 @@ def test_numbers_that_are_not_finite_are_undecided(tmp_path: Path):
     assert done.returncode == 0, done.stderr
     (entry,) = ledger(tmp_path)["claims"]
     assert (entry["verdict"], entry["estimate"]) == ("undecided", None)
+
+
+def test_a_full_disk_ends_the_run_with_one_sentence(small_disk: Path):
+    # The page alone (2 MB) does not fit: cells and ledger are kept, no half page is left.
+    done = attnlens(*toy("CLAIM", small_disk / "run"))
+    assert done.returncode == 2
+    assert "is full or failing" in one_sentence(done.stderr)
+    assert kept(small_disk / "run") == 24
+    assert not list((small_disk / "run").glob("*report*"))
+
+
+def test_a_terminal_shows_a_bar_with_rate_and_time_left(tmp_path: Path):
+    import pty
+
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*ATTNLENS, *map(str, toy("SLOW", tmp_path))],
+        env={**ENVIRONMENT, "TERM": "xterm"}, stdout=subprocess.DEVNULL, stderr=theirs,
+    )  # fmt: skip
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            shown += os.read(ours, 4096)
+        except OSError:  # the other side has closed
+            break
+    os.close(ours)
+    assert process.wait(timeout=60) == 0
+    assert b"cells/s" in shown
+    assert b"left" in shown
+    assert b"24/24" in shown
 
 
 def test_fresh_starts_over_and_keeps_the_old_file(tmp_path: Path):

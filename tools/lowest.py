@@ -16,9 +16,11 @@ def main() -> None:
     path = Path(__file__).parent.parent / "pyproject.toml"
     project = tomllib.loads(path.read_text())["project"]
     for requirement in (*project["dependencies"], *project["optional-dependencies"]["test"]):
-        name, version = re.fullmatch(r"([\w.-]+)(?:\[.*\])?>=([\w.]+)", requirement).groups()
-        if name not in CHECKERS:
-            print(f"{name}=={version}")
+        bound = re.fullmatch(r"([\w.-]+)(?:\[.*\])?>=([\w.]+)", requirement)
+        if bound is None:
+            raise SystemExit(f"expected a requirement of the form name>=version, got {requirement}")
+        if bound[1] not in CHECKERS:
+            print(f"{bound[1]}=={bound[2]}")
 
 
 if __name__ == "__main__":

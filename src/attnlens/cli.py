@@ -165,9 +165,9 @@ def _print_ledger(ledger: dict[str, Any]) -> None:
         if entry["exact"]:
             interval = "exact"
         elif entry["interval"] and None not in entry["interval"]:
-            interval = " to ".join(f"{end:.4g}" for end in entry["interval"])
+            interval = " to ".join(f"{end:.3g}" for end in entry["interval"])
         weak = {"undecided": " (too weak)", "supported": " (must not be)"}.get(entry["control"], "")
-        estimate = "–" if entry["estimate"] is None else f"{entry['estimate']:.4g}"
+        estimate = "–" if entry["estimate"] is None else f"{entry['estimate']:.3g}"
         table.add_row(
             Text(entry["id"]),
             Text(entry["verdict"], style=colours[entry["verdict"]]),

@@ -106,8 +106,10 @@ class Region:
 
     def __str__(self) -> str:
         if self.low == -math.inf:
-            return f"≤ {self.high:g}"
-        return f"≥ {self.low:g}" if self.high == math.inf else f"{self.low:g} to {self.high:g}"
+            return f"≤ {self.high:.3g}"
+        return (
+            f"≥ {self.low:.3g}" if self.high == math.inf else f"{self.low:.3g} to {self.high:.3g}"
+        )
 
 
 @dataclass(frozen=True)

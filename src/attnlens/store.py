@@ -8,6 +8,7 @@ file holds plain records only, so a folder can be shown without the code that me
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -275,6 +276,17 @@ def _set_aside(path: Path) -> None:
             part.rename(path.with_name(f"results-before-{stamp}.sqlite{suffix}"))
 
 
+def replace_file(path: Path, text: str) -> None:
+    """Write a file whole or not at all: no reader sees half of it, and no failure leaves any."""
+    draft = path.with_name(f".{path.name}.draft")
+    with _told(path.parent):
+        try:
+            draft.write_text(text, encoding="utf-8")
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+
+
 @contextmanager
 def _only_writer(folder: Path) -> Iterator[None]:
     with (folder / ".lock").open("a+") as lock:
@@ -294,6 +306,12 @@ def _only_writer(folder: Path) -> Iterator[None]:
         yield
 
 
+_FULL = (
+    "the disk that holds {folder} is full or failing ({text}): every cell finished before is kept; "
+    "make room and run the same command again."
+)
+
+
 @contextmanager
 def _told(folder: Path) -> Iterator[None]:
     """What SQLite and the file system can say, in one sentence that names the way out."""
@@ -302,10 +320,7 @@ def _told(folder: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         text = str(error)
         if "disk is full" in text or "disk I/O" in text:
-            raise BadInput(
-                f"the disk that holds {folder} is full or failing ({text}): every cell finished "
-                f"before is kept; make room and run the same command again."
-            ) from error
+            raise BadInput(_FULL.format(folder=folder, text=text)) from error
         if "readonly" in text or "unable to open" in text:
             raise BadInput(f"{folder} cannot be written ({text}): choose another --out.") from error
         if "locked" in text:
@@ -315,6 +330,8 @@ def _told(folder: Path) -> Iterator[None]:
             f"away, or choose another --out."
         ) from error
     except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise BadInput(_FULL.format(folder=folder, text=error.strerror)) from error
         raise BadInput(
             f"{folder} cannot be used ({error.strerror or error}): choose another --out."
         ) from error

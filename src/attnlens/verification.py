@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from attnlens import __version__, statistics
-from attnlens.checks import BadInput, one_of, whole
+from attnlens.checks import one_of, whole
 from attnlens.claims.base import PREDICTION, Claim, Measured, Profile
 from attnlens.claims.registry import find
 from attnlens.engine import local
 from attnlens.records import Cell, Outcome, Part, Verdict
 from attnlens.report import write_report
-from attnlens.store import Store
+from attnlens.store import Store, replace_file
 
 PACKAGES = ("attnlens", "jax", "jaxlib", "numpy", "scipy", "equinox")
 
@@ -81,7 +81,9 @@ def verify(
         ledger["seconds"] = round(time.perf_counter() - started, 3)
         store.write_document("ledger", ledger)
         store.write_document("page", page)
-        _write(folder / "ledger.json", json.dumps(ledger, indent=2, ensure_ascii=False) + "\n")
+        replace_file(
+            folder / "ledger.json", json.dumps(ledger, indent=2, ensure_ascii=False) + "\n"
+        )
         write_report(folder, store)
     return ledger
 
@@ -283,13 +285,3 @@ def _processor() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all: a reader never sees half a file."""
-    try:
-        draft = path.with_name(f".{path.name}.draft")
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
-    except OSError as error:
-        raise BadInput(f"{path} cannot be written ({error.strerror or error}).") from error

@@ -5,25 +5,19 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 import pytest
-from counting import compilations
 
 from attnlens.claims import CLAIMS, Claim, Measured, find
 from attnlens.claims.base import PROFILES
 from attnlens.records import Cell
 from attnlens.report.page import _formula
+from counting import compilations
 
 ALL = find()
-each_claim = pytest.mark.parametrize(
-    "claim",
-    # One process a claim: its smoke cells are computed once.
-    [pytest.param(claim, marks=pytest.mark.xdist_group(claim.id)) for claim in ALL],
-    ids=lambda claim: claim.id,
-)
+each_claim = pytest.mark.parametrize("claim", ALL, ids=lambda claim: claim.id)
 
 
 def test_the_registry_lists_each_claim_under_its_own_id():
@@ -63,53 +57,38 @@ class Ran(NamedTuple):
     compiled: int
 
 
-def measured(claim: Claim, cell: Cell) -> Ran:
+def ran(claim: Claim, cell: Cell) -> Ran:
     before = compilations()
     values = claim.measure(cell.arm, cell.parameters, cell.seeds)
     arrays = {name: np.asarray(value) for name, value in values.items()}
     return Ran(cell, arrays, compilations() - before)
 
 
-@cache
-def smoke(claim_id: str) -> list[Ran]:
-    """Every cell of a claim's smoke profile, computed once in this process."""
-    (claim,) = find([claim_id])
-    return [measured(claim, cell) for cell in claim.cells("smoke")]
-
-
 @each_claim
-def test_a_cell_is_a_pure_function_of_its_content(claim: Claim):
-    """Twice the same bits, whatever ran between, and arrays of finite numbers only."""
-    ran = smoke(claim.id)
-    for first in (ran[0], ran[-1]):
-        again = measured(claim, first.cell)
+def test_its_smoke_cells_are_pure_share_programs_and_can_be_judged_and_drawn(claim: Claim):
+    smoke = [ran(claim, cell) for cell in claim.cells("smoke")]
+    # Pure: twice the same bits, whatever ran between, and finite numbers only.
+    for first in (smoke[0], smoke[-1]):
+        again = ran(claim, first.cell)
         assert first.values.keys() == again.values.keys()
         for name, value in first.values.items():
             assert value.dtype.kind in "fib"
             assert np.isfinite(value).all()
             assert value.tobytes() == again.values[name].tobytes()
-
-
-@each_claim
-def test_cells_that_differ_in_seeds_alone_share_their_programs(claim: Claim):
+    # Cells that differ in their seeds alone share a compiled program.
     seen = set()
-    for ran in smoke(claim.id):
-        kind = (ran.cell.arm, json.dumps(ran.cell.parameters), len(ran.cell.seeds))
-        assert kind not in seen or ran.compiled == 0, kind
+    for cell, _, compiled in smoke:
+        kind = (cell.arm, json.dumps(cell.parameters), len(cell.seeds))
+        assert kind not in seen or compiled == 0, kind
         seen.add(kind)
-
-
-@each_claim
-def test_it_judges_and_draws_its_own_smoke_cells(claim: Claim):
-    arms = {
-        arm: [Measured(r.cell.parameters, r.cell.seeds, r.values) for r in ran]
-        for arm in claim.arms
-        if (ran := [r for r in smoke(claim.id) if r.cell.arm == arm])
-    }
+    # Judged and drawn, arm by arm.
+    arms: dict[str, list[Measured]] = {arm: [] for arm in claim.arms}
+    for cell, values, _ in smoke:
+        arms[cell.arm].append(Measured(cell.parameters, cell.seeds, values))
     figure = claim.figure(arms)
     assert any(series.control for series in figure.series)
     json.dumps(dataclasses.asdict(figure), allow_nan=False)
-    for measured_cells in arms.values():
-        parts = claim.judge(measured_cells)
+    for measured in arms.values():
+        parts = claim.judge(measured)
         assert parts
         assert all(np.isfinite([part.estimate, part.low, part.high]).all() for part in parts)

@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from counting import compilations
 
 from attnlens import inference_error
 from attnlens.attention import cme, softmax
 from attnlens.checks import BadInput
 from attnlens.instruments.inference import episode_keys, errors
 from attnlens.worlds import GaussianProcess, LinearRegression
+from counting import compilations
 
 WORLD = LinearRegression(key_dim=3, noise_std=0.5)
 

@@ -2,8 +2,28 @@
 
 Shapes: query (..., Lq, d), key (..., L, d), value (..., L, dv) give (..., Lq, dv). Inputs keep
 their precision: float64 in, float64 throughout.
+
+Imported eagerly, unlike the other packages: operators share their names with their files, and a
+lazy name would turn into the module once somebody imports that.
 """
 
-import lazy_loader
+from .cme import Estimate, SolveInfo, WithVariance, cme
+from .kernel import kernel
+from .linear import linear
+from .multihead import MultiHead
+from .registry import OPERATORS
+from .sigmoid import sigmoid
+from .softmax import softmax
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__all__ = [
+    "OPERATORS",
+    "Estimate",
+    "MultiHead",
+    "SolveInfo",
+    "WithVariance",
+    "cme",
+    "kernel",
+    "linear",
+    "sigmoid",
+    "softmax",
+]

@@ -5,18 +5,36 @@
 λ is the whole ridge, not λL. In a Gaussian-process world with covariance κ and noise variance λ
 this *is* the exact posterior mean, and the posterior variance is
 κ(q, q) − κ(q, K)(κ(K, K) + λ I)⁻¹ κ(K, q) (`worlds.gaussian_process`).
+
+Leaving token i out changes its prediction by a closed form: the residual of the fit without it is
+v_i − CME_{−i}(k_i) = α_i / (A⁻¹)_ii with A = κ(K, K) + λ I and α = A⁻¹ V.
+
+(Song, Huang, Smola and Fukumizu, Hilbert space embeddings of conditional distributions, 2009;
+Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, sections 2.2 and 5.4.)
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+import warnings
+from typing import Any, NamedTuple
 
+import equinox as eqx
+import jax
+import jax.core
 import jax.numpy as jnp
-from jax.scipy.linalg import cho_solve, solve_triangular
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from attnlens import checks, kernels
+
+from . import inputs, solve
+from .ridge import RULES, choose
+
+METHODS = ("auto", "cholesky", "iterative")
+# Up to here the matrix and its factor fit (1 GB in float64) and Cholesky is the faster one.
+LONGEST_CHOLESKY = 8192
+# Matrix entries factorised in one batched call; longer sequences go one at a time.
+TOGETHER = 2**14
 
 
 class WithVariance(NamedTuple):
@@ -26,40 +44,187 @@ class WithVariance(NamedTuple):
     var: Float[Array, "*batch queries 1"]
 
 
+class SolveInfo(eqx.Module):
+    """How the linear system was solved; `str(info)` says it in a sentence outside jit."""
+
+    method: str = eqx.field(static=True)
+    tolerance: float = eqx.field(static=True)
+    residual: Float[Array, "*batch"]  # the largest ‖b − A x‖/‖b‖ over the right sides
+    steps: Int[Array, "*batch"]
+    converged: Bool[Array, "*batch"]
+
+    def __str__(self) -> str:
+        worst, steps = float(jnp.max(self.residual, initial=0)), int(jnp.max(self.steps, initial=0))
+        if bool(jnp.all(self.converged)):
+            return f"{self.method}: solved to a relative residual of {worst:.1e} in {steps} steps."
+        if self.method == "cholesky":
+            return "cholesky: the matrix is not positive definite in this precision; raise ridge."
+        return (
+            f"iterative: not converged: relative residual {worst:.1e} after {steps} steps, where "
+            f"{self.tolerance:.0e} was asked for; raise ridge, rank or max_steps."
+        )
+
+
+class Estimate(NamedTuple):
+    """Everything `cme` can tell; what was not asked for is None."""
+
+    mean: Float[Array, "*batch queries value_dim"]
+    var: Float[Array, "*batch queries 1"] | None
+    residuals: Float[Array, "*batch length value_dim"] | None
+    ridge: Float[Array, "*batch"]
+    info: SolveInfo | None
+
+
 def cme(
     query: Float[Array, "*batch queries dim"],
     key: Float[Array, "*batch length dim"],
     value: Float[Array, "*batch length value_dim"],
     *,
-    ridge: float | Float[Array, ""],
+    ridge: float | Float[Array, ...] | str,
     temperature: float | Float[Array, ""] | None = None,
     kernel: str = "rbf",
-    mask: Bool[Array, "*batch length"] | None = None,
+    mask: Bool[Array, ...] | None = None,
     variance: bool = False,
-) -> Float[Array, "*batch queries value_dim"] | WithVariance:
-    """Kernel ridge attention with a Cholesky solve; `temperature` defaults to √d.
+    residuals: bool = False,
+    return_info: bool = False,
+    method: str = "auto",
+    tolerance: float | None = None,
+    rank: int = 256,
+    max_steps: int = 500,
+) -> Any:  # an array (*batch, queries, value_dim), `WithVariance` or `Estimate`, as asked for
+    """Kernel ridge attention; `temperature` defaults to √d.
 
-    `mask` (true = may be attended to) is one row for all queries. With `variance=True` the
-    posterior variance comes back beside the mean.
+    `ridge` is a number (or one a batch member), or "loo" or "evidence": chosen by leave-one-out
+    error or by marginal likelihood, and then a constant to differentiation. `mask` (true = may
+    be attended to) is one row for all queries: (..., length) or (..., 1, length).
+
+    With `variance=True` the posterior variance comes back beside the mean. With
+    `residuals=True` (each token's leave-one-out residual) or `return_info=True` the result is an
+    `Estimate`, whose `info` has the achieved residual and whether the solve converged.
+
+    `method` is "cholesky", "iterative" (conjugate gradients until the relative residual is below
+    `tolerance`, at most `max_steps`, with a partial-Cholesky preconditioner of rank `rank`;
+    memory linear in the length) or "auto": Cholesky up to length 8,192. Outside jit an iterative
+    solve that did not converge warns; inside, ask for `return_info`.
 
     >>> keys = jnp.eye(2)
-    >>> cme(keys, keys, jnp.array([[1.0], [3.0]]), ridge=1.0, temperature=1.0, kernel="linear")
+    >>> value = jnp.array([[1.0], [3.0]])
+    >>> cme(keys, keys, value, ridge=1.0, temperature=1.0, kernel="linear").round(2)
     Array([[0.5],
            [1.5]], dtype=float32)
     """
     kappa = kernels.KERNELS[checks.one_of("kernel", kernel, kernels.KERNELS)]
-    scale = math.sqrt(query.shape[-1]) if temperature is None else temperature
-    if mask is not None:
-        # A masked token becomes one of its own: no covariance with any other, and value zero.
-        key, value = jnp.where(mask[..., None], key, 0), jnp.where(mask[..., None], value, 0)
-    gram, cross = kappa(key, key, scale), kappa(key, query, scale)
-    if mask is not None:
-        gram = jnp.where(mask[..., :, None] & mask[..., None, :], gram, 0)
-        cross = jnp.where(mask[..., :, None], cross, 0)
-    root = jnp.linalg.cholesky(gram + ridge * jnp.eye(key.shape[-2], dtype=key.dtype))
-    mean = jnp.einsum("...lq,...ld->...qd", cross, cho_solve((root, True), value))
-    if not variance:
-        return mean
-    half = solve_triangular(root, cross, lower=True)
-    prior = jnp.diagonal(kappa(query, query, scale), axis1=-2, axis2=-1)
-    return WithVariance(mean, jnp.maximum(prior - jnp.sum(half**2, -2), 0)[..., None])
+    inputs.check_shapes(query.shape, key.shape, value.shape)
+    batch, length, dtype = key.shape[:-2], key.shape[-2], value.dtype
+    method = _method(method, length, ridge, residuals) if length else "cholesky"
+    scale = inputs.scale("temperature", temperature, query.shape[-1])
+    seen = inputs.token_mask(mask, key.shape)
+    query, key, value = (inputs.at_least_single(array) for array in (query, key, value))
+    key, value = inputs.hide(key, seen), inputs.hide(value, seen)
+    goal = solve.TOLERANCE[key.dtype.name] if tolerance is None else tolerance
+    checks.positive("tolerance", goal)
+    checks.whole("rank", rank, 1)
+    checks.whole("max_steps", max_steps, 1)
+
+    def one(member) -> Estimate:
+        query, key, value, seen, given = member
+        system = solve.System(kappa, key, seen, scale, 0.0 if given is None else given)
+        if isinstance(ridge, str):
+            system = system._replace(ridge=choose(ridge, system.gram(), value, seen))
+        # One solve for everything that is asked, so that LAPACK is called in sequence.
+        right = [value]
+        cross = system.cross(query) if variance else None
+        if cross is not None:
+            right.append(cross)
+        if residuals:
+            right.append(jnp.eye(length, dtype=key.dtype))
+        columns = jnp.concatenate(right, -1)
+        if method == "cholesky":
+            solved = solve.by_cholesky(system, columns)
+        else:
+            solved = solve.by_iteration(system, columns, goal, rank, max_steps)
+        width = value.shape[-1]
+        weights, rest = solved.columns[:, :width], solved.columns[:, width:]
+        mean = cross.T @ weights if cross is not None else system.read(query, weights)
+        var = left_out = None
+        if cross is not None:
+            explained = jnp.sum(cross * rest[:, : query.shape[0]], 0)
+            var = jnp.maximum(_prior(kappa, query, scale) - explained, 0)[:, None]
+        if residuals:
+            left_out = weights / jnp.diagonal(rest[:, -length:])[:, None] if length else weights
+        watched = return_info or residuals or method == "iterative"
+        info = _info(system, columns, solved, method, goal) if watched else None
+        return Estimate(mean, var, left_out, jnp.asarray(system.ridge, key.dtype), info)
+
+    given = None if isinstance(ridge, str) else jnp.broadcast_to(_number(ridge, key.dtype), batch)
+    members = (query, key, value, seen, given)
+    estimate = _for_each(one, members, batch, length)
+    _warn(estimate.info)
+    if residuals or return_info:
+        return _cast(estimate, dtype)
+    if variance:
+        assert estimate.var is not None
+        return _cast(WithVariance(estimate.mean, estimate.var), dtype)
+    return _cast(estimate.mean, dtype)
+
+
+def _method(method: str, length: int, ridge: object, residuals: bool) -> str:
+    checks.one_of("method", method, METHODS)
+    if isinstance(ridge, str):
+        checks.one_of("ridge, when it is not a number,", ridge, RULES)
+    if method == "auto":
+        method = "cholesky" if length <= LONGEST_CHOLESKY else "iterative"
+    if method == "iterative" and (residuals or isinstance(ridge, str)):
+        raise checks.BadInput(
+            f"leave-one-out residuals and a chosen ridge need the whole matrix, which an iterative "
+            f"solve at length {length} does not hold; give ridge a number and residuals=False, or "
+            f"method='cholesky'."
+        )
+    return method
+
+
+def _number(ridge: Any, dtype: jnp.dtype) -> Array:
+    if isinstance(ridge, (int, float)):
+        checks.positive("ridge", ridge)
+    return jnp.asarray(ridge, dtype)
+
+
+def _prior(kappa: kernels.Kernel, query: Array, scale: float | Array) -> Array:
+    """κ(q, q) for every query."""
+    return jax.vmap(lambda point: kappa(point[None], point[None], scale)[0, 0])(query)
+
+
+def _info(
+    system: solve.System, columns: Array, solved: solve.Solved, method: str, goal: float
+) -> SolveInfo:
+    stop = jax.lax.stop_gradient
+    residual = solve.relative_residual(system.frozen(), stop(columns), stop(solved.columns))
+    # Conjugate gradients watch a running residual, which rounding parts from the true one: a
+    # factor of two is allowed for that. A factorisation fails by NaN.
+    converged = residual <= 2 * goal if method == "iterative" else jnp.isfinite(residual)
+    return SolveInfo(method, goal, residual, solved.steps, converged)
+
+
+def _for_each(one, members, batch: tuple[int, ...], length: int) -> Estimate:
+    """`one` over the leading dimensions, in turn; short sequences some at a time."""
+    if not batch:
+        return one(members)
+    count = math.prod(batch)
+    flat = jax.tree.map(lambda array: array.reshape(count, *array.shape[len(batch) :]), members)
+    together = max(1, min(count, TOGETHER // max(length, 1) ** 2))
+    results = jax.lax.map(one, flat, batch_size=together if together > 1 else None)
+    return jax.tree.map(lambda array: array.reshape(*batch, *array.shape[1:]), results)
+
+
+def _warn(info: SolveInfo | None) -> None:
+    if info is None or info.method != "iterative" or isinstance(info.converged, jax.core.Tracer):
+        return
+    if not bool(jnp.all(info.converged)):
+        warnings.warn(str(info), stacklevel=3)
+
+
+def _cast(result, dtype: jnp.dtype):
+    """Back to half precision, if the caller's was."""
+    if dtype.itemsize >= 4:
+        return result
+    return jax.tree.map(lambda array: array.astype(dtype), result)

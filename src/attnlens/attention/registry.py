@@ -1,20 +1,32 @@
 """Every operator by name, so that contract tests, claims and the command line see all of them.
 
 An entry is the operator with the settings it needs filled in: a function of (query, key, value)
-that also takes `mask`.
+that also takes `mask`. A mask of shape (..., 1, length), one row for all queries, suits them all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
-from jaxtyping import Array
+from attnlens import kernels
 
 from .cme import cme
+from .kernel import kernel
+from .linear import linear
+from .sigmoid import sigmoid
 from .softmax import softmax
 
-OPERATORS: dict[str, Callable[..., Array]] = {
+OPERATORS: dict[str, Callable[..., Any]] = {
     "softmax": softmax,
+    "softmax-blocks": partial(softmax, method="blocks"),
+    **{f"kernel-{name}": partial(kernel, kernel=name) for name in kernels.LOG_PROFILES},
+    "linear-elu": linear,
+    "linear-positive": partial(linear, features="positive"),
+    "sigmoid": sigmoid,
     "cme": partial(cme, ridge=0.1),
+    "cme-matern32": partial(cme, ridge=0.1, kernel="matern32"),
+    "cme-linear": partial(cme, ridge=0.1, kernel="linear"),
+    "cme-iterative": partial(cme, ridge=0.1, method="iterative", rank=8),
 }

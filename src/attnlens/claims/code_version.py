@@ -67,9 +67,10 @@ def _home(base: str, name: str) -> str:
     """The module that holds `name` when somebody writes `from base import name`."""
     if _spec(f"{base}.{name}") is not None:
         return f"{base}.{name}"
-    stub = _file(base).with_suffix(".pyi")
-    if stub.is_file():
-        for node in ast.parse(stub.read_text()).body:
+    path = _file(base)
+    stub = path.with_suffix(".pyi")
+    if path.name == "__init__.py":
+        for node in ast.parse((stub if stub.is_file() else path).read_text()).body:
             if isinstance(node, ast.ImportFrom) and name in [alias.name for alias in node.names]:
                 return _absolute(node, base)
     return base

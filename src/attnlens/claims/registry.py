@@ -12,8 +12,11 @@ from .base import Claim
 
 CLAIMS: dict[str, str] = {
     "A.cme-is-posterior": "attnlens.claims.lens_a.cme_is_posterior:CLAIM",
+    "A.weights-are-posterior": "attnlens.claims.lens_a.weights_are_posterior:CLAIM",
     "A.cme-rate": "attnlens.claims.lens_a.cme_rate:CLAIM",
     "A.softmax-smoothed": "attnlens.claims.lens_a.softmax_smoothed:CLAIM",
+    "A.softmax-shrinking": "attnlens.claims.lens_a.softmax_shrinking:CLAIM",
+    "A.same-limit": "attnlens.claims.lens_a.same_limit:CLAIM",
 }
 
 

@@ -27,15 +27,15 @@ from attnlens.engine.base import ONE_THREAD, PRECISION, Outcome
 from attnlens.records import Cell
 
 ATTEMPTS = 2  # of a cell whose worker dies
+Answers = queue.SimpleQueue[tuple["Worker", Outcome | None]]  # None: the worker has died
 
 
 class Worker:
     """A process, the cell it works on, and a thread that hands its answers to the driver."""
 
-    def __init__(
-        self, answers: queue.SimpleQueue[tuple[Worker, Outcome | None]], folder: Path | None
-    ):
+    def __init__(self, answers: Answers, folder: Path | None):
         self.cell: Cell | None = None
+        self.kind: str | None = None
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in `stop`)
         environment = {**os.environ, **PRECISION, **ONE_THREAD, **cache.settings(folder)}
         # A claim of the user's own lies where the user's Python found it.
@@ -47,8 +47,12 @@ class Worker:
         )  # fmt: skip
         threading.Thread(target=self._listen, args=(answers,), daemon=True).start()
 
-    def take(self, cell: Cell) -> None:
+    def take(self, cell: Cell | None) -> None:
+        """Start on a cell; None leaves the worker idle."""
         self.cell = cell
+        if cell is None:
+            return
+        self.kind = kind_of(cell)
         content = {
             "measure": cell.measure, "arm": cell.arm,
             "parameters": dict(cell.parameters), "seeds": cell.seeds,
@@ -58,7 +62,7 @@ class Worker:
             self.process.stdin.write(json.dumps(content).encode() + b"\n")
             self.process.stdin.flush()
 
-    def _listen(self, answers: queue.SimpleQueue[tuple[Worker, Outcome | None]]) -> None:
+    def _listen(self, answers: Answers) -> None:
         assert self.process.stdout
         with contextlib.suppress(EOFError, ValueError, OSError):
             while True:
@@ -101,6 +105,46 @@ def _read_answer(stream: IO[bytes]) -> tuple[dict[str, Any], dict[str, np.ndarra
     return header, values
 
 
+class Waiting:
+    """Cells not yet handed out, by kind.
+
+    Cells of a kind (the same function and parameters) share their compiled programs. A worker
+    stays with its kind, then takes one that nobody else is at, so that two workers seldom compile
+    the same program at the same time. The order changes no result.
+    """
+
+    def __init__(self, cells: Sequence[Cell]):
+        self.kinds: dict[str, deque[Cell]] = {}
+        self.attempts: dict[str, int] = {}
+        for cell in cells:
+            self.kinds.setdefault(kind_of(cell), deque()).append(cell)
+
+    def next_for(self, worker: Worker, others: Sequence[Worker]) -> Cell | None:
+        if not self.kinds:
+            return None
+        taken = {other.kind for other in others if other is not worker}
+        free = [kind for kind in self.kinds if kind not in taken]
+        # With no kind left to itself, help where most is waiting.
+        choices = free or sorted(self.kinds, key=lambda kind: -len(self.kinds[kind]))
+        kind = worker.kind if worker.kind in self.kinds else choices[0]
+        cell = self.kinds[kind].popleft()
+        if not self.kinds[kind]:
+            del self.kinds[kind]
+        self.attempts[cell.key] = self.attempts.get(cell.key, 0) + 1
+        return cell
+
+    def put_back(self, cell: Cell) -> bool:
+        """Whether the cell gets another attempt."""
+        again = self.attempts[cell.key] < ATTEMPTS
+        if again:
+            self.kinds.setdefault(kind_of(cell), deque()).appendleft(cell)
+        return again
+
+
+def kind_of(cell: Cell) -> str:
+    return json.dumps([cell.measure, cell.parameters], sort_keys=True)
+
+
 def run(
     cells: Sequence[Cell], workers: int | None = None, cache_folder: Path | None = None
 ) -> Generator[Outcome]:
@@ -111,16 +155,13 @@ def run(
         cache.repair(folder)
     except OSError:
         folder = None  # a home that cannot be written: compile every time
-    waiting = deque((cell, 1) for cell in cells)
-    attempts: dict[str, int] = {}
-    answers: queue.SimpleQueue[tuple[Worker, Outcome | None]] = queue.SimpleQueue()
-    count = min(workers or cores(), len(waiting))
+    waiting, left = Waiting(cells), len(cells)
+    answers: Answers = queue.SimpleQueue()
     alive: list[Worker] = []
     try:
-        alive += [Worker(answers, folder) for _ in range(count)]
-        for worker in alive:
-            _hand_on(worker, waiting, attempts)
-        left = len(cells)
+        for _ in range(min(workers or cores(), left)):
+            alive.append(Worker(answers, folder))
+            alive[-1].take(waiting.next_for(alive[-1], alive))
         while left:
             worker, outcome = answers.get()
             if outcome is None:
@@ -133,26 +174,16 @@ def run(
                     cache.repair(folder)
                 worker = Worker(answers, folder)
                 alive.append(worker)
-                if attempts[cell.key] < ATTEMPTS:
-                    waiting.appendleft((cell, attempts[cell.key] + 1))
-                else:
+                if not waiting.put_back(cell):
                     left -= 1
                     yield Outcome(cell, None, f"{reason} (tried {ATTEMPTS} times)", 0.0)
             else:
                 left -= 1
-                worker.cell = None
                 yield outcome
-            _hand_on(worker, waiting, attempts)
+            worker.take(waiting.next_for(worker, alive))
     finally:
         for worker in alive:
             worker.stop()
-
-
-def _hand_on(worker: Worker, waiting: deque[tuple[Cell, int]], attempts: dict[str, int]) -> None:
-    if waiting:
-        cell, attempt = waiting.popleft()
-        attempts[cell.key] = attempt
-        worker.take(cell)
 
 
 def cores() -> int:

@@ -23,7 +23,7 @@ import markupsafe
 from attnlens.checks import BadInput
 from attnlens.figures import describe, to_plotly
 from attnlens.records import Figure, Point, Series
-from attnlens.store import Store
+from attnlens.store import Store, replace_file
 
 FILE = "report.html"
 MATHML = "{http://www.w3.org/1998/Math/MathML}"
@@ -46,15 +46,8 @@ def write_report(folder: str | os.PathLike[str], store: Store | None = None) -> 
     if store is None:
         with Store.reading(folder) as opened:
             return write_report(folder, opened)
-    page = render(store)
-    path = folder / FILE
-    try:
-        draft = path.with_name(f".{FILE}.draft")
-        draft.write_text(page, encoding="utf-8")
-        draft.replace(path)
-    except OSError as error:
-        raise BadInput(f"{path} cannot be written ({error.strerror or error}).") from error
-    return path
+    replace_file(folder / FILE, render(store))
+    return folder / FILE
 
 
 def render(store: Store) -> str:

@@ -172,8 +172,8 @@ CLAIM = Claim(
         "exact posterior mean and variance of the latent, at every length, to rounding error."
     ),
     formula=(
-        r"\kappa(q,K)\,\bigl(\kappa(K,K)+\sigma^2 I\bigr)^{-1} v"
-        r"\;=\;\mathbb{E}\bigl[z(q)\mid (k_1,v_1),\dots,(k_L,v_L)\bigr]"
+        r"\kappa(q,K)\,\left(\kappa(K,K)+\sigma^2 I\right)^{-1} v"
+        r"\;=\;\mathbb{E}\left[z(q)\mid (k_1,v_1),\dots,(k_L,v_L)\right]"
     ),
     prediction=(
         "The largest error of mean and variance, against one-token-at-a-time Kalman updates, is "

@@ -1,0 +1,199 @@
+"""Normalised attention for any weight function, dense or in blocks.
+
+    o_i = Σ_j e^{s_ij} v_j / Σ_j e^{s_ij},    s_ij = score(q_i, k_j) + bias_ij   (−∞ where masked)
+
+**In blocks.** Keys come in blocks; a row keeps its largest score so far m, its total
+t = Σ e^{s−m} and its weighted sum a = Σ e^{s−m} v. A block with scores s makes
+
+    m′ = max(m, max s),   t′ = t e^{m−m′} + Σ e^{s−m′},   a′ = a e^{m−m′} + Σ e^{s−m′} v
+
+and at the end o = a/t, and c = m + log t is the log normaliser. (Milakov and Gimelshein, Online
+normalizer calculation for softmax, 2018; Rabe and Staats, Self-attention does not need O(n²)
+memory, 2021; Dao et al., FlashAttention, 2022.) Nothing of size queries × length is ever held.
+
+**Its derivative in blocks.** With p_ij = e^{s_ij − c_i}, tangents ṡ, v̇ and b_i = Σ_j p_ij ṡ_ij
+
+    ċ_i = b_i,    ȯ_i = Σ_j p_ij (ṡ_ij v_j + v̇_j) − b_i o_i
+
+which is again a sum over blocks and linear in the tangents. So it is given to JAX as a forward
+rule, each block behind `jax.checkpoint`: transposed, it is the backward pass of FlashAttention
+(a block's p is computed again from c, never stored), and because the rule calls `_attend` itself
+it can be differentiated again, to any order, forward or backward, in memory linear in the length.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from attnlens import checks
+
+from .inputs import Inputs
+
+Score = Callable[[Array, Array], Array]
+METHODS = ("auto", "dense", "blocks")
+# Logits held at once: up to this many, the dense form is the faster one (16 MB in float32).
+DENSE_LOGITS = 2**22
+BLOCK_LOGITS = 2**20
+BLOCK_SIZES = (64, 512)
+
+
+def normalised(score: Score, inputs: Inputs, method: str = "auto") -> Array:
+    """Attention with weights proportional to exp(score); zeros where nothing may be seen.
+
+    `score` maps blocks (..., Lq, d) and (..., B, d) to (..., Lq, B). It is a constant to JAX:
+    whatever is differentiated must reach it through the inputs.
+    """
+    count = blocks_for(inputs, method)
+    query, key, value, mask, bias, _ = inputs
+    if query.shape[-1] == 1:
+        # With one feature XLA turns the dot product into a multiplication and repeats it at each
+        # use, fused with the subtraction of the largest: q·k − max is then not 0 at the maximum
+        # but the product's rounding error, and every weight vanishes once that is large. A
+        # second feature of zeros keeps it a dot product.
+        query, key = (jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, 1)]) for x in (query, key))
+        inputs = inputs._replace(query=query, key=key)
+    if count == 1:
+        return _dense(score, inputs)
+    return _attend(score, count, query, key, value, bias, mask)[0]
+
+
+def blocks_for(inputs: Inputs, method: str) -> int:
+    """Into how many blocks the keys are cut; 1 is the dense form."""
+    checks.one_of("method", method, METHODS)
+    rows, length = math.prod(inputs.query.shape[:-1]), inputs.key.shape[-2]
+    few = rows * length <= DENSE_LOGITS
+    if method == "dense" or (method == "auto" and few) or rows == 0 or length <= 1:
+        return 1
+    smallest, largest = BLOCK_SIZES
+    # Forced blocks are at least two, so that they are blocks also in a small example.
+    size = min(max(BLOCK_LOGITS // rows, smallest), largest, -(-length // 2))
+    return -(-length // size)
+
+
+def _logits(
+    score: Score, query: Array, key: Array, bias: Array | None, mask: Array | None
+) -> Array:
+    logits = score(query, key)
+    if bias is not None:
+        logits = logits + bias
+    return logits if mask is None else jnp.where(mask, logits, -jnp.inf)
+
+
+def _finite(top: Array) -> Array:
+    """The largest score of a row, or 0 where the row has none: −∞ − (−∞) is NaN."""
+    return jnp.where(top == -jnp.inf, 0, top)
+
+
+def _divide(summed: Array, total: Array) -> Array:
+    empty = total == 0
+    return jnp.where(empty, 0, summed / jnp.where(empty, 1, total))
+
+
+def _dense(score: Score, inputs: Inputs) -> Array:
+    query, key, value, mask, bias, _ = inputs
+    logits = _logits(score, query, key, bias, mask)
+    top = jax.lax.stop_gradient(_finite(jnp.max(logits, -1, keepdims=True, initial=-jnp.inf)))
+    weights = jnp.exp(logits - top)
+    total = jnp.sum(weights, -1, keepdims=True)
+    return _divide(jnp.einsum("...ql,...ld->...qd", weights, value), total)
+
+
+class Block(NamedTuple):
+    """What varies from one block of keys to the next; None where there is nothing to vary."""
+
+    key: Array
+    value: Array
+    bias: Array | None
+    mask: Array | None
+
+
+def split(count: int, key: Array, value: Array, bias: Array | None, mask: Array | None) -> Block:
+    """`count` blocks of keys, in a new first axis; what the last ones lack is masked."""
+    length = key.shape[-2]
+    size = -(-length // count)
+    missing = count * size - length
+    if missing and mask is None:
+        mask = jnp.ones((1,) * (key.ndim - 1) + (length,), bool)
+    if missing and mask is not None and mask.shape[-1] == 1:
+        mask = jnp.broadcast_to(mask, (*mask.shape[:-1], length))
+
+    def cut(array: Array | None, axis: int) -> Array | None:
+        if array is None:
+            return None
+        axis = array.ndim + axis
+        if array.shape[axis] != length:  # 1: the same for every key
+            return jnp.broadcast_to(array, (count, *array.shape))
+        padding = [(0, missing if a == axis else 0) for a in range(array.ndim)]
+        shape = (*array.shape[:axis], count, size, *array.shape[axis + 1 :])
+        return jnp.moveaxis(jnp.pad(array, padding).reshape(shape), axis, 0)
+
+    return Block(cut(key, -2), cut(value, -2), cut(bias, -1), cut(mask, -1))  # pyright: ignore
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _attend(
+    score: Score,
+    count: int,
+    query: Array,
+    key: Array,
+    value: Array,
+    bias: Array | None,
+    mask: Array | None,
+) -> tuple[Array, Array]:
+    """(o, c) as above; c is 0 where a row sees nothing."""
+
+    def step(carry, block: Block):
+        top, total, summed = carry
+        logits = _logits(score, query, block.key, block.bias, block.mask)
+        new = jnp.maximum(top, jnp.max(logits, -1, keepdims=True))
+        shift = _finite(new)
+        weights, shrink = jnp.exp(logits - shift), jnp.exp(top - shift)
+        total = total * shrink + jnp.sum(weights, -1, keepdims=True)
+        summed = summed * shrink + jnp.einsum("...ql,...ld->...qd", weights, block.value)
+        return (new, total, summed), None
+
+    rows = (*query.shape[:-1], 1)
+    start = (
+        jnp.full(rows, -jnp.inf, query.dtype),
+        jnp.zeros(rows, query.dtype),
+        jnp.zeros((*query.shape[:-1], value.shape[-1]), value.dtype),
+    )
+    (top, total, summed), _ = jax.lax.scan(step, start, split(count, key, value, bias, mask))
+    return _divide(summed, total), _finite(top + jnp.log(total))
+
+
+@_attend.defjvp
+def _attend_jvp(score: Score, count: int, primals, tangents):
+    *parts, mask = primals
+    *parts_dot, _ = tangents
+    output, normaliser = _attend(score, count, *parts, mask)
+
+    # prevent_cse: a scan's body is not merged with anything outside it.
+    @partial(jax.checkpoint, prevent_cse=False)
+    def term(query, normaliser, block: Block):
+        logits = _logits(score, query, block.key, block.bias, block.mask)
+        weights = jnp.exp(logits - normaliser)
+        total = jnp.sum(weights, -1, keepdims=True)
+        return total, jnp.einsum("...ql,...ld->...qd", weights, block.value)
+
+    def moments(query, key, value, bias):
+        """Σ_j p_ij and Σ_j p_ij v_j with c held fixed: their tangents are b_i and the sum in ȯ."""
+        start = (jnp.zeros_like(normaliser), jnp.zeros_like(output))
+        blocks = split(count, key, value, bias, mask)
+        return jax.lax.scan(
+            lambda sums, block: (jax.tree.map(jnp.add, sums, term(query, normaliser, block)), None),
+            start,
+            blocks,
+        )[0]
+
+    # Linearised here and not left to JAX: before version 0.10 it cannot transpose a scan that
+    # stands in a rule as it was written.
+    moved, summed = jax.linearize(moments, *parts)[1](*parts_dot)
+    return (output, normaliser), (summed - moved * output, moved)

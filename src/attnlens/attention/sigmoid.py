@@ -1,0 +1,73 @@
+"""Sigmoid attention: every token is weighed by itself, without competing with the others.
+
+    SG(q; K, V) = Σ_ℓ σ(q·k_ℓ/τ + bias_ℓ + offset) v_ℓ,     offset = −log(tokens seen)
+
+With that offset the weights of uninformative logits sum to about one whatever the length
+(Ramapuram et al., Theory, analysis, and best practices for sigmoid self-attention, 2024).
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from attnlens import checks, kernels
+
+from . import inputs
+from .normalised import METHODS, blocks_for, split
+
+
+def sigmoid(
+    query: Float[Array, "*batch queries dim"],
+    key: Float[Array, "*batch length dim"],
+    value: Float[Array, "*batch length value_dim"],
+    *,
+    temperature: float | Float[Array, ""] | None = None,
+    mask: Bool[Array, ...] | None = None,
+    bias: Float[Array, ...] | None = None,
+    offset: float | Float[Array, ""] | None = None,
+    method: str = "auto",
+) -> Float[Array, "*batch queries value_dim"]:
+    """Sigmoid attention; `temperature` defaults to √d, `offset` to −log(tokens that a query sees).
+
+    `mask`, `bias` and `method` are as in `softmax`.
+
+    >>> sigmoid(jnp.zeros((1, 2)), jnp.eye(2), jnp.array([[1.0], [3.0]]), offset=0.0)
+    Array([[2.]], dtype=float32)
+    """
+    checks.one_of("method", method, METHODS)
+    ready = inputs.prepare(query, key, value, mask, bias)
+    scale = inputs.scale("temperature", temperature, query.shape[-1])
+    ready = ready._replace(query=ready.query / scale)
+    length = key.shape[-2]
+    if offset is None and ready.mask is not None:
+        seen = jnp.sum(jnp.broadcast_to(ready.mask, (*ready.mask.shape[:-1], length)), -1)
+        shift = -jnp.log(jnp.maximum(seen, 1).astype(ready.query.dtype))[..., None]
+    else:
+        shift = -math.log(max(length, 1)) if offset is None else offset
+
+    # Each block's weights are computed again in the backward pass, never stored.
+    @partial(jax.checkpoint, prevent_cse=False)
+    def term(query, shift, block):
+        logits = kernels.products(query, block.key) + shift
+        if block.bias is not None:
+            logits = logits + block.bias
+        weights = jax.nn.sigmoid(logits)
+        if block.mask is not None:
+            weights = jnp.where(block.mask, weights, 0)
+        return jnp.einsum("...ql,...ld->...qd", weights, block.value)
+
+    count = blocks_for(ready, method)
+    blocks = split(count, ready.key, ready.value, ready.bias, ready.mask)
+    if count == 1:
+        summed = term(ready.query, shift, jax.tree.map(lambda array: array[0], blocks))
+    else:
+        start = jnp.zeros((*query.shape[:-1], value.shape[-1]), ready.value.dtype)
+        summed, _ = jax.lax.scan(
+            lambda total, block: (total + term(ready.query, shift, block), None), start, blocks
+        )
+    return ready.finish(summed, value.dtype)

@@ -1,0 +1,194 @@
+"""(κ(K, K) + λ I) X = B, by Cholesky factors or by preconditioned conjugate gradients.
+
+**Derivatives.** X is defined by A X = B, so Ȧ X + A Ẋ = Ḃ: Ẋ solves the same system with right
+side Ḃ − Ȧ X. `jax.lax.custom_linear_solve` is told A as a product (which it differentiates) and
+the solver (which it does not): a gradient costs one more solve with the same factor or
+preconditioner, and never goes through a factorisation or the iteration's steps.
+
+**Without the matrix.** A X is formed in blocks of rows, each kernel block computed when needed:
+memory linear in the length. The preconditioner is M = s I + F Fᵀ with F the pivoted partial
+Cholesky factor of κ(K, K) (Harbrecht, Peters and Schneider, 2012; Gardner et al., GPyTorch,
+2018): with G = F/√s and the Cholesky factor C Cᵀ = I + Gᵀ G,
+
+    s M⁻¹ = I − W Wᵀ,   W = G C⁻ᵀ        (Woodbury)
+
+In exact arithmetic s = λ is best. I − W Wᵀ has its smallest eigenvalue near s/‖F‖², which
+drowns in rounding when that is below ε, so s is kept above 32 ε tr(Fᵀ F).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import lineax
+import matfree.low_rank
+from jax.scipy.linalg import cho_solve, solve_triangular
+from jaxtyping import Array
+
+from attnlens import kernels
+
+# Kernel entries held at once by a matrix-free product (32 MB in float64).
+BLOCK_ENTRIES = 2**22
+TOLERANCE = {"float32": 1e-5, "float64": 1e-8}
+# lineax stops with NaN when pᵀAp ≤ 100 ε n rᵀz, to catch a singular A. At n = 65,536 in float32
+# that is 0.8 rᵀz, which a *good* preconditioner (pᵀAp ≈ rᵀz) meets. A constant factor on the
+# preconditioner changes no step of the iteration and lifts the left side by itself.
+LIFT = 1024.0
+
+
+class System(NamedTuple):
+    """A = κ(K, K) + λ I with the tokens outside the mask cut off: their rows are those of λ I."""
+
+    kernel: kernels.Kernel
+    key: Array  # (L, d)
+    mask: Array | None  # (L,)
+    temperature: float | Array
+    ridge: float | Array
+
+    def frozen(self) -> System:
+        """The same numbers as constants to differentiation."""
+        stop = jax.lax.stop_gradient
+        return self._replace(
+            key=stop(self.key), temperature=stop(self.temperature), ridge=stop(self.ridge)
+        )
+
+    def gram(self) -> Array:
+        """κ(K, K), zero outside the mask."""
+        gram = self.kernel(self.key, self.key, self.temperature)
+        if self.mask is None:
+            return gram
+        return jnp.where(self.mask[:, None] & self.mask[None, :], gram, 0)
+
+    def cross(self, query: Array) -> Array:
+        """κ(K, Q), zero outside the mask."""
+        cross = self.kernel(self.key, query, self.temperature)
+        return cross if self.mask is None else jnp.where(self.mask[:, None], cross, 0)
+
+    def read(self, query: Array, columns: Array) -> Array:
+        """κ(Q, K) columns, in blocks of queries; each block is computed again to differentiate."""
+
+        @jax.checkpoint
+        def rows(block, key, columns, temperature):
+            return self._replace(key=key, temperature=temperature).cross(block).T @ columns
+
+        count, length = query.shape[0], self.key.shape[0]
+        size = max(1, min(count, BLOCK_ENTRIES // max(length, 1)))
+        if size >= count:
+            return rows(query, self.key, columns, self.temperature)
+        padded = jnp.pad(query, ((0, -count % size), (0, 0))).reshape(-1, size, query.shape[1])
+        blocks = jax.lax.map(lambda b: rows(b, self.key, columns, self.temperature), padded)
+        return blocks.reshape(-1, columns.shape[1])[:count]
+
+    def product(self, columns: Array) -> Array:
+        """A columns, without A."""
+        product = self.read(self.key, columns)
+        if self.mask is not None:
+            product = jnp.where(self.mask[:, None], product, 0)
+        return product + self.ridge * columns
+
+
+class Solved(NamedTuple):
+    """X, and how many steps it took (0 for a direct solve)."""
+
+    columns: Array
+    steps: Array
+
+
+def by_cholesky(system: System, columns: Array) -> Solved:
+    """The solve with the matrix and its Cholesky factor in memory; one LAPACK call at a time."""
+    matrix = system.gram() + system.ridge * jnp.eye(columns.shape[0], dtype=columns.dtype)
+    factor = jnp.linalg.cholesky(jax.lax.stop_gradient(matrix), symmetrize_input=False)
+    solution = jax.lax.custom_linear_solve(
+        lambda x: matrix @ x, columns, lambda _, b: _by_factor(factor, b), symmetric=True
+    )
+    return Solved(solution, jnp.zeros((), jnp.int32))
+
+
+@jax.custom_batching.sequential_vmap
+def _by_factor(factor: Array, columns: Array) -> Array:
+    # One member of a batch after the other: for a batch JAX calls no BLAS but a loop of its own,
+    # ten times as slow.
+    return cho_solve((factor, True), columns)
+
+
+def by_iteration(
+    system: System, columns: Array, tolerance: float, rank: int, max_steps: int
+) -> Solved:
+    """Preconditioned conjugate gradients, one system a column, all columns in step."""
+    frozen = system.frozen()
+    correct = preconditioner(frozen, rank)
+    dtype = columns.dtype
+
+    def solve(_, right):
+        # (K/λ + I) u = b with u = λ x: then ‖u‖ ≤ ‖b‖, and one absolute tolerance suits both.
+        unit = jax.ShapeDtypeStruct((right.shape[0],), dtype)
+        product = lineax.FunctionLinearOperator(
+            lambda u: frozen.product(u[:, None])[:, 0] / frozen.ridge,
+            unit,
+            lineax.positive_semidefinite_tag,
+        )
+        inverse = lineax.FunctionLinearOperator(correct, unit, lineax.positive_semidefinite_tag)
+
+        def one(b):
+            size = jnp.sqrt(jnp.sum(b**2))
+            solver = lineax.CG(
+                rtol=0.0,
+                atol=tolerance * size,  # pyright: ignore[reportArgumentType]
+                norm=lineax.internal.two_norm,
+                max_steps=max_steps,
+            )
+            with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+                answer = lineax.linear_solve(
+                    product, b, solver, options={"preconditioner": inverse}, throw=False
+                )
+            return answer.value / frozen.ridge, answer.stats["num_steps"]
+
+        solution, steps = jax.vmap(one, 1, (1, 0))(right)
+        return solution, jnp.max(steps, initial=0).astype(jnp.int32)
+
+    solution, steps = jax.lax.custom_linear_solve(
+        system.product, columns, solve, symmetric=True, has_aux=True
+    )
+    return Solved(solution, steps)
+
+
+def preconditioner(system: System, rank: int) -> Callable[[Array], Array]:
+    """b ↦ c M⁻¹ b for some constant c > 0."""
+    length, dtype = system.key.shape[0], system.key.dtype
+
+    def element(i, j):
+        i, j = (jax.lax.dynamic_slice_in_dim(system.key, at, 1) for at in (i, j))
+        return system.kernel(i, j, system.temperature)[0, 0]
+
+    def seen_element(i, j):
+        seen = True if system.mask is None else system.mask[i] & system.mask[j]
+        return jnp.where(seen, element(i, j), 0)
+
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        partial_cholesky = matfree.low_rank.cholesky_partial_pivot(
+            seen_element, nrows=length, rank=min(rank, length)
+        )
+        factor = partial_cholesky()[0].astype(dtype)
+    # Once the remaining diagonal is rounding error, the next column and all after it are NaN:
+    # the columns before them are the whole matrix, to rounding.
+    factor = jnp.where(jnp.all(jnp.isfinite(factor), 0), factor, 0)
+    shift = jnp.maximum(system.ridge, 32 * jnp.finfo(dtype).eps * jnp.sum(factor**2))
+    g = factor / jnp.sqrt(shift)
+    capacitance = jnp.linalg.cholesky(jnp.eye(g.shape[1], dtype=dtype) + g.T @ g)
+    w = solve_triangular(capacitance, g.T, lower=True).T
+    return partial(_correct, w)
+
+
+def _correct(w: Array, b: Array) -> Array:
+    return (b - w @ (w.T @ b)) * LIFT
+
+
+def relative_residual(system: System, columns: Array, solution: Array) -> Array:
+    """The largest ‖b − A x‖/‖b‖ over the columns."""
+    error = jnp.sqrt(jnp.sum((columns - system.product(solution)) ** 2, 0))
+    size = jnp.sqrt(jnp.sum(columns**2, 0))
+    return jnp.max(jnp.where(size > 0, error / jnp.where(size > 0, size, 1), error), initial=0)

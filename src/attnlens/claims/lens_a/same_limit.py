@@ -1,0 +1,131 @@
+"""A.same-limit: softmax and CME attention go to the same place.
+
+Our formalisation of claim (b) of lens A: the conditional mean is what attention approximates, so
+two operators that both do must approach each other. In a Gaussian-process world, with softmax at
+the falling temperature of `softmax_shrinking` and CME with the noise variance as its ridge,
+
+    ‖SM − CME‖ ≤ ‖SM − m(q, z)‖ + ‖CME − m(q, z)‖ → 0.
+
+The rate is that of the slower one, softmax, at most L^(−2/(m+4)); "falls" means a slope of −0.10
+or steeper.
+
+Replicates: the mean square over a block of episodes, before the logarithm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from attnlens.attention.cme import cme
+from attnlens.attention.softmax import softmax
+from attnlens.claims.base import PREDICTION, Claim, Measured, Profile, Work, blocks, by
+from attnlens.claims.lens_a.softmax_shrinking import schedule
+from attnlens.claims.rates import log_root_mean_squares, points
+from attnlens.instruments.inference import episode_keys
+from attnlens.records import Figure, Part, Region, Series
+from attnlens.statistics import judge as judge_part
+from attnlens.statistics import slopes
+from attnlens.worlds import GaussianProcess
+
+TEMPERATURE = 2.0  # a smooth latent function: bias of second order in the distance, as derived
+NOISE_STD = 0.5
+QUERIES = 16
+EPISODES = 16
+LENGTHS = {"smoke": (32, 128), "default": (32, 128, 512), "full": (32, 128, 512, 1024)}
+DIMS = {"smoke": (2,), "default": (1, 2, 3), "full": (1, 2, 3)}
+BLOCKS = {"smoke": 16, "default": 16, "full": 144}
+CONTROL_BLOCKS = {"smoke": 8, "default": 8, "full": 72}
+SLOPE = Region(high=-0.10)
+CONTROL = "own-temperature"
+
+
+def plan(profile: Profile) -> Iterable[Work]:
+    for arm, count in ((PREDICTION, BLOCKS[profile]), (CONTROL, CONTROL_BLOCKS[profile])):
+        for m in DIMS[profile]:
+            for length in LENGTHS[profile]:
+                for seeds in blocks(count, EPISODES):
+                    cost = len(seeds) * (2e-4 + (length / 2500) ** 2.5)
+                    yield Work(arm, {"manifold_dim": m, "length": length}, seeds, cost)
+
+
+def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+    """Squared distance between the two operators, one a seed."""
+    m, length = parameters["manifold_dim"], parameters["length"]
+    world = GaussianProcess(key_dim=m + 1, temperature=TEMPERATURE, noise_std=NOISE_STD)
+    # A traced temperature: prediction and control share one compiled program.
+    temperature = schedule(m, length, NOISE_STD) if arm == PREDICTION else TEMPERATURE
+    squared = _distances(world, episode_keys(seeds, m, length), length, jnp.asarray(temperature))
+    return {"squared": squared}
+
+
+@eqx.filter_jit
+def _distances(world: GaussianProcess, keys: Array, length: int, temperature: Array) -> Array:
+    """Mean over queries of (SM − CME)², one a key; one episode after the other."""
+
+    def one(key: Array) -> Array:
+        episode = world.sample(key, length, QUERIES)
+        assert episode.query is not None
+        regressed = cme(episode.query, *episode.tokens, ridge=NOISE_STD**2, temperature=TEMPERATURE)
+        averaged = softmax(episode.query, *episode.tokens, temperature=temperature)
+        return jnp.mean((averaged - regressed) ** 2)
+
+    return jax.lax.map(one, keys)
+
+
+def judge(measured: Sequence[Measured]) -> list[Part]:
+    parts = []
+    for m, cells in by(measured, "manifold_dim").items():
+        replicates = slopes(*log_root_mean_squares(cells, "squared"))
+        quantity = f"slope of the distance in length (m = {m})"
+        parts.append(judge_part(quantity, replicates, SLOPE))
+    return parts
+
+
+def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
+    series = []
+    for arm, measured in arms.items():
+        for m, cells in by(measured, "manifold_dim").items():
+            x, logs = log_root_mean_squares(cells, "squared")
+            control = arm != PREDICTION
+            name = f"τ = {TEMPERATURE:g}, m = {m}" if control else f"shrinking τ, m = {m}"
+            slope = float(slopes(x, logs).mean())
+            series.append(Series(name, points(x, logs), slope, control=control))
+    return Figure(
+        "Distance between softmax and CME attention, over length",
+        "tokens L", "root-mean-square distance", tuple(series),
+    )  # fmt: skip
+
+
+CLAIM = Claim(
+    id="A.same-limit",
+    title="Softmax and CME attention have the same limit",
+    statement=(
+        "With a temperature that falls with the length, softmax attention approaches "
+        "conditional-mean-embedding attention: both find the conditional mean."
+    ),
+    formula=(r"\left\|\mathrm{SM}_{\tau_L}(q)-\mathrm{CME}(q)\right\| \to 0 \quad (L\to\infty)"),
+    prediction=(
+        "The log–log slope of the root-mean-square distance between the two is at most −0.10, "
+        "for keys on spheres of dimension m = 1, 2 and 3."
+    ),
+    controls={CONTROL: "Softmax at the temperature of the Gaussian process itself, at every L."},
+    assumptions=(
+        "The latent is a Gaussian process with the operator's kernel (by construction).",
+        "Keys are uniform on the sphere; the softmax temperature falls as in A.softmax-shrinking.",
+    ),
+    meaning=(
+        "Softmax attention is a cheap approximation of the exact solve that a longer context makes "
+        "better, but only when it sharpens as the context grows."
+    ),
+    source="Lens A, claim (b); prediction (7) of our formalisation.",
+    plan=plan,
+    measure=measure,
+    judge=judge,
+    figure=figure,
+)

@@ -1,0 +1,251 @@
+"""CME attention against SciPy's Cholesky solve and scikit-learn's estimators."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attention import references
+from attention.references import EPSILON
+from attnlens import kernels
+from attnlens.attention import Estimate, WithVariance, cme
+from attnlens.checks import BadInput
+
+LENGTH, QUERIES, DIM = 12, 5, 3
+
+
+def draw(seed=0, length=LENGTH, queries=QUERIES, dim=DIM, noise=0.3):
+    random = np.random.default_rng(seed)
+    query, key = random.normal(size=(queries, dim)), random.normal(size=(length, dim))
+    value = np.stack([np.sin(2 * key[:, 0]), key[:, 1]], -1) + noise * random.normal(
+        size=(length, 2)
+    )
+    return jnp.asarray(query), jnp.asarray(key), jnp.asarray(value)
+
+
+@pytest.mark.parametrize("kernel", sorted(kernels.KERNELS))
+def test_mean_and_variance_are_scipys(kernel):
+    @jax.jit
+    def ours(query, key, value, temperature, ridge):
+        return cme(
+            query, key, value, ridge=ridge, temperature=temperature, kernel=kernel, variance=True
+        )
+
+    @given(
+        layout=st.sampled_from(["random", "duplicate", "collinear", "zero"]),
+        log_temperature=st.floats(-3, 3),
+        log_ridge=st.floats(-4, 2),
+        seed=st.integers(0, 2**32 - 1),
+    )
+    def check(layout, log_temperature, log_ridge, seed):
+        random = np.random.default_rng(seed)
+        query, key, value = map(np.asarray, draw(seed))
+        if layout == "duplicate":
+            key = key[random.integers(0, 3, LENGTH)]
+        elif layout == "collinear":
+            key = random.normal(size=(LENGTH, 1)) * key[:1]
+        elif layout == "zero":
+            key = np.zeros_like(key)
+        temperature, ridge = 10**log_temperature, 10**log_ridge
+        mean, var, condition = references.cme(query, key, value, temperature, ridge, kernel)
+        got = ours(*map(jnp.asarray, (query, key, value, temperature, ridge)))
+        # A solve is right to c·ε·cond relative to ‖κ(q, K)‖ ‖A⁻¹V‖ ≤ √L max κ · √L max v / λ; the
+        # error of A itself enters the same way, and for a function of a distance that is √ε
+        # where points coincide: κ is then off by √(2ε(‖q‖² + ‖k‖²)/τ), at most √ε·4/√τ.
+        largest = max(
+            np.max(np.abs(references.gram(kernel, query, key, temperature))),
+            np.max(np.abs(references.gram(kernel, key, key, temperature))),
+            np.max(np.abs(references.gram(kernel, query, query, temperature))),
+        )
+        # Rounding of one κ: 50 ε(1 + r²/τ or |q·k|/τ) relative to the largest.
+        rounding = 50 * EPSILON * (1 + 40 / temperature)
+        if kernel == "laplace":
+            rounding += np.sqrt(EPSILON) * 4 / np.sqrt(temperature)
+        gain = 1 + LENGTH * largest / ridge  # how a change of κ or A reaches κ(q, K) A⁻¹ v
+        bound = LENGTH * (EPSILON * condition + rounding) * gain * max(largest, 1)
+        np.testing.assert_allclose(got.mean, mean, rtol=0, atol=bound * np.max(np.abs(value)))
+        np.testing.assert_allclose(got.var, var, rtol=0, atol=bound * gain)
+
+    check()
+
+
+def test_equal_to_kernel_ridge():
+    kernel_ridge = pytest.importorskip(
+        "sklearn.kernel_ridge", reason="scikit-learn is not installed"
+    )
+    query, key, value = draw()
+    temperature, ridge = 0.8, 0.05
+    peer = kernel_ridge.KernelRidge(alpha=ridge, kernel="rbf", gamma=1 / (2 * temperature))
+    wanted = peer.fit(key, value).predict(query)
+    # cond ≤ (L + λ)/λ = 241; values of order 1.
+    bound = 10 * LENGTH * EPSILON * (LENGTH + ridge) / ridge
+    np.testing.assert_allclose(
+        cme(query, key, value, ridge=ridge, temperature=temperature), wanted, rtol=0, atol=bound
+    )
+
+
+@pytest.mark.parametrize(
+    ("kernel", "smoothness"), [("laplace", 0.5), ("matern32", 1.5), ("matern52", 2.5)]
+)
+def test_equal_to_a_gaussian_process(kernel, smoothness):
+    processes = pytest.importorskip(
+        "sklearn.gaussian_process", reason="scikit-learn is not installed"
+    )
+    query, key, value = draw()
+    temperature, ridge = 0.8, 0.05
+    covariance = processes.kernels.Matern(length_scale=temperature**0.5, nu=smoothness)
+    peer = processes.GaussianProcessRegressor(covariance, alpha=ridge, optimizer=None)
+    mean, deviation = peer.fit(np.asarray(key), np.asarray(value[:, :1])).predict(
+        np.asarray(query), return_std=True
+    )
+    got = cme(
+        query, key, value[:, :1], ridge=ridge, temperature=temperature, kernel=kernel, variance=True
+    )
+    assert isinstance(got, WithVariance)
+    bound = 10 * LENGTH * EPSILON * (LENGTH + ridge) / ridge
+    if kernel == "laplace":
+        # On the diagonal a distance of 0 comes out as √ε·‖k‖ at most: the matrix moves by that.
+        bound = 10 * np.sqrt(EPSILON) / ridge
+    np.testing.assert_allclose(got.mean[:, 0], mean, rtol=0, atol=bound)
+    np.testing.assert_allclose(got.var[:, 0], deviation**2, rtol=0, atol=bound)
+
+
+def test_leave_one_out_residuals_are_those_of_leaving_out():
+    query, key, value = draw()
+    mask = jnp.ones(LENGTH, bool).at[3].set(False)
+    got = cme(query, key, value, ridge=0.1, temperature=1.0, mask=mask, residuals=True)
+    assert isinstance(got, Estimate)
+    assert got.residuals is not None
+    assert not np.any(got.residuals[3])
+    leave = jax.jit(lambda mask: cme(key, key, value, ridge=0.1, temperature=1.0, mask=mask))
+    for i in (0, 5, 11):
+        without = leave(mask.at[i].set(False))[i]
+        # cond ≤ 121, and a quotient of two solves.
+        np.testing.assert_allclose(
+            got.residuals[i], value[i] - without, rtol=0, atol=100 * LENGTH * 121 * EPSILON
+        )
+
+
+def test_ridge_by_leave_one_out_is_the_best_of_a_search():
+    query, key, value = draw(length=40, noise=0.5)
+
+    @jax.jit
+    def error(log_ridge):
+        estimate = cme(query, key, value, ridge=jnp.exp(log_ridge), temperature=1.0, residuals=True)
+        return jnp.mean(jnp.sum(estimate.residuals**2, -1))
+
+    best = scipy.optimize.minimize_scalar(
+        lambda x: float(error(x)), bounds=(np.log(1e-4), np.log(1e2)), method="bounded"
+    )
+    chosen = cme(query, key, value, ridge="loo", temperature=1.0, return_info=True)
+    assert isinstance(chosen, Estimate)
+    # The last grid's step is (range of log λ = 25)/64·2/32·2/32 = 1.6e−3, and SciPy stops at 1e−5.
+    np.testing.assert_allclose(
+        np.log(chosen.ridge),
+        best.x,  # pyright: ignore[reportAttributeAccessIssue]
+        rtol=0,
+        atol=1.6e-3,
+    )
+    plain = cme(query, key, value, ridge=chosen.ridge, temperature=1.0)
+    np.testing.assert_array_equal(chosen.mean, plain)
+
+
+def test_ridge_by_evidence_is_the_best_of_a_search_and_ignores_masked_tokens():
+    query, key, value = draw(length=40, noise=0.5)
+
+    def evidence(log_ridge):
+        gram = references.gram("rbf", np.asarray(key), np.asarray(key), 1.0)
+        law = scipy.stats.multivariate_normal(cov=gram + np.exp(log_ridge) * np.eye(40))
+        return -np.sum(law.logpdf(np.asarray(value).T))
+
+    best = scipy.optimize.minimize_scalar(
+        evidence, bounds=(np.log(1e-4), np.log(1e2)), method="bounded"
+    )
+    chosen = cme(query, key, value, ridge="evidence", temperature=1.0, return_info=True)
+    np.testing.assert_allclose(
+        np.log(chosen.ridge),
+        best.x,  # pyright: ignore[reportAttributeAccessIssue]
+        rtol=0,
+        atol=1.6e-3,
+    )
+
+    hidden = jnp.full((10, DIM), jnp.nan), jnp.full((10, 2), jnp.nan)
+    longer = jnp.concatenate([key, hidden[0]]), jnp.concatenate([value, hidden[1]])
+    padded = cme(
+        query,
+        *longer,
+        ridge="evidence",
+        temperature=1.0,
+        mask=jnp.arange(50) < 40,
+        return_info=True,
+    )
+    np.testing.assert_allclose(np.log(padded.ridge), np.log(chosen.ridge), rtol=0, atol=1.6e-3)
+
+
+def test_a_chosen_ridge_is_one_a_member_and_a_constant_to_differentiation():
+    query, key, value = (jnp.stack([x, x]) for x in draw())
+    value = value * jnp.array([1.0, 0.0])[:, None, None] + jnp.array([0.0, 1.0])[:, None, None]
+    estimate = cme(query, key, value, ridge="loo", return_info=True)
+    assert estimate.ridge.shape == (2,)
+    assert estimate.ridge[0] != estimate.ridge[1]
+
+    def loss(key, ridge):
+        return jnp.sum(cme(query, key, value, ridge=ridge) ** 2)
+
+    np.testing.assert_allclose(
+        jax.grad(lambda key: loss(key, "loo"))(key),
+        jax.grad(lambda key: loss(key, estimate.ridge))(key),
+        rtol=0,
+        atol=1e-10,  # the same program but for how the ridge reaches it; cond·ε·L ~ 1e−12
+    )
+
+
+def test_the_gradient_does_not_go_through_the_factorisation():
+    query, key, value = draw()
+    text = str(jax.make_jaxpr(jax.grad(lambda k: jnp.sum(cme(query, k, value, ridge=0.1))))(key))
+    assert len(re.findall(r"= cholesky\b", text)) == 1
+
+
+def test_the_ridge_can_be_differentiated():
+    query, key, value = draw()
+
+    def loss(ridge):
+        return jnp.sum(cme(query, key, value, ridge=ridge) ** 2)
+
+    step = 1e-5
+    slope = (loss(jnp.array(0.1 + step)) - loss(jnp.array(0.1 - step))) / (2 * step)
+    # step²·f‴/6 with f‴ ~ f/λ³ = 1e3 f: 2e−8; rounding 1e−13/1e−5.
+    np.testing.assert_allclose(jax.grad(loss)(jnp.array(0.1)), slope, rtol=1e-6)
+
+
+def test_a_matrix_that_is_not_positive_definite_is_reported():
+    query, key, value = (x.astype(jnp.float32) for x in draw(length=40))
+    estimate = cme(query, 0 * key, value, ridge=1e-9, temperature=1.0, return_info=True)
+    assert not bool(estimate.info.converged)
+    assert "not positive definite" in str(estimate.info)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"ridge": 0.0}, "ridge must be a finite number above 0"),
+        ({"ridge": -1}, "ridge must be a finite number above 0"),
+        ({"ridge": "best"}, "must be one of loo, evidence"),
+        ({"ridge": 0.1, "kernel": "cubic"}, "kernel must be one of rbf"),
+        ({"ridge": 0.1, "method": "lu"}, "method must be one of auto, cholesky, iterative"),
+        ({"ridge": "loo", "method": "iterative"}, "need the whole matrix"),
+        ({"ridge": 0.1, "method": "iterative", "residuals": True}, "need the whole matrix"),
+        ({"ridge": 0.1, "tolerance": 0.0}, "tolerance must be a finite number above 0"),
+        ({"ridge": 0.1, "rank": 0}, "rank must be a whole number of at least 1"),
+        ({"ridge": 0.1, "mask": jnp.ones((QUERIES, LENGTH), bool)}, "one mask for all queries"),
+    ],
+)
+def test_bad_settings_are_refused(settings, sentence):
+    with pytest.raises(BadInput, match=sentence):
+        cme(*draw(), **settings)
