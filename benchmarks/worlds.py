@@ -5,7 +5,8 @@
 
 gp     the posterior mean at 16 queries of 256 episodes of 256 tokens, float64, on both cores:
        attnlens in two single-threaded processes, a loop over scikit-learn's regressor with a fixed
-       kernel, and PyTorch's batched Cholesky (in an interpreter of its own: torch pins libraries)
+       kernel, and PyTorch's batched Cholesky (in an interpreter of its own: torch pins libraries),
+       both with threads of their own and in two single-threaded processes, whichever is better
 nuts   64 episodes of the logistic world: one vmapped run against 64 separate ones
 
 Contenders are processes that have loaded their data and compiled; the clock runs from "go" until
@@ -78,7 +79,7 @@ def sklearn_gp(data: Any, share: slice) -> Callable[[], np.ndarray]:
 def torch_gp(data: Any, share: slice) -> Callable[[], np.ndarray]:
     import torch  # pyright: ignore[reportMissingImports]
 
-    torch.set_num_threads(CORES)
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", CORES)))
     names = ("key", "value", "query")
     key, value, query = (torch.from_numpy(data[name][share]) for name in names)
     ridge = NOISE_STD**2 * torch.eye(LENGTH, dtype=torch.float64)
@@ -117,7 +118,8 @@ class Contender:
     """One or more processes of the same kind that share the episodes."""
 
     def __init__(self, name: str, folder: Path, parts: int, python: str):
-        self.name = name
+        threads = f"{parts} processes" if parts > 1 else "its own threads"
+        self.name = f"{name}, {threads}"
         environment = {**os.environ, "JAX_ENABLE_X64": "1", "JAX_PLATFORMS": "cpu"}
         if parts > 1:
             environment.update(ONE_THREAD)
@@ -167,11 +169,11 @@ def gp(torch_python: str, repeats: int) -> None:
         folder = Path(name)
         np.savez(folder / "data.npz", key=points[:, :LENGTH], query=points[:, LENGTH:], value=value)
         rivals = [Contender("attnlens", folder, CORES, sys.executable)]
-        rivals.append(Contender("scikit-learn", folder, 1, sys.executable))
+        rivals += [Contender("scikit-learn", folder, parts, sys.executable) for parts in (1, CORES)]
         if subprocess.run([torch_python, "-c", "import torch"], capture_output=True).returncode:
             print("torch is not installed there: left out (see --torch-python)")
         else:
-            rivals.append(Contender("torch", folder, 1, torch_python))
+            rivals += [Contender("torch", folder, parts, torch_python) for parts in (1, CORES)]
         times: dict[str, list[float]] = {rival.name: [] for rival in rivals}
         for _ in range(repeats):
             for rival in rivals:
@@ -181,7 +183,7 @@ def gp(torch_python: str, repeats: int) -> None:
         for rival in rivals:
             rival.close()
     print(f"{EPISODES} episodes of {LENGTH} tokens, {QUERIES} queries, float64, mean only")
-    report(times, "attnlens")
+    report(times, rivals[0].name)
     print("largest difference to scikit-learn:", {k: f"{v:.1e}" for k, v in agreement.items()})
 
 
@@ -205,7 +207,7 @@ def nuts(repeats: int) -> None:
     alone = eqx.filter_jit(mean)
     timed: dict[str, Callable[[], Any]] = {
         "one vmapped run": lambda: together(tokens),
-        "64 separate runs, compiled once": lambda: [jax.block_until_ready(alone(r)) for r in rows],
+        "64 runs of our compiled function": lambda: [jax.block_until_ready(alone(r)) for r in rows],
     }
     compiling = {}
     for name, run in timed.items():
@@ -223,23 +225,24 @@ def nuts(repeats: int) -> None:
     print("first call, with compilation:", {k: f"{v:.1f} s" for k, v in compiling.items()})
     print("converged in the vmapped run:", int(together(tokens)[1].sum()), "of", episodes)
 
-    few, spent = 3, []
-    for row in rows[:few]:  # as a loop of plain NumPyro runs: each builds and compiles its own
-        start = time.perf_counter()
-        plain(row)
-        spent.append(time.perf_counter() - start)
-    each = statistics.median(spent)
-    whole = compiling["one vmapped run"]
-    print(
-        f"plain NumPyro, a new MCMC an episode: {each:.2f} s each (median of {few}), so about "
-        f"{each * episodes:.0f} s for 64, {each * episodes / whole:.1f} times the vmapped run "
-        f"with its compilation"
-    )
+    kept, few, whole = sampler(), 4, compiling["one vmapped run"]
+    makers = {"a new NumPyro sampler an episode": sampler, "one NumPyro sampler": lambda: kept}
+    for name, make in makers.items():
+        spent = []
+        for row in rows[:few]:
+            start = time.perf_counter()
+            plain(make(), row)
+            spent.append(time.perf_counter() - start)
+        each = statistics.median(spent[1:])  # the first run of a kept sampler compiles
+        print(
+            f"{name}: {each:.2f} s an episode (median of {few - 1}), so about {64 * each:.0f} s "
+            f"for 64: {64 * each / whole:.1f} times the vmapped run with its compilation, "
+            f"{64 * each / statistics.median(times['one vmapped run']):.1f} times it without"
+        )
 
 
-def plain(tokens: Any) -> None:
-    """The logistic world as one would write it in NumPyro, one episode at a time."""
-    import jax
+def sampler() -> Any:
+    """The logistic world as one would write it in NumPyro."""
     import jax.numpy as jnp
     import numpyro
     import numpyro.distributions as dist
@@ -249,13 +252,18 @@ def plain(tokens: Any) -> None:
         weights = numpyro.sample("weights", dist.Normal(jnp.zeros(2), 2.0).to_event(1))
         numpyro.sample("value", dist.Bernoulli(logits=key @ weights), obs=value[:, 0])
 
-    kernel = NUTS(model, target_accept_prob=0.9)
-    sampler = MCMC(
-        kernel, num_warmup=500, num_samples=500, num_chains=4, progress_bar=False,
-        chain_method="vectorized",
+    return MCMC(
+        NUTS(model, target_accept_prob=0.9), num_warmup=500, num_samples=500, num_chains=4,
+        chain_method="vectorized", progress_bar=False, jit_model_args=True,
     )  # fmt: skip
+
+
+def plain(sampler: Any, tokens: Any) -> Any:
+    """One episode's run, its draws waited for."""
+    import jax
+
     sampler.run(jax.random.key(0), tokens.key, tokens.value)
-    jax.block_until_ready(sampler.get_samples())
+    return jax.block_until_ready(sampler.get_samples())
 
 
 def report(times: dict[str, list[float]], ours: str) -> None:

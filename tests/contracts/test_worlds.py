@@ -171,7 +171,7 @@ def test_evidence_is_the_product_of_predictions(world):
 def test_bayes_rule_holds_at_every_latent(world):
     """posterior(z) · evidence = prior(z) · likelihood(z), at latents drawn from the prior."""
     if isinstance(world, GaussianProcess):
-        pytest.skip("the latent is a function: tests/worlds/test_gaussian_process.py")
+        pytest.skip("the latent is a function: tests/worlds/test_exact.py")
     tokens = episode_of(world).tokens
 
     def sides(key, tokens):
