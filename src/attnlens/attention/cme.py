@@ -121,7 +121,7 @@ def cme(
     seen = inputs.token_mask(mask, key.shape)
     query, key, value = (inputs.at_least_single(array) for array in (query, key, value))
     key, value = inputs.hide(key, seen), inputs.hide(value, seen)
-    goal = solve.TOLERANCE[key.dtype.name] if tolerance is None else tolerance
+    goal = solve.default_tolerance(key.dtype, length) if tolerance is None else tolerance
     checks.positive("tolerance", goal)
     checks.whole("rank", rank, 1)
     checks.whole("max_steps", max_steps, 1)
