@@ -29,7 +29,12 @@ def test_the_readme_has_an_example():
     assert ROOT / "README.md" in WITH_CODE
 
 
-@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page",
+    # A page of the docs draws its figures and takes half a minute and more.
+    [pytest.param(p, marks=[pytest.mark.slow] if p.parent != ROOT else []) for p in WITH_CODE],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
 def test_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "__page__"}

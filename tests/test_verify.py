@@ -151,10 +151,12 @@ def test_two_runs_on_one_folder(tmp_path: Path):
     deadline = time.monotonic() + 60
     while kept(tmp_path) < 1 and time.monotonic() < deadline:
         time.sleep(0.02)
+    first.send_signal(signal.SIGSTOP)  # in the middle of its run, however slow the machine is
     second = attnlens(*toy("SLOW", tmp_path))
+    first.send_signal(signal.SIGCONT)
+    first.communicate(timeout=60)
     assert second.returncode == 2
     assert f"another run (process {first.pid}) is writing" in one_sentence(second.stderr)
-    first.communicate(timeout=60)
     assert first.returncode == 0
     assert kept(tmp_path) == 24
 

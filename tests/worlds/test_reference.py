@@ -85,6 +85,7 @@ def test_nuts_agrees_with_numerical_integration(world):
     assert error < 0.05
 
 
+@pytest.mark.slow
 def test_a_world_from_a_numpyro_model_has_the_conjugate_answer():
     """Gamma(2, 1) rate and Poisson tokens: the posterior is Gamma(2 + Σx, 1 + L)."""
     world = GAMMA_POISSON
