@@ -1,0 +1,13 @@
+from .activation import softplus as softplus
+from .dense import Attended as Attended
+from .dense import Baseline as Baseline
+from .dense import Gated as Gated
+from .dense import KnownAttention as KnownAttention
+from .encoder import Encoder as Encoder
+from .encoder import Tokens as Tokens
+from .losses import LOSSES as LOSSES
+from .losses import Hidden as Hidden
+from .parameters import count as count
+from .registry import NETWORKS as NETWORKS
+from .self_attention import MultiLayerSelfAttention as MultiLayerSelfAttention
+from .self_attention import SelfAttention as SelfAttention
