@@ -72,7 +72,7 @@ class Layout(NamedTuple):
         def flatten(model: Any) -> Array:
             return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(model)])
 
-        def restore(vector: Array) -> Any:
+        def restore(vector: Any) -> Any:  # NumPy's arrays stay NumPy's
             arrays, start = [], 0
             for size, leaf in zip(sizes, leaves, strict=True):
                 arrays.append(vector[start : start + size].reshape(leaf.shape))
