@@ -11,7 +11,10 @@ os.environ.update(JAX_ENABLE_X64="1", JAX_PLATFORMS="cpu", MPLBACKEND="agg")
 
 from jaxtyping import install_import_hook
 
-CHECKED = ["attnlens.kernels", "attnlens.worlds", "attnlens.attention", "attnlens.instruments"]
+CHECKED = [
+    "attnlens.kernels", "attnlens.worlds", "attnlens.attention", "attnlens.networks",
+    "attnlens.instruments",
+]  # fmt: skip
 install_import_hook(CHECKED, "beartype.beartype")
 
 import jax  # noqa: E402

@@ -1,0 +1,148 @@
+"""B's models of plain features: the baseline and known attention, and gates on the inputs.
+
+    Baseline         y = w₂ φ(w₁ x)
+    KnownAttention   y = w₂ φ(w₁ (x ⊙ f(x)))      f given, not learned
+    Gated            y = model(x ⊙ g),  g ≥ 0      g learned, usually under an ℓ₁ penalty
+
+Symbols: w₁ ∈ R^(d×p) is `first`, w₂ ∈ R^(outputs×d) is `second`, d is `hidden`, p is `features`,
+φ is `softplus` with sharpness τ₀ (B, sections 2 and 3). Regression and the logistic loss use one
+output; the softmax loss one output a class. Entries start as N(0, 1/inputs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from attnlens import checks
+
+from . import activation
+from .parameters import normals
+
+
+class Attended(NamedTuple):
+    """Inputs that bring their attention along: x and f(x)."""
+
+    x: Float[Array, "*batch features"]
+    attention: Float[Array, "*batch features"]
+
+
+class Baseline(eqx.Module):
+    """A network of one hidden layer, without attention; d·p + outputs·d parameters.
+
+    >>> model = Baseline(jax.random.key(0), features=8, hidden=16)
+    >>> model(jnp.ones(8)).shape
+    (1,)
+    """
+
+    first: Float[Array, "hidden features"]
+    second: Float[Array, "outputs hidden"]
+    sharpness: float = eqx.field(static=True)
+
+    def __init__(
+        self,
+        key: Key[Array, ""],
+        *,
+        features: int,
+        hidden: int,
+        outputs: int = 1,
+        sharpness: float = 5.0,
+    ):
+        checks.whole("features", features, at_least=1)
+        checks.whole("hidden", hidden, at_least=1)
+        checks.whole("outputs", outputs, at_least=1)
+        shapes = ((hidden, features), features), ((outputs, hidden), hidden)
+        self.first, self.second = normals(key, *shapes)
+        self.sharpness = activation.sharpness(sharpness)
+
+    def __call__(self, x: Float[Array, ...]) -> Float[Array, " outputs"]:
+        """Any shape of p numbers: tokens are read as one vector, token after token."""
+        return head(self.first, self.second, flat(x), self.sharpness)
+
+    def units(self) -> tuple[Float[Array, " rest"], Float[Array, "hidden unit"]]:
+        """What the function depends on: nothing but the hidden units, in any order."""
+        return jnp.zeros(0, self.first.dtype), jnp.concatenate([self.first, self.second.T], 1)
+
+
+class KnownAttention(eqx.Module):
+    """The baseline on x ⊙ f(x); as many parameters, since f is given.
+
+    `attention` is f as a function; left out, each sample brings f(x) along, as `Attended(x, f)`.
+
+    >>> model = KnownAttention(jax.random.key(0), features=8, hidden=16)
+    >>> model(Attended(jnp.ones(8), jnp.ones(8))).shape
+    (1,)
+    """
+
+    body: Baseline
+    attention: Callable[[Array], Array] | None = eqx.field(static=True)
+
+    def __init__(
+        self,
+        key: Key[Array, ""],
+        *,
+        features: int,
+        hidden: int,
+        outputs: int = 1,
+        sharpness: float = 5.0,
+        attention: Callable[[Array], Array] | None = None,
+    ):
+        self.body = Baseline(
+            key, features=features, hidden=hidden, outputs=outputs, sharpness=sharpness
+        )
+        self.attention = attention
+
+    def __call__(self, inputs: Attended | Float[Array, " features"]) -> Float[Array, " outputs"]:
+        if isinstance(inputs, Attended):
+            return self.body(inputs.x * inputs.attention)
+        if self.attention is None:
+            raise checks.BadInput(
+                "KnownAttention without attention=f needs inputs Attended(x, f(x)), but a plain "
+                "array came."
+            )
+        return self.body(inputs * self.attention(inputs))
+
+    def units(self) -> tuple[Float[Array, " rest"], Float[Array, "hidden unit"]]:
+        return self.body.units()
+
+
+class Gated(eqx.Module):
+    """Any model behind gates on its inputs, all one at the start; `fit` keeps them at or above 0.
+
+    `shape` is that of one input, or one that broadcasts to it.
+
+    >>> model = Gated(Baseline(jax.random.key(0), features=8, hidden=16), shape=(8,))
+    >>> model.gates.shape
+    (8,)
+    """
+
+    gates: Float[Array, "*shape"]
+    model: Any
+
+    def __init__(self, model: Any, *, shape: tuple[int, ...]):
+        self.gates = jnp.ones(shape)
+        self.model = model
+
+    def __call__(self, inputs: Any) -> Array:
+        if isinstance(inputs, Attended):
+            return self.model(Attended(inputs.x * self.gates, inputs.attention))
+        return self.model(inputs * self.gates)
+
+
+def flat(x: Float[Array, ...]) -> Float[Array, " features"]:
+    """vec(x): columns one after the other, so a token's features stay together."""
+    return jnp.ravel(x.T) if x.ndim > 1 else x
+
+
+def head(
+    first: Float[Array, "hidden features"],
+    second: Float[Array, "outputs hidden"],
+    x: Float[Array, " features"],
+    sharpness: float,
+) -> Float[Array, " outputs"]:
+    """w₂ φ(w₁ x)."""
+    return second @ activation.softplus(first @ x, sharpness)

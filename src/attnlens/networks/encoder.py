@@ -1,0 +1,218 @@
+"""Seed A's encoder: attention that treats tokens as a set.
+
+    h = E x + e  (+ positions)                       embedding; a hidden entry of x is read as zero,
+                                                     and its token gets the learned vector `blank`
+    h ← h + Σ_head operator(N(h) Q, N(h) K, N(h) V) O   attention, with any operator
+    h ← h + W₂ φ(W₁ N(h) + b₁) + b₂                     feed-forward, token by token
+    representation = N(h)
+
+N is layer norm: mean 0 and variance 1 over features, then a learned scale and shift (Ba, Kiros and
+Hinton, 2016); it stands before each part (Xiong et al., On layer normalization in the transformer
+architecture, 2020). Without positions nothing depends on the order of tokens, so permuting tokens
+permutes the representation, and means over tokens do not change. Heads:
+
+    labels      outputs = mean over tokens of the representation, then a linear map
+    masked      a prediction for every token, from its own place in the representation
+    posterior   mean and log variance of each coordinate of the latent, from the token mean
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Key
+
+from attnlens import attention, checks
+
+from .activation import softplus
+from .parameters import Shape, normals
+
+HEADS = ("labels", "masked", "posterior")
+SMALL = 1e-5  # added to the variance in layer norm, as is usual
+
+
+class Tokens(NamedTuple):
+    """Tokens with what is missing: `mask` is true where there is a token, `hidden` where it is not
+    shown (a whole token (L,), or single entries (L, token_dim))."""
+
+    values: Float[Array, "*batch length token_dim"]
+    mask: Bool[Array, "*batch length"] | None = None
+    hidden: Bool[Array, ...] | None = None
+
+
+class Norm(eqx.Module):
+    """Layer norm over the last axis."""
+
+    scale: Float[Array, " width"]
+    shift: Float[Array, " width"]
+
+    def __init__(self, width: int):
+        self.scale, self.shift = jnp.ones(width), jnp.zeros(width)
+
+    def __call__(self, x: Float[Array, "length width"]) -> Float[Array, "length width"]:
+        centred = x - jnp.mean(x, -1, keepdims=True)
+        variance = jnp.mean(centred**2, -1, keepdims=True)
+        return centred / jnp.sqrt(variance + SMALL) * self.scale[None] + self.shift[None]
+
+
+class Block(eqx.Module):
+    """Attention and feed-forward, each with its norm before and the residual around it."""
+
+    query: Float[Array, "heads width head_dim"]
+    key: Float[Array, "heads width head_dim"]
+    value: Float[Array, "heads width head_dim"]
+    output: Float[Array, "heads head_dim width"]
+    first: Float[Array, "inner width"]
+    first_bias: Float[Array, " inner"]
+    second: Float[Array, "width inner"]
+    second_bias: Float[Array, " width"]
+    before_attention: Norm
+    before_feed_forward: Norm
+    sharpness: float = eqx.field(static=True)
+    operator: Callable[..., Any] = eqx.field(static=True)
+
+    @staticmethod
+    def shapes(width: int, heads: int, inner: int) -> tuple[tuple[Shape, int], ...]:
+        """What is to be drawn for a block."""
+        into, out = (heads, width, width // heads), (heads, width // heads, width)
+        feed_forward = ((inner, width), width), ((width, inner), inner)
+        return (into, width), (into, width), (into, width), (out, width), *feed_forward
+
+    def __init__(self, drawn: Sequence[Array], sharpness: float, operator: Callable[..., Any]):
+        self.query, self.key, self.value, self.output, self.first, self.second = drawn
+        width, inner = self.second.shape
+        self.first_bias, self.second_bias = jnp.zeros(inner), jnp.zeros(width)
+        self.before_attention, self.before_feed_forward = Norm(width), Norm(width)
+        self.sharpness, self.operator = sharpness, operator
+
+    def __call__(
+        self, x: Float[Array, "length width"], mask: Bool[Array, " length"] | None
+    ) -> Float[Array, "length width"]:
+        x = x + self.attend(self.before_attention(x), mask)
+        inside = self.before_feed_forward(x) @ self.first.T + self.first_bias[None]
+        return x + softplus(inside, self.sharpness) @ self.second.T + self.second_bias[None]
+
+    def attend(
+        self, x: Float[Array, "length width"], mask: Bool[Array, " length"] | None
+    ) -> Float[Array, "length width"]:
+        """Σ_head operator(x Q, x K, x V) O."""
+
+        def one_head(query, key, value, output):
+            given = {} if mask is None else {"mask": mask}
+            return self.operator(x @ query, x @ key, x @ value, **given) @ output
+
+        return jnp.sum(jax.vmap(one_head)(self.query, self.key, self.value, self.output), 0)
+
+
+class Encoder(eqx.Module):
+    """A permutation-equivariant encoder of a set of tokens, with a head.
+
+    `operator` is a name from `attnlens.attention.OPERATORS` or any function of (query, key, value)
+    that takes `mask`. `positions=True` adds one learned vector a place, drawn with standard
+    deviation `position_std`, up to `max_length` tokens: a control, for it breaks the symmetry.
+
+    >>> model = Encoder(jax.random.key(0), token_dim=3, outputs=2, width=8, heads=2)
+    >>> model(jnp.ones((5, 3))).shape
+    (2,)
+    """
+
+    embedding: Float[Array, "width token_dim"]
+    embedding_bias: Float[Array, " width"]
+    blank: Float[Array, " width"]
+    positions: Float[Array, "max_length width"] | None
+    blocks: tuple[Block, ...]
+    norm: Norm
+    readout: Float[Array, "outputs width"]
+    readout_bias: Float[Array, " outputs"]
+    head: str = eqx.field(static=True)
+
+    def __init__(
+        self,
+        key: Key[Array, ""],
+        *,
+        token_dim: int,
+        outputs: int = 1,
+        head: str = "labels",
+        width: int = 32,
+        heads: int = 4,
+        layers: int = 2,
+        inner: int | None = None,
+        operator: str | Callable[..., Any] = "softmax",
+        positions: bool = False,
+        max_length: int = 128,
+        position_std: float = 1.0,
+        sharpness: float = 5.0,
+    ):
+        checks.whole("token_dim", token_dim, at_least=1)
+        checks.whole("outputs", outputs, at_least=1)
+        checks.whole("layers", layers, at_least=1)
+        checks.one_of("head", head, HEADS)
+        if checks.whole("width", width, 1) % checks.whole("heads", heads, 1):
+            raise checks.BadInput(
+                f"width must be a multiple of heads, but width={width} and heads={heads} came."
+            )
+        if isinstance(operator, str):
+            operator = attention.OPERATORS[checks.one_of("operator", operator, attention.OPERATORS)]
+        checks.whole("max_length", max_length, at_least=1)
+        checks.positive("position_std", position_std)
+        inner = 2 * width if inner is None else checks.whole("inner", inner, 1)
+        rows = 2 * outputs if head == "posterior" else outputs
+        self.embedding, self.blank, self.readout, places, *parts = normals(
+            key,
+            ((width, token_dim), token_dim),
+            ((width,), 1),
+            ((rows, width), width),
+            ((max_length if positions else 0, width), 1),
+            *(layers * Block.shapes(width, heads, inner)),
+        )
+        self.positions = position_std * places if positions else None
+        self.blocks = tuple(
+            Block(parts[6 * i : 6 * i + 6], sharpness, operator) for i in range(layers)
+        )
+        self.embedding_bias, self.readout_bias = jnp.zeros(width), jnp.zeros(rows)
+        self.norm = Norm(width)
+        self.head = head
+
+    def represent(
+        self, inputs: Tokens | Float[Array, "length token_dim"]
+    ) -> Float[Array, "length width"]:
+        """The representation of every token; rows behind the mask mean nothing."""
+        tokens = inputs if isinstance(inputs, Tokens) else Tokens(inputs)
+        x, hidden = tokens.values, tokens.hidden
+        if hidden is not None:
+            entries = hidden if hidden.ndim == 2 else hidden[:, None]
+            x = jnp.where(entries, 0, x)
+        h = x @ self.embedding.T + self.embedding_bias[None]
+        if hidden is not None:
+            h = h + jnp.where(jnp.any(entries, 1)[:, None], self.blank[None], 0)
+        if self.positions is not None:
+            length, most = x.shape[0], self.positions.shape[0]
+            if length > most:
+                raise checks.BadInput(
+                    f"this encoder has positions for {most} tokens, but {length} came; build it "
+                    f"with max_length={length}."
+                )
+            h = h + self.positions[:length]
+        for block in self.blocks:
+            h = block(h, tokens.mask)
+        return self.norm(h)
+
+    def summary(self, inputs: Tokens | Float[Array, "length token_dim"]) -> Float[Array, " width"]:
+        """The mean representation over the tokens that are there."""
+        h = self.represent(inputs)
+        mask = inputs.mask if isinstance(inputs, Tokens) else None
+        if mask is None:
+            return jnp.mean(h, 0)
+        total = jnp.maximum(jnp.sum(mask, dtype=h.dtype), 1)
+        return jnp.sum(jnp.where(mask[:, None], h, 0), 0) / total
+
+    def __call__(self, inputs: Tokens | Float[Array, "length token_dim"]) -> Array:
+        """(outputs,) for labels, (length, outputs) for masked, (2, outputs) for the posterior."""
+        if self.head == "masked":
+            return self.represent(inputs) @ self.readout.T + self.readout_bias[None]
+        outputs = self.readout @ self.summary(inputs) + self.readout_bias
+        return outputs.reshape(2, -1) if self.head == "posterior" else outputs

@@ -1,0 +1,187 @@
+"""B's models of tokens: self-attention in one layer or several.
+
+    K = (w_K x)ᵀ,  Q_z = (w_Q x^z)ᵀ,  a_z = softmax(Q_z Kᵀ/√d_q),   x ∈ R^(t×p): p tokens
+    y = w₂ φ(w₁ vec(w_V x a))                                        (B, section 3)
+
+Column z of a holds query z's weights over the tokens; vec stacks columns, one token's value after
+another's. With several layers x ← w_V x a(x) is repeated, each layer with its own weights and
+d_v = t in between, then the same head follows.
+
+Symbols: t is `token_dim`, p is `tokens`, d_q is `query_dim`, d_v is `value_dim`, d is `hidden`;
+w_Q, w_K, w_V are `query`, `key`, `value`, and w₁, w₂ are `first`, `second`.
+
+What the function depends on. Only the products w_Qᵀ w_K and, for each token position z, w₁^z w_V
+(w₁^z: the columns of w₁ that read token z) enter it. So (A w_Q, A^(−ᵀ) w_K) and
+(B w_V, w₁ (I ⊗ B⁻¹)) are the same function for all invertible A and B, and hidden units may change
+places. With several layers write C_l = w_V^l … w_V^1;
+then C_{l−1}ᵀ w_Qᵀ w_K C_{l−1} and w₁^z C_L are what enters. `units` returns these products.
+"""
+
+from __future__ import annotations
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from attnlens import checks
+
+from . import activation
+from .dense import flat, head
+from .parameters import Shape, normals
+
+Tokens = Float[Array, "token_dim tokens"]
+Weights = Float[Array, "tokens tokens"]
+
+
+class Layer(eqx.Module):
+    """x ↦ w_V x a(x)."""
+
+    query: Float[Array, "query_dim token_dim"]
+    key: Float[Array, "query_dim token_dim"]
+    value: Float[Array, "value_dim token_dim"]
+
+    @staticmethod
+    def shapes(token_dim: int, query_dim: int, value_dim: int) -> tuple[tuple[Shape, int], ...]:
+        """What is to be drawn for a layer."""
+        checks.whole("token_dim", token_dim, at_least=1)
+        checks.whole("query_dim", query_dim, at_least=1)
+        checks.whole("value_dim", value_dim, at_least=1)
+        score = ((query_dim, token_dim), token_dim)
+        return score, score, ((value_dim, token_dim), token_dim)
+
+    def attention(self, x: Tokens) -> Weights:
+        """a(x): column z sums to one."""
+        # Scaling the few queries is cheaper than scaling the many logits.
+        queries = (self.query / math.sqrt(self.query.shape[0])) @ x
+        logits = (self.key @ x).T @ queries
+        return jax.nn.softmax(logits, axis=0)
+
+    def __call__(self, x: Tokens) -> Float[Array, "value_dim tokens"]:
+        return (self.value @ x) @ self.attention(x)
+
+
+class SelfAttention(eqx.Module):
+    """One layer of self-attention and a head; 2 d_q t + d_v t + d p d_v + outputs d parameters.
+
+    >>> model = SelfAttention(jax.random.key(0), tokens=4, token_dim=3, hidden=16)
+    >>> model(jnp.ones((3, 4))).shape
+    (1,)
+    """
+
+    layer: Layer
+    first: Float[Array, "hidden flat"]
+    second: Float[Array, "outputs hidden"]
+    sharpness: float = eqx.field(static=True)
+
+    def __init__(
+        self,
+        key: Key[Array, ""],
+        *,
+        tokens: int,
+        token_dim: int,
+        hidden: int,
+        query_dim: int | None = None,
+        value_dim: int | None = None,
+        outputs: int = 1,
+        sharpness: float = 5.0,
+    ):
+        checks.whole("tokens", tokens, at_least=1)
+        checks.whole("hidden", hidden, at_least=1)
+        checks.whole("outputs", outputs, at_least=1)
+        value_dim = token_dim if value_dim is None else value_dim
+        query_dim = token_dim if query_dim is None else query_dim
+        wide = tokens * value_dim
+        *layer, self.first, self.second = normals(
+            key,
+            *Layer.shapes(token_dim, query_dim, value_dim),
+            ((hidden, wide), wide),
+            ((outputs, hidden), hidden),
+        )
+        self.layer = Layer(*layer)
+        self.sharpness = activation.sharpness(sharpness)
+
+    def __call__(self, x: Tokens) -> Float[Array, " outputs"]:
+        return head(self.first, self.second, flat(self.layer(x)), self.sharpness)
+
+    def attention(self, x: Tokens) -> tuple[Weights, ...]:
+        """The attention weights of each layer."""
+        return (self.layer.attention(x),)
+
+    def units(self) -> tuple[Float[Array, " rest"], Float[Array, "hidden unit"]]:
+        """What the function depends on: w_Qᵀ w_K, and for each unit w₁^z w_V with w₂."""
+        return _products((self.layer,), self.first, self.second)
+
+
+class MultiLayerSelfAttention(eqx.Module):
+    """`layers` layers of self-attention with d_v = t, then a head.
+
+    >>> key = jax.random.key(0)
+    >>> model = MultiLayerSelfAttention(key, tokens=4, token_dim=3, hidden=8, layers=2)
+    >>> model(jnp.ones((3, 4))).shape
+    (1,)
+    """
+
+    layers: tuple[Layer, ...]
+    first: Float[Array, "hidden flat"]
+    second: Float[Array, "outputs hidden"]
+    sharpness: float = eqx.field(static=True)
+
+    def __init__(
+        self,
+        key: Key[Array, ""],
+        *,
+        tokens: int,
+        token_dim: int,
+        hidden: int,
+        layers: int = 2,
+        query_dim: int | None = None,
+        outputs: int = 1,
+        sharpness: float = 5.0,
+    ):
+        checks.whole("layers", layers, at_least=1)
+        checks.whole("tokens", tokens, at_least=1)
+        checks.whole("hidden", hidden, at_least=1)
+        checks.whole("outputs", outputs, at_least=1)
+        query_dim = token_dim if query_dim is None else query_dim
+        wide = tokens * token_dim
+        *parts, self.first, self.second = normals(
+            key,
+            *(layers * Layer.shapes(token_dim, query_dim, token_dim)),
+            ((hidden, wide), wide),
+            ((outputs, hidden), hidden),
+        )
+        self.layers = tuple(Layer(*parts[3 * i : 3 * i + 3]) for i in range(layers))
+        self.sharpness = activation.sharpness(sharpness)
+
+    def __call__(self, x: Tokens) -> Float[Array, " outputs"]:
+        for layer in self.layers:
+            x = layer(x)
+        return head(self.first, self.second, flat(x), self.sharpness)
+
+    def attention(self, x: Tokens) -> tuple[Weights, ...]:
+        """The attention weights of each layer."""
+        weights = []
+        for layer in self.layers:
+            weights.append(layer.attention(x))
+            x = layer(x)
+        return tuple(weights)
+
+    def units(self) -> tuple[Float[Array, " rest"], Float[Array, "hidden unit"]]:
+        """The products that the function depends on, as the module's docstring derives them."""
+        return _products(self.layers, self.first, self.second)
+
+
+def _products(
+    layers: tuple[Layer, ...], first: Array, second: Array
+) -> tuple[Float[Array, " rest"], Float[Array, "hidden unit"]]:
+    composed = jnp.eye(layers[0].value.shape[1], dtype=first.dtype)
+    scores = []
+    for layer in layers:
+        scores.append(jnp.ravel(composed.T @ layer.query.T @ layer.key @ composed))
+        composed = layer.value @ composed
+    by_token = first.reshape(first.shape[0], -1, composed.shape[0])
+    read = jnp.einsum("hzv,vt->hzt", by_token, composed).reshape(first.shape[0], -1)
+    return jnp.concatenate(scores), jnp.concatenate([read, second.T], 1)

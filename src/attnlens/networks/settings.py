@@ -1,0 +1,131 @@
+"""How a fit is to run: everything about training that is not data, checked once, in one record."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import optax
+from jaxtyping import Array
+
+from attnlens import checks
+
+from .losses import Loss, named
+
+SCHEDULES = ("constant", "linear", "cosine")
+OPTIMISERS: dict[str, Callable[..., optax.GradientTransformation]] = {
+    "adam": optax.adam,
+    "sgd": optax.sgd,
+    "momentum": partial(optax.sgd, momentum=0.9),
+}
+PRECISIONS = ("float32", "float64")
+
+
+class Member(NamedTuple):
+    """One network of an ensemble: its seed, how many samples it sees, and its penalties."""
+
+    seed: int
+    samples: int
+    l2: float = 0.0
+    l1_gates: float = 0.0
+    entropy: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """How to make a network, compared by content: equal recipes share their compiled programs."""
+
+    make: Callable[..., Any]
+    positional: tuple[Any, ...] = ()
+    keywords: tuple[tuple[str, Any], ...] = ()
+
+    @classmethod
+    def of(cls, make: Any) -> Recipe:
+        if isinstance(make, Recipe):
+            return make
+        if isinstance(make, partial):
+            return cls(make.func, make.args, tuple(sorted(make.keywords.items())))
+        if not callable(make):
+            raise checks.BadInput(
+                f"make must be a function of a random key that returns a network, such as "
+                f"partial(Baseline, features=8, hidden=16), but {type(make).__name__} came."
+            )
+        return cls(make)
+
+    def __call__(self, key: Array) -> Any:
+        return self.make(*self.positional, key, **dict(self.keywords))
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """See `fit` for what each means. Hashable: it is part of what a program is compiled for."""
+
+    loss: str | Loss
+    steps: int
+    batch: int | None
+    learning_rate: float
+    schedule: str | Callable[[Any], Any]
+    warmup: int
+    optimiser: str | Callable[..., optax.GradientTransformation]
+    clip: float | None
+    entropy_warmup: int
+    penalised_gates: bool
+    penalised_entropy: bool
+    validation_share: float
+    patience: int | None
+    every: int
+    dtype: str
+    transform: Callable[..., Any] | None
+
+    def __post_init__(self):
+        named(self.loss)
+        checks.whole("steps", self.steps, at_least=1)
+        checks.whole("every", self.every, at_least=1)
+        checks.positive("learning_rate", self.learning_rate)
+        checks.whole("warmup", self.warmup)
+        checks.whole("entropy_warmup", self.entropy_warmup)
+        checks.one_of("dtype", self.dtype, PRECISIONS)
+        if self.batch is not None:
+            checks.whole("batch", self.batch, at_least=1)
+        if self.clip is not None:
+            checks.positive("clip", self.clip)
+        if self.patience is not None:
+            checks.whole("patience", self.patience, at_least=1)
+        if isinstance(self.schedule, str):
+            checks.one_of("schedule", self.schedule, SCHEDULES)
+        if isinstance(self.optimiser, str):
+            checks.one_of("optimiser", self.optimiser, OPTIMISERS)
+        if self.warmup >= self.steps:
+            raise checks.BadInput(
+                f"warmup must be shorter than the {self.steps} steps, but {self.warmup} came."
+            )
+        if not 0 <= self.validation_share < 1:
+            raise checks.BadInput(
+                f"validation, when a share, must be between 0 and 1, but {self.validation_share} "
+                f"came; give validation=0.2, say."
+            )
+
+    def rate(self) -> Callable[[Any], Any]:
+        """The learning rate as a function of the step."""
+        if callable(self.schedule):
+            return self.schedule
+        left = self.steps - self.warmup
+        after = {
+            "constant": optax.constant_schedule(self.learning_rate),
+            "linear": optax.linear_schedule(self.learning_rate, 0.0, left),
+            "cosine": optax.cosine_decay_schedule(self.learning_rate, left),
+        }[self.schedule]
+        if not self.warmup:
+            return after
+        before = optax.linear_schedule(0.0, self.learning_rate, self.warmup)
+        return optax.join_schedules([before, after], [self.warmup])
+
+    def optimise(self) -> optax.GradientTransformation:
+        """The optimiser, with clipping before it."""
+        chosen = OPTIMISERS[self.optimiser] if isinstance(self.optimiser, str) else self.optimiser
+        steps = chosen(self.rate())
+        if self.clip is None:
+            return steps
+        return optax.chain(optax.clip_by_global_norm(self.clip), steps)
