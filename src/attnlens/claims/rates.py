@@ -1,24 +1,72 @@
-"""What claims about rates share: root mean squares over blocks of episodes, and their points."""
+"""What claims about rates share: the grid of work, slopes over blocks, and the lines to draw.
+
+Such a claim measures a squared error for every episode, over key dimensions m (keys on the sphere
+in R^(m+1)) and lengths L, in blocks of episodes; a block's root mean square is one replicate.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from attnlens.records import Point
-from attnlens.statistics import mean_reading, t_interval
+from attnlens.records import Part, Point, Region, Series
+from attnlens.statistics import judge, mean_reading, slopes, t_interval
 
-from .base import Measured, by
+from .base import PREDICTION, Measured, Work, blocks, by
+
+
+def grid(
+    counts: Mapping[str, int],
+    dims: Sequence[int],
+    lengths: Sequence[int],
+    episodes: Callable[[int], int],
+    seconds: Callable[[int], float],
+) -> Iterator[Work]:
+    """`counts[arm]` blocks of `episodes(length)` seeds at every m and L; `seconds` an episode."""
+    for arm, count in counts.items():
+        for m in dims:
+            for length in lengths:
+                for seeds in blocks(count, episodes(length)):
+                    cost = 0.005 + len(seeds) * seconds(length)
+                    yield Work(arm, {"manifold_dim": m, "length": length}, seeds, cost)
 
 
 def log_root_mean_squares(
-    cells: Sequence[Measured], name: str, axis: str = "length"
+    cells: Sequence[Measured], name: str = "squared", axis: str = "length"
 ) -> tuple[np.ndarray, np.ndarray]:
     """log of the axis, and log root mean squares (block, point) of the array called `name`."""
     groups = by(cells, axis)
     logs = [[0.5 * np.log(cell.values[name].mean()) for cell in group] for group in groups.values()]
     return np.log(list(groups)), np.array(logs).T
+
+
+def judge_slopes(
+    measured: Sequence[Measured], quantity: str, region: Callable[[int], Region]
+) -> list[Part]:
+    """A part a key dimension: the slope of log RMSE in log L, against `region(m)`."""
+    return [
+        judge(f"{quantity} (m = {m})", slopes(*log_root_mean_squares(cells)), region(m))
+        for m, cells in by(measured, "manifold_dim").items()
+    ]
+
+
+def lines(
+    arms: Mapping[str, Sequence[Measured]],
+    names: Mapping[str, str],
+    reference: Callable[[int], float] | None = None,
+) -> list[Series]:
+    """A line a key dimension and arm, with its slope; `names` says what each arm is."""
+    drawn = []
+    for arm, measured in arms.items():
+        for m, cells in by(measured, "manifold_dim").items():
+            x, logs = log_root_mean_squares(cells)
+            control = arm != PREDICTION
+            predicted = None if control or reference is None else reference(m)
+            slope = float(slopes(x, logs).mean())
+            name = f"{names[arm]}, m = {m}"
+            drawn.append(Series(name, points(x, logs), slope, predicted, control=control))
+    return drawn
 
 
 def points(x: np.ndarray, logs: np.ndarray) -> tuple[Point, ...]:

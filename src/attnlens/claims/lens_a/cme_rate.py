@@ -25,8 +25,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnlens.attention.cme import cme
-from attnlens.claims.base import PREDICTION, Claim, Measured, Profile, Work, blocks, by
-from attnlens.claims.rates import log_root_mean_squares, points
+from attnlens.claims.base import PREDICTION, Claim, Measured, Profile, Work, by
+from attnlens.claims.rates import grid, lines, log_root_mean_squares, points
 from attnlens.instruments.inference import episode_keys, errors
 from attnlens.records import Figure, Part, Region, Series
 from attnlens.statistics import judge as judge_part
@@ -51,12 +51,9 @@ CONTROL = "ridge-grows"
 
 
 def plan(profile: Profile) -> Iterable[Work]:
-    for arm, count in ((PREDICTION, BLOCKS[profile]), (CONTROL, CONTROL_BLOCKS[profile])):
-        for m in DIMS[profile]:
-            for length in LENGTHS[profile]:
-                for seeds in blocks(count, EPISODES[length]):
-                    cost = len(seeds) * (1e-4 + (length / 2500) ** 2.5)
-                    yield Work(arm, {"manifold_dim": m, "length": length}, seeds, cost)
+    counts = {PREDICTION: BLOCKS[profile], CONTROL: CONTROL_BLOCKS[profile]}
+    dims, lengths = DIMS[profile], LENGTHS[profile]
+    return grid(counts, dims, lengths, EPISODES.__getitem__, lambda n: 1e-4 + (n / 2500) ** 2.5)
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
@@ -86,20 +83,15 @@ def judge(measured: Sequence[Measured]) -> list[Part]:
 
 
 def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
-    series = []
-    for arm, measured in arms.items():
-        for m, cells in by(measured, "manifold_dim").items():
-            x, logs = log_root_mean_squares(cells, "squared")
-            control = arm != PREDICTION
-            name = f"m = {m}, ridge σ²L" if control else f"m = {m}"
-            slope = float(slopes(x, logs).mean())
-            series.append(Series(name, points(x, logs), slope=slope, control=control))
-            if not control:
-                exact = points(*log_root_mean_squares(cells, "posterior_var"))
-                series.append(Series(f"exact posterior, m = {m}", exact, line=True))
+    exact = [
+        Series(f"exact posterior, m = {m}", points(*log_root_mean_squares(cells, "posterior_var")),
+               line=True)
+        for m, cells in by(arms[PREDICTION], "manifold_dim").items()
+    ]  # fmt: skip
+    names = {PREDICTION: "ridge σ²", CONTROL: "ridge σ²L"}
     return Figure(
         "Error of CME attention against the latent function, over length",
-        "tokens L", "root-mean-square error", tuple(series),
+        "tokens L", "root-mean-square error", (*lines(arms, names), *exact),
     )  # fmt: skip
 
 

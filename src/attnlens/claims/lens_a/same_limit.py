@@ -24,13 +24,11 @@ from jax import Array
 
 from attnlens.attention.cme import cme
 from attnlens.attention.softmax import softmax
-from attnlens.claims.base import PREDICTION, Claim, Measured, Profile, Work, blocks, by
+from attnlens.claims.base import PREDICTION, Claim, Measured, Profile, Work
 from attnlens.claims.lens_a.softmax_shrinking import schedule
-from attnlens.claims.rates import log_root_mean_squares, points
+from attnlens.claims.rates import grid, judge_slopes, lines
 from attnlens.instruments.inference import episode_keys
-from attnlens.records import Figure, Part, Region, Series
-from attnlens.statistics import judge as judge_part
-from attnlens.statistics import slopes
+from attnlens.records import Figure, Part, Region
 from attnlens.worlds import GaussianProcess
 
 TEMPERATURE = 2.0  # a smooth latent function: bias of second order in the distance, as derived
@@ -46,12 +44,9 @@ CONTROL = "own-temperature"
 
 
 def plan(profile: Profile) -> Iterable[Work]:
-    for arm, count in ((PREDICTION, BLOCKS[profile]), (CONTROL, CONTROL_BLOCKS[profile])):
-        for m in DIMS[profile]:
-            for length in LENGTHS[profile]:
-                for seeds in blocks(count, EPISODES):
-                    cost = len(seeds) * (2e-4 + (length / 2500) ** 2.5)
-                    yield Work(arm, {"manifold_dim": m, "length": length}, seeds, cost)
+    counts = {PREDICTION: BLOCKS[profile], CONTROL: CONTROL_BLOCKS[profile]}
+    dims, lengths = DIMS[profile], LENGTHS[profile]
+    return grid(counts, dims, lengths, lambda _: EPISODES, lambda n: 2e-4 + (n / 2500) ** 2.5)
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
@@ -79,26 +74,14 @@ def _distances(world: GaussianProcess, keys: Array, length: int, temperature: Ar
 
 
 def judge(measured: Sequence[Measured]) -> list[Part]:
-    parts = []
-    for m, cells in by(measured, "manifold_dim").items():
-        replicates = slopes(*log_root_mean_squares(cells, "squared"))
-        quantity = f"slope of the distance in length (m = {m})"
-        parts.append(judge_part(quantity, replicates, SLOPE))
-    return parts
+    return judge_slopes(measured, "slope of the distance in length", lambda _: SLOPE)
 
 
 def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
-    series = []
-    for arm, measured in arms.items():
-        for m, cells in by(measured, "manifold_dim").items():
-            x, logs = log_root_mean_squares(cells, "squared")
-            control = arm != PREDICTION
-            name = f"τ = {TEMPERATURE:g}, m = {m}" if control else f"shrinking τ, m = {m}"
-            slope = float(slopes(x, logs).mean())
-            series.append(Series(name, points(x, logs), slope, control=control))
+    names = {PREDICTION: "shrinking τ", CONTROL: f"τ = {TEMPERATURE:g}"}
     return Figure(
         "Distance between softmax and CME attention, over length",
-        "tokens L", "root-mean-square distance", tuple(series),
+        "tokens L", "root-mean-square distance", tuple(lines(arms, names)),
     )  # fmt: skip
 
 

@@ -20,12 +20,10 @@ import jax
 import jax.numpy as jnp
 
 from attnlens.attention.softmax import softmax
-from attnlens.claims.base import PREDICTION, Claim, Measured, Profile, Work, blocks, by
-from attnlens.claims.rates import log_root_mean_squares, points
+from attnlens.claims.base import PREDICTION, Claim, Measured, Profile, Work
+from attnlens.claims.rates import grid, judge_slopes, lines
 from attnlens.instruments.inference import episode_keys, errors
-from attnlens.records import Figure, Part, Region, Series
-from attnlens.statistics import judge as judge_part
-from attnlens.statistics import slopes
+from attnlens.records import Figure, Part, Region
 from attnlens.worlds import LinearRegression
 
 # At 0.5 the bias is a third of the answer or more, so the control's error cannot fall; at 0.02
@@ -43,12 +41,8 @@ CONTROL = "distance-to-the-mean"
 
 
 def plan(profile: Profile) -> Iterable[Work]:
-    for arm, count in ((PREDICTION, BLOCKS[profile]), (CONTROL, CONTROL_BLOCKS[profile])):
-        for m in DIMS[profile]:
-            for length in LENGTHS[profile]:
-                for seeds in blocks(count, EPISODES):
-                    cost = 0.01 + len(seeds) * length * 5e-7
-                    yield Work(arm, {"manifold_dim": m, "length": length}, seeds, cost)
+    counts = {PREDICTION: BLOCKS[profile], CONTROL: CONTROL_BLOCKS[profile]}
+    return grid(counts, DIMS[profile], LENGTHS[profile], lambda _: EPISODES, lambda n: 5e-7 * n)
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
@@ -65,26 +59,14 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
 
 
 def judge(measured: Sequence[Measured]) -> list[Part]:
-    parts = []
-    for m, cells in by(measured, "manifold_dim").items():
-        replicates = slopes(*log_root_mean_squares(cells, "squared"))
-        parts.append(judge_part(f"slope of the error in length (m = {m})", replicates, SLOPE))
-    return parts
+    return judge_slopes(measured, "slope of the error in length", lambda _: SLOPE)
 
 
 def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
-    series = []
-    for arm, measured in arms.items():
-        for m, cells in by(measured, "manifold_dim").items():
-            x, logs = log_root_mean_squares(cells, "squared")
-            control = arm != PREDICTION
-            name = f"to m(q, z), m = {m}" if control else f"to the smoothed mean, m = {m}"
-            slope = float(slopes(x, logs).mean())
-            reference = None if control else -0.5
-            series.append(Series(name, points(x, logs), slope, reference, control=control))
+    names = {PREDICTION: "to the smoothed mean", CONTROL: "to m(q, z)"}
     return Figure(
         "Distance of softmax attention to its limit, over length",
-        "tokens L", "root-mean-square distance", tuple(series),
+        "tokens L", "root-mean-square distance", tuple(lines(arms, names, lambda _: -0.5)),
     )  # fmt: skip
 
 
