@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -65,9 +66,9 @@ def test_a_plain_loop_gives_the_same():
         (_, error), gradient = jax.value_and_grad(objective, has_aux=True)(model)
         with jax.numpy_dtype_promotion("standard"):
             update, state = optimiser.update(gradient, state)
-        return optax.apply_updates(model, update), state, error
+        return jax.tree.map(jnp.add, model, update), state, error
 
-    model = MAKE(jax.random.key(3))
+    model: Any = MAKE(jax.random.key(3))
     state, errors = optimiser.init(model), []
     for _ in range(10):
         model, state, error = step(model, state)

@@ -145,7 +145,7 @@ def test_self_attention_divides_by_the_root_of_the_query_dimension():
     model = blank(SelfAttention, tokens=2, token_dim=1, hidden=1, query_dim=4)
     ones = put(model.layer, query=[[1], [1], [1], [1]], key=[[1], [1], [1], [1]])
     # Q·K = 4·x_z·x_l, over √4: the logits of query x = 1 are 2·(0, 1).
-    weights = np.asarray(ones.attention(jnp.array([[0.0, 1.0]])))
+    weights = np.asarray(ones.weights(jnp.array([[0.0], [1.0]])))
     np.testing.assert_allclose(weights[1, 1], 1 / (1 + math.exp(-2)), rtol=8 * EPS)
 
 

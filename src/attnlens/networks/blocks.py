@@ -109,7 +109,7 @@ def _read(data: Data, settings: Settings, state: State, members: Members) -> Dat
 
 
 def _result(state: State, curves: np.ndarray, selecting: bool) -> Result:
-    host: State = jax.tree.map(np.asarray, state)
+    host: Any = jax.tree.map(np.asarray, state)
     status = np.where(host.status == training.RUNNING, training.FINISHED, host.status)
     vectors = host.vector
     if selecting:

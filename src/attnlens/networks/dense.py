@@ -25,15 +25,16 @@ from .parameters import normals
 
 
 class Attended(NamedTuple):
-    """Inputs that bring their attention along: x and f(x)."""
+    """Inputs that bring their attention along: x and f(x), both of shape (features,)."""
 
-    x: Float[Array, "*batch features"]
-    attention: Float[Array, "*batch features"]
+    x: Any
+    attention: Any
 
 
 class Baseline(eqx.Module):
     """A network of one hidden layer, without attention; d·p + outputs·d parameters.
 
+    >>> import jax
     >>> model = Baseline(jax.random.key(0), features=8, hidden=16)
     >>> model(jnp.ones(8)).shape
     (1,)
@@ -73,6 +74,7 @@ class KnownAttention(eqx.Module):
 
     `attention` is f as a function; left out, each sample brings f(x) along, as `Attended(x, f)`.
 
+    >>> import jax
     >>> model = KnownAttention(jax.random.key(0), features=8, hidden=16)
     >>> model(Attended(jnp.ones(8), jnp.ones(8))).shape
     (1,)
@@ -115,6 +117,7 @@ class Gated(eqx.Module):
 
     `shape` is that of one input, or one that broadcasts to it.
 
+    >>> import jax
     >>> model = Gated(Baseline(jax.random.key(0), features=8, hidden=16), shape=(8,))
     >>> model.gates.shape
     (8,)

@@ -36,12 +36,12 @@ SMALL = 1e-5  # added to the variance in layer norm, as is usual
 
 
 class Tokens(NamedTuple):
-    """Tokens with what is missing: `mask` is true where there is a token, `hidden` where it is not
-    shown (a whole token (L,), or single entries (L, token_dim))."""
+    """Tokens (L, token_dim) with what is missing: `mask` (L,) is true where there is a token,
+    `hidden` where it is not shown (a whole token (L,), or single entries (L, token_dim))."""
 
-    values: Float[Array, "*batch length token_dim"]
-    mask: Bool[Array, "*batch length"] | None = None
-    hidden: Bool[Array, ...] | None = None
+    values: Any
+    mask: Any = None
+    hidden: Any = None
 
 
 class Norm(eqx.Module):
@@ -182,13 +182,13 @@ class Encoder(eqx.Module):
     ) -> Float[Array, "length width"]:
         """The representation of every token; rows behind the mask mean nothing."""
         tokens = inputs if isinstance(inputs, Tokens) else Tokens(inputs)
-        x, hidden = tokens.values, tokens.hidden
-        if hidden is not None:
-            entries = hidden if hidden.ndim == 2 else hidden[:, None]
-            x = jnp.where(entries, 0, x)
+        x, unseen = tokens.values, tokens.hidden
+        if unseen is not None:
+            unseen = unseen if unseen.ndim == 2 else unseen[:, None]
+            x = jnp.where(unseen, 0, x)
         h = x @ self.embedding.T + self.embedding_bias[None]
-        if hidden is not None:
-            h = h + jnp.where(jnp.any(entries, 1)[:, None], self.blank[None], 0)
+        if unseen is not None:
+            h = h + jnp.where(jnp.any(unseen, 1)[:, None], self.blank[None], 0)
         if self.positions is not None:
             length, most = x.shape[0], self.positions.shape[0]
             if length > most:

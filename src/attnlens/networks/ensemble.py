@@ -30,6 +30,7 @@ from .training import Data, Members
 
 # Blocks of this many members; more fit a program no better (measured), and fewer leave it idle.
 BLOCK = 16
+PENALTIES = ("l2", "l1_gates", "entropy")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,7 +162,10 @@ def fit(
     samples = (rows,) if samples is None else tuple(samples)
     given = {"l2": l2, "l1_gates": l1_gates, "entropy": entropy}
     penalties = [_penalties(name, values) for name, values in given.items()]
-    members = tuple(Member(*m) for m in itertools.product(seeds, samples, *penalties))
+    together = [*itertools.product(*penalties)]
+    members = tuple(
+        Member(seed, count, *rest) for seed in seeds for count in samples for rest in together
+    )
     _check(settings, recipe, members, rows, data, held_back, len(seeds), data_per_seed)
     checks.whole("block", block, at_least=1)
     checks.whole("checkpoint_every", checkpoint_every, at_least=1)
@@ -170,9 +174,7 @@ def fit(
     folder = None if checkpoint is None else Path(checkpoint)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-    groups = list(itertools.batched(members, width)) if sys.version_info >= (3, 12) else [
-        members[i : i + width] for i in range(0, len(members), width)
-    ]  # fmt: skip
+    groups = [members[i : i + width] for i in range(0, len(members), width)]
     of_seed = {seed: i for i, seed in enumerate(seeds)}
     most = max(len({m.seed for m in group}) for group in groups) if data_per_seed else 1
     work = [
@@ -326,16 +328,17 @@ def _block(
         place = [wanted.index(of_seed[m.seed]) for m in full]
         wanted += [wanted[-1]] * (most - len(wanted))
         parts = tuple(part and jax.tree.map(lambda leaf: leaf[wanted], part) for part in data)
-    members = Members(
-        seed=np.array([m.seed for m in full], np.uint32),
-        data_set=np.array(place, np.int32),
-        training=np.array([m.samples - h for m, h in zip(full, held_out, strict=True)], np.uint32),
-        held_out=np.array(held_out, np.uint32),
-        l2=np.array([m.l2 for m in full], numbers),
-        l1_gates=np.array([m.l1_gates for m in full], numbers),
-        entropy=np.array([m.entropy for m in full], numbers),
+    given: dict[str, Any] = {
+        "seed": np.array([m.seed for m in full], np.uint32),
+        "data_set": np.array(place, np.int32),
+        "training": np.array([m.samples for m in full], np.uint32) - np.array(held_out, np.uint32),
+        "held_out": np.array(held_out, np.uint32),
+        **{name: np.array([getattr(m, name) for m in full], numbers) for name in PENALTIES},
+    }
+    own, validation, test = parts
+    return Block(
+        recipe, settings, Members(**given), own, validation, test, checkpoint, checkpoint_every
     )
-    return Block(recipe, settings, members, *parts, checkpoint, checkpoint_every)
 
 
 def _together(recipe, settings, members, results: list[Result]) -> Fitted:

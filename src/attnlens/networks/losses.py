@@ -20,16 +20,17 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from attnlens import checks
 
 
 class Hidden(NamedTuple):
-    """The target of masked prediction: all tokens, and which of them (or entries) to judge."""
+    """The target of masked prediction: all tokens, (L, dim) or class numbers (L,), and which of
+    them (L,) or their entries (L, dim) to judge."""
 
-    tokens: Float[Array, "*batch length dim"] | Int[Array, "*batch length"]
-    hidden: Bool[Array, ...]
+    tokens: Any
+    hidden: Any
 
 
 def squared(outputs: Float[Array, " outputs"], target: Float[Array, " outputs"]) -> Array:

@@ -238,7 +238,7 @@ def _descend(problem, layout, vector, data, l2, value_and_slope):
             if problem.dense:
                 shifted = walk.matrix + walk.shift * jnp.eye(layout.size, dtype=vector.dtype)
                 operator = lineax.MatrixLinearOperator(shifted, tag)
-                solver = lineax.Cholesky()
+                solver: Any = lineax.Cholesky()
             else:
                 operator = lineax.FunctionLinearOperator(
                     lambda p: product(p) + walk.shift * p,
@@ -246,7 +246,7 @@ def _descend(problem, layout, vector, data, l2, value_and_slope):
                 )  # fmt: skip
                 # A residual of a tenth of ‖g‖ far away, and of order ‖g‖² near the end.
                 within = jnp.minimum(0.1, jnp.linalg.norm(walk.gradient))
-                solver = lineax.CG(rtol=within, atol=0.0, max_steps=INNER)
+                solver = lineax.CG(rtol=within, atol=0.0, max_steps=INNER)  # pyright: ignore
             return lineax.linear_solve(operator, -walk.gradient, solver, throw=False).value
 
     def step(walk: Walk) -> Walk:

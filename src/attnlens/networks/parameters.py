@@ -53,7 +53,7 @@ class Layout(NamedTuple):
     size: int
     gates: int
     flatten: Callable[[Any], Float[Array, " size"]]
-    restore: Callable[[Float[Array, " size"]], Any]
+    restore: Callable[[Any], Any]
 
     @classmethod
     def of(cls, make: Callable[[Key[Array, ""]], Any]) -> Layout:

@@ -31,7 +31,8 @@ BLOCK = 8  # starts a call
 LOWEST = 8  # eigenvalues sought at the lower end where the Hessian is only multiplied with
 
 
-class StationaryPoint(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class StationaryPoint:
     """One point. `index` counts negative eigenvalues: 0 at a local minimum (flat directions apart).
 
     An eigenvalue counts as negative below −(100 ‖g‖ + 10 P ε λ_max): that is what the remaining
@@ -152,7 +153,8 @@ def stationary_points(
     _rows("the data", data)
     _check_model(_settings(loss), recipe, data)
     tested = None if test is None else _data("test", *test, "float64", per_seed=False)
-    data, tested = (part and jax.tree.map(lambda leaf: leaf[0], part) for part in (data, tested))
+    data = jax.tree.map(lambda leaf: leaf[0], data)
+    tested = None if tested is None else jax.tree.map(lambda leaf: leaf[0], tested)
     given = _starts(starts, checks.whole("seed", seed), size)
     formed = size <= DENSE if dense is None else dense
     problem = Problem(recipe, loss, tolerance, max_steps, kind == "any", formed)
@@ -164,7 +166,8 @@ def stationary_points(
         seeds, vectors = (part, None) if part.ndim == 1 else (None, part)
         tasks.append(Task(problem, seeds, vectors, data, tested, float(l2)))
     ended = list((map or _here)(run, tasks))
-    found = Found(*(np.concatenate(parts)[: len(given)] for parts in zip(*ended, strict=True)))
+    joined: Any = [np.concatenate(parts)[: len(given)] for parts in zip(*ended, strict=True)]
+    found = Found(*joined)
     return _report(problem, found, data, float(l2), merge_within)
 
 
@@ -201,7 +204,7 @@ def _starts(starts: int | np.ndarray, seed: int, size: int) -> np.ndarray:
     return given
 
 
-def _report(problem: Problem, found: Found, data: Data, l2: float, within: float):
+def _report(problem: Problem, found: Any, data: Data, l2: float, within: float) -> StationaryPoints:
     reached = np.isfinite(found.loss) & (found.gradient_norm <= problem.tolerance)
     places = np.flatnonzero(reached)
     merged = symmetries.groups(
@@ -240,7 +243,8 @@ def _extremes(problem: Problem, vector: np.ndarray, data: Data, l2: float) -> np
             return np.asarray(newton.hessian_times(problem, *at))
 
     size = vector.size
-    operator = LinearOperator((size, size), matvec=times, dtype=np.float64)
+    make: Any = LinearOperator  # its own types describe subclasses
+    operator = make((size, size), matvec=times, dtype=np.float64)
     ends = []
     for which, count in (("SA", min(LOWEST, size - 1)), ("LA", 1)):
         try:

@@ -22,9 +22,8 @@ class Mapped(NamedTuple):
     order: str
 
     def open(self) -> np.memmap:
-        return np.memmap(
-            self.path, self.dtype, "r", offset=self.offset, shape=self.shape, order=self.order
-        )
+        order: Any = self.order
+        return np.memmap(self.path, np.dtype(self.dtype), "r", self.offset, self.shape, order=order)
 
 
 def is_mapped(leaf: Any) -> bool:

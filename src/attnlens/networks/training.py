@@ -165,8 +165,10 @@ def _advance(recipe, settings, first, last, data, validation, test, state, membe
             drawn, epoch, cursor = batch(
                 settings.batch, member.training, member.seed, epoch, cursor
             )
+            assert data is not None
             samples = _pick(data, member.data_set, drawn)
         else:
+            assert whole is not None
             samples = whole
         if settings.transform is not None:
             key = jax.random.fold_in(jax.random.key(member.seed), number)
@@ -189,22 +191,23 @@ def _advance(recipe, settings, first, last, data, validation, test, state, membe
     )  # fmt: skip
     vector, inner, epoch, cursor, summed, failed = jax.lax.fori_loop(first, last, step, begin)
 
-    def mean_loss(samples, weights=None, number=None):
-        each = jax.vmap(loss)(jax.vmap(layout.restore(vector))(samples.inputs), samples.targets)
-        return jnp.mean(each) if weights is None else jnp.sum(jnp.where(weights, each, 0)) / number
+    def losses(samples):
+        return jax.vmap(loss)(jax.vmap(layout.restore(vector))(samples.inputs), samples.targets)
 
     nothing = jnp.full((), jnp.nan, vector.dtype)
     train = summed / (last - first).astype(vector.dtype)
     value = nothing
     if validation is not None:
-        value = mean_loss(_pick(validation, member.data_set))
+        value = jnp.mean(losses(_pick(validation, member.data_set)))
     elif settings.validation_share:
+        assert data is not None
         everything = _pick(data, member.data_set)
         place = jnp.arange(_length(everything), dtype=jnp.uint32)
         later = (place >= member.training) & (place < member.training + member.held_out)
         everything = jax.tree.map(partial(_seen, later | (place == 0)), everything)
-        value = mean_loss(everything, later, member.held_out.astype(vector.dtype))
-    tested = nothing if test is None else mean_loss(_pick(test, member.data_set))
+        summed_later = jnp.sum(jnp.where(later, losses(everything), 0))
+        value = summed_later / member.held_out.astype(vector.dtype)
+    tested = nothing if test is None else jnp.mean(losses(_pick(test, member.data_set)))
 
     running = state.status == RUNNING
     sound = (failed < 0) & jnp.all(jnp.isfinite(vector))
