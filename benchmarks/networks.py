@@ -9,7 +9,8 @@
     torch-loop    a plain PyTorch loop over the models, all cores
     torch-stacked PyTorch with stacked parameters, bmm and a foreach optimiser, all cores
 
-PyTorch may live in another environment: --torch names its Python. Every peer runs in a process of
+PyTorch may live in another environment: --torch names its Python. On a machine that others load,
+its threads wait for each other; --torch-threads 1 then favours it. Every peer runs in a process of
 its own, and rounds take turns, so that what else the machine does falls on all of them; times are
 medians over rounds. The first run of a peer in its process is its compile time, the second counts.
 """
@@ -122,7 +123,7 @@ def peer_vmap() -> dict[str, float]:
 def peer_torch_loop() -> dict[str, float]:
     import torch  # pyright: ignore[reportMissingImports]
 
-    torch.set_num_threads(CORES)
+    torch.set_num_threads(int(os.environ.get("TORCH_THREADS", CORES)))
     x, y = (torch.from_numpy(part) for part in data())
 
     class Net(torch.nn.Module):
@@ -159,7 +160,7 @@ def peer_torch_loop() -> dict[str, float]:
 def peer_torch_stacked() -> dict[str, float]:
     import torch  # pyright: ignore[reportMissingImports]
 
-    torch.set_num_threads(CORES)
+    torch.set_num_threads(int(os.environ.get("TORCH_THREADS", CORES)))
     x, y = (torch.from_numpy(part) for part in data())
     tokens = x.transpose(1, 2).contiguous()
 
@@ -292,19 +293,24 @@ def measure(name: str, python: str) -> dict[str, float]:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{name} failed:\n{done.stderr}")
-    return json.loads(done.stdout.splitlines()[-1])
+    found = json.loads(done.stdout.splitlines()[-1])
+    numbers = ", ".join(f"{key} {value:.4g}" for key, value in found.items())
+    print(f"  {name}: {numbers} (load {os.getloadavg()[0]:.1f})", file=sys.stderr, flush=True)
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--peer", choices=PEERS, help=argparse.SUPPRESS)
     parser.add_argument("--torch", default=sys.executable, help="the Python that has torch 2.13.0")
+    parser.add_argument("--torch-threads", type=int, default=CORES)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="leave PyTorch's plain loop out")
     given = parser.parse_args()
     if given.peer:
         print(json.dumps(PEERS[given.peer]()))
         return
+    os.environ["TORCH_THREADS"] = str(given.torch_threads)
     pythons = {"fit": sys.executable, "vmap": sys.executable, "torch_stacked": given.torch}
     if not given.quick:
         pythons["torch_loop"] = given.torch

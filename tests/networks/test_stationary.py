@@ -149,11 +149,10 @@ def test_classification_has_stationary_points_too():
 
 
 def test_starts_and_blocks_share_one_compilation_and_the_seed_decides():
-    settings = {"l2": 1e-3, "block": 2}
-    first = stationary_points(ATTENTION, X, Y, starts=4, **settings)
+    first = stationary_points(ATTENTION, X, Y, starts=16, **SETTINGS)
     before = compilations()
-    again = stationary_points(ATTENTION, X, Y, starts=4, **settings)
-    other = stationary_points(ATTENTION, X, 2 * Y, starts=2, seed=9, **settings)
+    again = stationary_points(ATTENTION, X, Y, starts=16, **SETTINGS)
+    other = stationary_points(ATTENTION, X, 2 * Y, starts=8, seed=99, **SETTINGS)
     assert compilations() == before
     pairs = zip(first.points, again.points, strict=True)
     assert all(np.array_equal(a.vector, b.vector) for a, b in pairs)

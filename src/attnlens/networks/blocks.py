@@ -16,7 +16,7 @@ import numpy as np
 
 from . import checkpoints, streaming, training
 from .settings import Recipe, Settings
-from .training import Data, Losses, Members, State
+from .training import Data, Members, State
 
 
 class Block(NamedTuple):
@@ -149,6 +149,3 @@ class Clock:
         if done > self.first:
             left = seconds * (self.blocks * self.steps - done) / (done - self.first)
         self.show(Progress(block, self.blocks, step, self.steps, running, seconds, left))
-
-
-__all__ = ["Block", "Clock", "Losses", "Progress", "Result", "run"]

@@ -151,8 +151,10 @@ def fit(
         dtype=dtype, transform=transform,
     )  # fmt: skip
     recipe, seeds = Recipe.of(make), tuple(checks.whole("each seed", seed) for seed in seeds)
-    if len(set(seeds)) < len(seeds):
-        raise checks.BadInput(f"seeds must differ from each other, but {seeds} came.")
+    if len(set(seeds)) < len(seeds) or max(seeds, default=0) >= 2**32:
+        raise checks.BadInput(
+            f"seeds must differ from each other and be below 2^32, but {seeds} came."
+        )
     data = _data("the data", inputs, targets, dtype, data_per_seed)
     held_back = None
     if isinstance(validation, tuple):
