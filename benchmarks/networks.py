@@ -1,6 +1,6 @@
 """How fast ensembles train and stationary points are found, against peers in the same run.
 
-    python -m benchmarks.networks [--torch PYTHON] [--rounds 3] [--quick]
+    python -m benchmarks.networks [--torch PYTHON] [--rounds 3] [--quick] [--without-torch]
 
 32 self-attention models (p = t = 16, d_q = d_v = 8, d = 64, n = 512, batch 64, 300 Adam steps) by
 
@@ -306,14 +306,17 @@ def main() -> None:
     parser.add_argument("--torch-threads", type=int, default=CORES)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="leave PyTorch's plain loop out")
+    parser.add_argument("--without-torch", action="store_true", help="leave PyTorch out")
     given = parser.parse_args()
     if given.peer:
         print(json.dumps(PEERS[given.peer]()))
         return
     os.environ["TORCH_THREADS"] = str(given.torch_threads)
-    pythons = {"fit": sys.executable, "vmap": sys.executable, "torch_stacked": given.torch}
-    if not given.quick:
-        pythons["torch_loop"] = given.torch
+    pythons = {"fit": sys.executable, "vmap": sys.executable}
+    if not given.without_torch:
+        pythons["torch_stacked"] = given.torch
+        if not given.quick:
+            pythons["torch_loop"] = given.torch
     times: dict[str, list[dict[str, float]]] = {name: [] for name in pythons}
     rates = []
     for _ in range(given.rounds):

@@ -35,7 +35,7 @@ from .parameters import Layout
 from .settings import Recipe
 from .training import Data
 
-DENSE = 3000  # parameters; a float64 Hessian of this size has 72 MB, its eigenvalues take seconds
+DENSE = 3000  # parameters; a float64 Hessian of this size has 72 MB (the limit is not tuned)
 COLUMNS = 64  # Hessian columns computed together
 CLOSE = 1e-4  # gradient norm from which the Hessian replaces the Gauss–Newton matrix
 PATIENCE = 1000  # steps after which it does so anyway

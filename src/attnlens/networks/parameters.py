@@ -33,8 +33,8 @@ Shape = tuple[int, ...]
 def normals(key: Key[Array, ""], *wanted: tuple[Shape, int]) -> list[Float[Array, ...]]:
     """Arrays of the wanted shapes, entries from N(0, 1/inputs): scale one goes in and comes out.
 
-    float64 where JAX has it enabled, float32 otherwise. All come from one draw: each call to the
-    random generator costs a good second of compiling.
+    float64 where JAX has it enabled, float32 otherwise. All come from one draw: every call to
+    the random generator has to be compiled anew.
     """
     sizes = [math.prod(shape) for shape, _ in wanted]
     draw, start, arrays = jax.random.normal(key, (sum(sizes),)), 0, []
