@@ -168,7 +168,7 @@ class Store:
         self.connection.execute("BEGIN IMMEDIATE")
         try:
             yield
-        except BaseException:
+        except BaseException:  # also an interrupt; always raised again
             if self.connection.in_transaction:  # SQLite may have rolled back by itself
                 self.connection.execute("ROLLBACK")
             raise

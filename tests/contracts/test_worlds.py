@@ -65,7 +65,7 @@ def many(world, tokens, masks, query):
     return jax.vmap(lambda tokens, mask: answers(world, tokens, mask, query))(tokens, masks)
 
 
-def same(left, right, tolerance=ROUNDING):
+def assert_same(left, right, tolerance=ROUNDING):
     for a, b in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True):
         scale = 1 + np.max(np.abs(b), initial=0)
         np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * scale)
@@ -122,14 +122,14 @@ def test_order_masks_and_batches(world):
     rows = [(tokens, FULL), (cut(tokens, order), FULL), (spoilt, keep), (spoilt, FULL & False)]
     batch = jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)
     plain, permuted, masked, nothing = zip(*many(world, batch[0], batch[1], query), strict=True)
-    same(plain, one(world, tokens, None, query))
-    same(permuted, plain)
-    same(masked, one(world, cut(tokens, keep), None, query))
-    same(nothing, one(world, cut(tokens, slice(0, 0)), None, query))
+    assert_same(plain, one(world, tokens, None, query))
+    assert_same(permuted, plain)
+    assert_same(masked, one(world, cut(tokens, keep), None, query))
+    assert_same(nothing, one(world, cut(tokens, slice(0, 0)), None, query))
     assert float(nothing[3]) == 0  # the evidence of no tokens is certain
     # The comparison can fail: leaving out two tokens does change the answers.
     with pytest.raises(AssertionError):
-        same(masked, plain)
+        assert_same(masked, plain)
 
 
 @over_closed
@@ -145,7 +145,7 @@ def test_sequential_update_equals_batch_update(world):
         return law.mean, law.var
 
     batch = one(world, episode.tokens, None, episode.query)
-    same(in_steps(world, episode.tokens, episode.query), batch[1:3])
+    assert_same(in_steps(world, episode.tokens, episode.query), batch[1:3])
 
 
 @over_closed
@@ -164,7 +164,7 @@ def test_evidence_is_the_product_of_predictions(world):
     prefixes = jnp.tril(jnp.ones((LENGTH, LENGTH), bool), -1)
     each = jax.jit(jax.vmap(next_log_prob, in_axes=(None, 0, 0)))
     chained = each(episode.tokens, prefixes, jnp.arange(LENGTH))
-    same(jnp.sum(chained), one(world, episode.tokens, None, episode.query)[3])
+    assert_same(jnp.sum(chained), one(world, episode.tokens, None, episode.query)[3])
 
 
 @over_closed
@@ -181,7 +181,7 @@ def test_bayes_rule_holds_at_every_latent(world):
 
     keys = jax.random.split(jax.random.key(3), 8)
     left, right = jax.jit(jax.vmap(sides, in_axes=(0, None)))(keys, tokens)
-    same(left, right)
+    assert_same(left, right)
 
 
 @over_closed
@@ -196,7 +196,7 @@ def test_the_representation_adds_up_and_does_not_grow(world):
     assert whole.shape == short.shape
     assert whole.ndim == 1
     if not isinstance(world, GaussianProcess):  # its statistics are functions, read at landmarks
-        same(whole - none, (first - none) + (rest - none))
+        assert_same(whole - none, (first - none) + (rest - none))
 
 
 @over_closed
@@ -207,7 +207,7 @@ def test_float32_in_float32_out(world):
     single = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), (episode.tokens, episode.query))
     rounded = one(world, single[0], None, single[1])
     assert {leaf.dtype.name for leaf in jax.tree.leaves(rounded)} == {"float32"}
-    same(rounded, exact, tolerance=1e-4)
+    assert_same(rounded, exact, tolerance=1e-4)
 
 
 # Simulation-based calibration (Talts et al., 2018): the rank of the truth among draws from the

@@ -37,7 +37,7 @@ def normal(mean: Any, cov: Any) -> Any:
     return scipy.stats.multivariate_normal(mean, cov)
 
 
-def close(found, expected):
+def assert_close(found, expected):
     np.testing.assert_allclose(found, expected, rtol=EXACT, atol=EXACT)
 
 
@@ -118,16 +118,16 @@ def test_linear_regression_against_its_dense_joint_law(features):
     value = np.asarray(episode.tokens.value)[:, 0]
     covariance = 1.5**2 * mapped @ mapped.T + 0.4**2 * np.eye(LENGTH)
     joint = normal(np.zeros(LENGTH), covariance)
-    close(world.log_evidence(episode.tokens), joint.logpdf(value))
+    assert_close(world.log_evidence(episode.tokens), joint.logpdf(value))
     cross = 1.5**2 * query @ mapped.T
     law = world.predict(episode.tokens, episode.query)
-    close(law.mean[:, 0], cross @ np.linalg.solve(covariance, value))
+    assert_close(law.mean[:, 0], cross @ np.linalg.solve(covariance, value))
     prior = 1.5**2 * np.sum(query**2, -1)
-    close(law.var[:, 0], prior - np.sum(cross * np.linalg.solve(covariance, cross.T).T, -1))
+    assert_close(law.var[:, 0], prior - np.sum(cross * np.linalg.solve(covariance, cross.T).T, -1))
     posterior = world.posterior(episode.tokens)
     precision = mapped.T @ mapped / 0.4**2 + np.eye(world.weights) / 1.5**2
-    close(posterior.precision, precision)
-    close(posterior.mean, np.linalg.solve(precision, mapped.T @ value / 0.4**2))
+    assert_close(posterior.precision, precision)
+    assert_close(posterior.mean, np.linalg.solve(precision, mapped.T @ value / 0.4**2))
 
 
 def test_keys_and_queries_have_the_chosen_covariances():
@@ -162,16 +162,16 @@ def test_normal_mean_against_its_dense_joint_law():
     tokens = np.asarray(world.sample(jax.random.key(6), LENGTH).tokens)
     joint = np.kron(np.ones((LENGTH, LENGTH)), prior) + np.kron(np.eye(LENGTH), noise)
     law = normal(np.tile(centre, LENGTH), joint)
-    close(world.log_evidence(jnp.asarray(tokens)), law.logpdf(tokens.ravel()))
+    assert_close(world.log_evidence(jnp.asarray(tokens)), law.logpdf(tokens.ravel()))
     posterior = world.posterior(jnp.asarray(tokens))
     precision = np.linalg.inv(prior) + LENGTH * np.linalg.inv(noise)
     moment = np.linalg.solve(prior, centre) + np.linalg.solve(noise, tokens.sum(0))
-    close(posterior.precision, precision)
-    close(posterior.mean, np.linalg.solve(precision, moment))
+    assert_close(posterior.precision, precision)
+    assert_close(posterior.mean, np.linalg.solve(precision, moment))
     following = world.predict(jnp.asarray(tokens))
-    close(following.cov, np.linalg.inv(precision) + noise)
+    assert_close(following.cov, np.linalg.inv(precision) + noise)
     expected = normal(following.mean, following.cov).logpdf(tokens[0])
-    close(following.log_prob(jnp.asarray(tokens[0])), expected)
+    assert_close(following.log_prob(jnp.asarray(tokens[0])), expected)
 
 
 def integral(log_density, low, high):
@@ -194,7 +194,7 @@ def test_normal_mean_evidence_by_integration():
         likelihood = scipy.stats.norm.logpdf(tokens, z, 0.7).sum()
         return likelihood - 0.5 * ((z - 0.4) / 1.3) ** 2 - np.log(1.3 * np.sqrt(2 * np.pi))
 
-    close(world.log_evidence(jnp.asarray(tokens)), integral(log_joint, -12, 12))
+    assert_close(world.log_evidence(jnp.asarray(tokens)), integral(log_joint, -12, 12))
 
 
 def test_normal_inverse_gamma_evidence_by_integration():
@@ -219,8 +219,8 @@ def test_normal_inverse_gamma_evidence_by_integration():
         prior = Fast.constant - (shape + 1) * log_var - scale / var + log_var
         return prior + constant - 2 * log_var - 0.5 * energy / var
 
-    close(quick(0.3), log_joint(0.3))
-    close(world.log_evidence(jnp.asarray(tokens)[:, None]), integral(quick, -12, 15))
+    assert_close(quick(0.3), log_joint(0.3))
+    assert_close(world.log_evidence(jnp.asarray(tokens)[:, None]), integral(quick, -12, 15))
 
 
 def test_normal_inverse_gamma_laws_against_scipy():
@@ -231,13 +231,13 @@ def test_normal_inverse_gamma_laws_against_scipy():
     count = 1 + LENGTH
     mean = x.sum() / count
     energy = 5 + np.sum((x - x.mean()) ** 2) + LENGTH / count * x.mean() ** 2
-    close(posterior.mean[0], mean)
-    close(posterior.noise_var[0] * posterior.freedom[0], energy)
+    assert_close(posterior.mean[0], mean)
+    assert_close(posterior.noise_var[0] * posterior.freedom[0], energy)
     student: Any = scipy.stats.t(
         5 + LENGTH, mean, np.sqrt(energy / (5 + LENGTH) * (count + 1) / count)
     )
-    close(law.log_prob(jnp.array([1.7]))[0], student.logpdf(1.7))
-    close(law.var[0], student.var())
+    assert_close(law.log_prob(jnp.array([1.7]))[0], student.logpdf(1.7))
+    assert_close(law.var[0], student.var())
 
 
 def test_dirichlet_evidence_against_scipy_and_integration():
@@ -247,13 +247,13 @@ def test_dirichlet_evidence_against_scipy_and_integration():
     # SciPy gives the law of the counts: the sequence's is that over the number of orders.
     orders = scipy.special.gammaln(8) - scipy.special.gammaln(counts + 1).sum()
     law = scipy.stats.dirichlet_multinomial([1.5, 2.5], 7)
-    close(world.log_evidence(tokens), law.logpmf(counts.astype(int)) - orders)
+    assert_close(world.log_evidence(tokens), law.logpmf(counts.astype(int)) - orders)
 
     def log_joint(p):
         return (counts[0] + 0.5) * np.log(p) + (counts[1] + 1.5) * np.log1p(-p)
 
     normaliser = scipy.special.betaln(1.5, 2.5)
-    close(world.log_evidence(tokens), integral(log_joint, 0, 1) - normaliser)
+    assert_close(world.log_evidence(tokens), integral(log_joint, 0, 1) - normaliser)
 
 
 def test_finite_mixture_against_a_plain_sum():
@@ -261,14 +261,14 @@ def test_finite_mixture_against_a_plain_sum():
     world = FiniteMixture(means=means, noise_std=1.2, weights=weights)
     tokens = np.asarray(world.sample(jax.random.key(11), 6).tokens)
     joint = weights * [scipy.stats.norm.pdf(tokens, mean, 1.2).prod() for mean in means]
-    close(world.posterior(jnp.asarray(tokens)).probs, joint / joint.sum())
-    close(world.log_evidence(jnp.asarray(tokens)), np.log(joint.sum()))
+    assert_close(world.posterior(jnp.asarray(tokens)).probs, joint / joint.sum())
+    assert_close(world.log_evidence(jnp.asarray(tokens)), np.log(joint.sum()))
     table = np.array([[0.7, 0.2, 0.1], [0.2, 0.2, 0.6]])
     counted = FiniteMixture(probabilities=table, weights=[0.6, 0.4])
     drawn = np.asarray(counted.sample(jax.random.key(12), 6).tokens)
     joint = np.array([0.6, 0.4]) * np.prod(drawn @ table.T, 0)
-    close(counted.posterior(jnp.asarray(drawn)).probs, joint / joint.sum())
-    close(counted.log_evidence(jnp.asarray(drawn)), np.log(joint.sum()))
+    assert_close(counted.posterior(jnp.asarray(drawn)).probs, joint / joint.sum())
+    assert_close(counted.log_evidence(jnp.asarray(drawn)), np.log(joint.sum()))
 
 
 def test_pairs_are_what_tokens_with_keys_are():
