@@ -68,7 +68,7 @@ def softmax_jax(length: int, gradient: bool) -> Callable[[], Any]:
 def softmax_torch(length: int, gradient: bool) -> Callable[[], Any]:
     import torch  # pyright: ignore[reportMissingImports]
 
-    attend = torch.nn.functional.scaled_dot_product_attention
+    attend: Any = torch.nn.functional.scaled_dot_product_attention  # so that `*inputs` passes
     drawn = [torch.tensor(x)[None, None] for x in draw(*4 * [(length, 64)])]
     *inputs, weights = drawn
     if not gradient:
