@@ -116,7 +116,8 @@ def test_killed_at_any_moment_and_resumed_the_ledger_is_the_same(
 
 
 def test_an_interrupt_keeps_what_is_done_and_leaves_no_worker(uninterrupted: Path, tmp_path: Path):
-    process = start(*toy("SLOW", tmp_path))
+    # Half a second a cell: the run is far from its end when the signal comes, also under load.
+    process = start(*toy("SLOW", tmp_path), TOY_PAUSE="0.5")
     deadline = time.monotonic() + 60
     while kept(tmp_path) < 4 and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -134,7 +135,7 @@ def test_an_interrupt_keeps_what_is_done_and_leaves_no_worker(uninterrupted: Pat
 
 
 def test_workers_end_when_the_driver_is_killed(tmp_path: Path):
-    process = start(*toy("SLOW", tmp_path))
+    process = start(*toy("SLOW", tmp_path), TOY_PAUSE="0.5")
     deadline = time.monotonic() + 60
     while kept(tmp_path) < 2 and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -280,7 +281,7 @@ def test_report_renders_an_old_folder_without_the_experiment_code(tmp_path: Path
 
 
 def test_report_of_an_unfinished_run_says_so(tmp_path: Path):
-    process = start(*toy("SLOW", tmp_path))
+    process = start(*toy("SLOW", tmp_path), TOY_PAUSE="0.5")
     deadline = time.monotonic() + 60
     while kept(tmp_path) < 1 and time.monotonic() < deadline:
         time.sleep(0.02)

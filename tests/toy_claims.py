@@ -30,7 +30,7 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
 
 
 def slow(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    time.sleep(0.05)
+    time.sleep(float(os.environ.get("TOY_PAUSE", "0.05")))
     return measure(arm, parameters, seeds)
 
 
