@@ -17,6 +17,14 @@ CLAIMS: dict[str, str] = {
     "A.softmax-smoothed": "attnlens.claims.lens_a.softmax_smoothed:CLAIM",
     "A.softmax-shrinking": "attnlens.claims.lens_a.softmax_shrinking:CLAIM",
     "A.same-limit": "attnlens.claims.lens_a.same_limit:CLAIM",
+    "A.size-free": "attnlens.claims.lens_a.size_free:CLAIM",
+    "A.trained-is-bayes": "attnlens.claims.lens_a.trained_is_bayes:CLAIM",
+    "A.heads": "attnlens.claims.lens_a.heads:CLAIM",
+    "A.generalisation-samples": "attnlens.claims.lens_a.generalisation_samples:CLAIM",
+    "A.generalisation-length": "attnlens.claims.lens_a.generalisation_length:CLAIM",
+    "A.approximation": "attnlens.claims.lens_a.approximation:CLAIM",
+    "A.optimisation": "attnlens.claims.lens_a.optimisation:CLAIM",
+    "A.self-supervised": "attnlens.claims.lens_a.self_supervised:CLAIM",
 }
 
 

@@ -11,6 +11,8 @@ from .ensemble import fit as fit
 from .losses import LOSSES as LOSSES
 from .losses import Hidden as Hidden
 from .parameters import count as count
+from .reader import Asked as Asked
+from .reader import Reader as Reader
 from .registry import NETWORKS as NETWORKS
 from .self_attention import MultiLayerSelfAttention as MultiLayerSelfAttention
 from .self_attention import SelfAttention as SelfAttention

@@ -1,0 +1,48 @@
+"""What claims about trained networks share: logarithms of losses, replicate by replicate.
+
+A replicate is a seed (which redraws data and start) where the quantity is positive by nature, such
+as a squared distance. Where it is a difference that noise can turn negative, such as a
+generalisation gap, a replicate is a cell: its seeds are averaged before the logarithm is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from attnlens.records import Part, Region, Series
+from attnlens.statistics import judge, slopes
+
+from .base import Measured, by
+from .rates import points
+
+Logs = tuple[np.ndarray, np.ndarray]  # log of the axis, and logs (replicate, point)
+
+
+def across(cells: Sequence[Measured], name: str, axis: str, average: bool = False) -> Logs:
+    """From cells with one value of `axis` each, holding `name` for every seed."""
+    columns = []
+    for group in by(cells, axis).values():
+        values = [cell.values[name] for cell in group]
+        columns.append([v.mean() for v in values] if average else np.concatenate(values))
+    return np.log(list(by(cells, axis))), np.log(np.array(columns, float).T)
+
+
+def within(cells: Sequence[Measured], name: str, axis: str, average: bool = False) -> Logs:
+    """From cells that hold `name` as (seed, point), at the points that parameter `axis` lists."""
+    cells = sorted(cells, key=lambda cell: cell.seeds)
+    values = [cell.values[name] for cell in cells]
+    rows = [v.mean(0) for v in values] if average else np.concatenate(values)
+    return np.log(cells[0].parameters[axis]), np.log(np.array(rows, float))
+
+
+def judge_slope(quantity: str, logs: Logs, region: Region) -> Part:
+    """The slope on log–log axes against `region`; the range it was fitted on is said with it."""
+    low, high = np.exp(logs[0][[0, -1]]).round().astype(int)
+    return judge(f"{quantity} ({low} to {high})", slopes(*logs), region)
+
+
+def line(name: str, logs: Logs, control: bool = False) -> Series:
+    """The points with their intervals, and the power law through them."""
+    return Series(name, points(*logs), float(slopes(*logs).mean()), control=control)

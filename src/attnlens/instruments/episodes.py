@@ -1,0 +1,84 @@
+"""Episodes to learn from: L tokens to read, and a label that depends on the latent.
+
+    "next"     the next token (its value, asked at its key, where tokens carry keys): nobody has to
+               supply this label; masked self-supervised learning
+    "latent"   the latent itself, as a supervised label
+
+What the L tokens tell about the label is known exactly: f*(X) = E[label | X], and how far the
+conditional mean m of the next token, or the latent, still is from f*(X) on average.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Key
+
+from attnlens import checks
+from attnlens.networks.reader import Asked
+from attnlens.worlds.base import ExactWorld, Pairs
+
+LABELS = ("next", "latent")
+CHUNK = 256  # episodes a call of the compiled program
+
+
+class Episodes(NamedTuple):
+    """NumPy arrays with any leading axes."""
+
+    inputs: Asked
+    target: Any  # (..., dim): the label
+    exact: Any  # (..., dim): f*(X), its exact conditional mean
+    uncertainty: Any  # (...): E[mean over dim of (m − f*(X))² | X], of the label without its noise
+
+
+def episodes(
+    world: ExactWorld, keys: Key[Array, "..."], length: int, label: str = "next"
+) -> Episodes:
+    """One episode a key, drawn in JAX's default precision (float64 under x64).
+
+    >>> from attnlens.worlds import NormalMean
+    >>> drawn = episodes(NormalMean(dim=2), jax.random.split(jax.random.key(0), (3, 4)), length=5)
+    >>> drawn.inputs.value.shape, drawn.target.shape, drawn.uncertainty.shape
+    ((3, 4, 5, 2), (3, 4, 2), (3, 4))
+    """
+    checks.whole("length", length, at_least=1)
+    checks.one_of("label", label, LABELS)
+    flat = keys.reshape(-1)
+    # The last piece overlaps the one before it, so that all pieces share one program.
+    size = min(CHUNK, len(flat))
+    starts = [min(i, len(flat) - size) for i in range(0, len(flat), size)]
+    pieces = []
+    for i, start in enumerate(starts):
+        drawn = jax.tree.map(np.asarray, _draw(world, flat[start : start + size], length, label))
+        pieces.append(jax.tree.map(lambda leaf, skip=i * size - start: leaf[skip:], drawn))
+    return jax.tree.map(
+        lambda *parts: np.concatenate(parts).reshape(*keys.shape, *parts[0].shape[1:]), *pieces
+    )
+
+
+@eqx.filter_jit
+def _draw(world: ExactWorld, keys: Key[Array, " episodes"], length: int, label: str) -> Episodes:
+    def one(key: Key[Array, ""]) -> Episodes:
+        episode = world.sample(key, length + 1)
+        tokens = episode.tokens
+        if isinstance(tokens, Pairs):
+            seen: Any = Pairs(tokens.key[:-1], tokens.value[:-1])
+            inputs = Asked(seen.key, seen.value, tokens.key[-1] if label == "next" else None)
+            target = tokens.value[-1]
+        else:
+            seen = tokens[:-1]
+            inputs, target = Asked(seen, seen), tokens[-1]
+        posterior = world.posterior(seen)
+        if label == "latent":
+            spread = posterior.var.mean()
+            return Episodes(inputs, episode.latent, posterior.mean, spread)
+        query = None if inputs.query is None else inputs.query[None]
+        mean = world.predictive(posterior, query).mean
+        spread = world.uncertainty(posterior, query) / target.size
+        return Episodes(inputs, target, mean.reshape(target.shape), spread)
+
+    # One after the other: batched LAPACK calls can hang in a process with many threads.
+    return jax.lax.map(one, keys)
