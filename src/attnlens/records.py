@@ -50,8 +50,15 @@ class Curve:
 
     def __str__(self) -> str:
         rows = [f"{x:>10g}  {reading}" for x, reading in zip(self.at, self.readings, strict=True)]
-        tail = [] if self.slope is None else [f"{'slope':>10}  {self.slope}"]
+        tail = [] if self.slope is None else [f"{'slope':>10}  {self.slope}{self._beside()}"]
         return "\n".join([f"{self.axis:>10}  {self.quantity}", *rows, *tail])
+
+    def _beside(self) -> str:
+        """What stands beside the slope: the predicted one, and where the fit starts."""
+        start, predicted = (self.details.get(name) for name in ("fitted_from", "predicted"))
+        said = "" if predicted is None else f"; predicted {predicted:.3g}"
+        late = start is not None and start != self.at[0]
+        return said + (f"; fitted from {self.axis} {start:g} on" if late else "")
 
     def figure(self) -> Figure:
         points = [
@@ -59,7 +66,10 @@ class Curve:
             for x, r in zip(self.at, self.readings, strict=True)
         ]
         series = Series(
-            self.quantity, tuple(points), slope=self.slope.value if self.slope else None
+            self.quantity,
+            tuple(points),
+            slope=self.slope.value if self.slope else None,
+            reference=self.details.get("predicted"),
         )
         return Figure(f"{self.quantity} over {self.axis}", self.axis, self.quantity, (series,))
 

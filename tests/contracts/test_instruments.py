@@ -4,18 +4,19 @@ not depend on what ran before and do not change their subject."""
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import jax
 import pytest
 
 from attnlens.instruments import INSTRUMENTS
-from attnlens.records import Curve, Reading
+from attnlens.records import Reading
 
 each_instrument = pytest.mark.parametrize("name", INSTRUMENTS)
 
 
-def readings(measured: Reading | Curve) -> tuple[Reading, ...]:
-    return measured.readings if isinstance(measured, Curve) else (measured,)
+def readings(measured: Any) -> tuple[Reading, ...]:
+    return (measured,) if isinstance(measured, Reading) else measured.readings
 
 
 @each_instrument

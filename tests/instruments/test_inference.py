@@ -111,3 +111,14 @@ def test_bad_input_gets_one_sentence(changes: dict, says: str):
     given = {"operator": softmax, "world": WORLD, "lengths": (4, 8), "episodes": 4, **changes}
     with pytest.raises(BadInput, match=says):
         inference_error(given.pop("operator"), given.pop("world"), given.pop("lengths"), **given)
+
+
+def test_the_rate_is_fitted_where_the_posterior_has_resolved_half_of_the_prior():
+    # Noise 3, three weights: the posterior resolves about L/(L + 27) of each, half at L = 27.
+    world = LinearRegression(key_dim=3, noise_std=3.0)
+    curve = inference_error(zero, world, (4, 64, 256), episodes=200, queries=4)
+    assert curve.details["fitted_from"] == 64
+    assert "fitted from length 64 on" in str(curve)
+    # The exact posterior variance is near 27/(L + 27): slope of its root from 64 to 256.
+    expected = 0.5 * math.log((64 + 27) / (256 + 27)) / math.log(4)
+    assert abs(curve.details["predicted"] - expected) < 0.03  # keys are random: a few percent

@@ -23,24 +23,10 @@ from attnlens.networks import (
     count,
     softplus,
 )
+from making import blank, put
 
 KEY = jax.random.key(0)
 EPS = np.finfo(float).eps
-
-
-def blank(kind, **settings):
-    """A model of zeros: nothing is drawn, so nothing is compiled."""
-    shapes = eqx.filter_eval_shape(lambda key: kind(key, **settings), KEY)
-    return jax.tree.map(
-        lambda leaf: jnp.asarray(np.zeros(leaf.shape)) if hasattr(leaf, "shape") else leaf, shapes
-    )
-
-
-def put(model, **values):
-    """`model` with some of its arrays replaced."""
-    for name, value in values.items():
-        model = eqx.tree_at(lambda m: getattr(m, name), model, jnp.asarray(value, float))  # noqa: B023
-    return model
 
 
 @pytest.mark.parametrize("sharpness", [0.5, 5.0, 300.0])

@@ -7,7 +7,10 @@ For an operator A and an episode (tokens, queries, latent z) the error of A is t
     posterior  the exact posterior mean given the tokens
 
 and averaged over queries. The root mean square over episodes falls as a power of the length L;
-the slope on log–log axes is that power.
+the slope on log–log axes is that power. It is fitted from the first length on at which the exact
+posterior has resolved half of the prior variance (a rule that looks at the world alone), and the
+predicted power stands beside it: −1/2 towards the smoothed mean, and towards the answer that of the
+exact posterior, which no estimator beats.
 """
 
 from __future__ import annotations
@@ -105,7 +108,7 @@ def inference_error(
     checks.whole("queries", queries, at_least=1)
     smoothing = _smoothing(world, temperature) if target == "smoothed" else 1.0
 
-    readings = []
+    readings, exact_var = [], []
     with jax.enable_x64(True):
         first = checks.whole("seed", seed) * episodes
         for length in lengths:
@@ -113,18 +116,37 @@ def inference_error(
             measured = errors(operator, world, keys, length, queries, target, smoothing)
             mean = statistics.mean_reading(np.asarray(measured.squared))
             rmse = math.sqrt(mean.value)
-            exact = math.sqrt(float(np.mean(measured.posterior_var)))
+            exact_var.append(float(np.mean(measured.posterior_var)))
+            exact = math.sqrt(exact_var[-1])
             readings.append(
                 # d√x = dx / 2√x carries the standard error over from the mean square.
                 Reading(rmse, mean.standard_error / (2 * rmse), episodes, details={"exact": exact})
             )
+        half = _prior_var(world, queries) / 2
+    start = next((i for i, var in enumerate(exact_var) if var <= half), 0)
+    start = max(0, min(start, len(lengths) - 2))
+    slope, predicted = None, None
+    if len(lengths) > 1:
+        slope = statistics.rate(lengths[start:], readings[start:])
+        if target == "smoothed":
+            predicted = -0.5
+        elif target == "answer":
+            roots = 0.5 * np.log(exact_var[start:])
+            predicted = float(statistics.slopes(np.log(lengths[start:]), roots[None])[0])
     return Curve(
         axis="length",
         quantity=f"root-mean-square error to the {target}",
         at=lengths,
         readings=tuple(readings),
-        slope=statistics.rate(lengths, readings) if len(lengths) > 1 else None,
+        slope=slope,
+        details={"fitted_from": lengths[start], "predicted": predicted},
     )
+
+
+def _prior_var(world: ExactWorld, queries: int) -> float:
+    """The variance of m(q, z) before any token, averaged over queries."""
+    query = world.sample(jax.random.key(0), 1, queries).query
+    return float(world.uncertainty(world.prior(), query))
 
 
 def _smoothing(world: ExactWorld, temperature: float | None) -> float:

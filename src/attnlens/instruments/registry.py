@@ -4,14 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 from attnlens.attention import softmax
-from attnlens.records import Curve, Reading
-from attnlens.worlds import LinearRegression
+from attnlens.records import Reading
+from attnlens.worlds import LinearRegression, NormalMean
 
 from .inference import inference_error
+from .learned import generalisation
 
-INSTRUMENTS: dict[str, Callable[..., Reading | Curve]] = {
+
+class Several(Protocol):
+    """A measurement of several readings, such as a `Curve`."""
+
+    @property
+    def readings(self) -> tuple[Reading, ...]: ...
+
+
+INSTRUMENTS: dict[str, Callable[..., Reading | Several]] = {
+    "generalisation": partial(
+        generalisation,
+        NormalMean(),
+        samples=(16, 32),
+        lengths=(4, 8),
+        seeds=2,
+        test_sequences=64,
+        training={"steps": 10, "warmup": 0},
+    ),
     "inference_error": partial(
         inference_error, softmax, LinearRegression(), (8, 16), episodes=8, queries=2
     ),

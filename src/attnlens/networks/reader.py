@@ -105,7 +105,12 @@ class Reader(eqx.Module):
         """What the heads read, one after the other."""
         keys, values = inputs.key, inputs.value
         if self.positions is not None:
-            length, split = keys.shape[0], keys.shape[1]
+            (length, split), most = keys.shape, self.positions.shape[0]
+            if length > most:
+                raise checks.BadInput(
+                    f"this reader has positions for {most} tokens, but {length} came; build it "
+                    f"with max_length={length}."
+                )
             places = self.positions[:length]
             keys, values = keys + places[:, :split], values + places[:, split:]
         question = jnp.ones(1, keys.dtype) if inputs.query is None else inputs.query

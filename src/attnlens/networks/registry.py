@@ -14,6 +14,7 @@ from jaxtyping import Array, Key
 from .dense import Attended, Baseline, Gated, KnownAttention
 from .encoder import Encoder, Tokens
 from .losses import Hidden
+from .reader import Asked, Reader
 from .self_attention import MultiLayerSelfAttention, SelfAttention
 
 
@@ -56,6 +57,16 @@ def masked(key: Key[Array, ""]) -> tuple[Tokens, Hidden]:
     return Tokens(x, None, hidden), Hidden(x, hidden)
 
 
+def asked(key: Key[Array, ""]) -> tuple[Asked, Array]:
+    x, y = numbers((5, 3), key)
+    return Asked(x, x[:, :1], x[0]), y
+
+
+def pooled(key: Key[Array, ""]) -> tuple[Asked, Array]:
+    x, y = classes((5, 3), key)
+    return Asked(x, x), y
+
+
 def gated(key: Key[Array, ""]) -> Gated:
     return Gated(Baseline(key, features=6, hidden=4), shape=(6,))
 
@@ -88,6 +99,10 @@ NETWORKS: dict[str, Example] = {
     ),
     "multi-layer-self-attention-logistic": Example(
         partial(MultiLayerSelfAttention, layers=2, **TOKENS), "logistic", partial(binary, (3, 4))
+    ),
+    "reader": Example(partial(Reader, key_dim=3, query_dim=3, hidden=4), "squared", asked),
+    "reader-pooling": Example(
+        partial(Reader, key_dim=3, value_dim=3, outputs=3, heads=2, hidden=4), "softmax", pooled
     ),
     "encoder-labels": Example(
         partial(Encoder, outputs=1, **ENCODER), "squared", partial(numbers, (5, 3))

@@ -1,0 +1,137 @@
+"""Episodes with known answers, the losses beside the exact predictor, and the two slopes."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attnlens import generalisation
+from attnlens.checks import BadInput
+from attnlens.instruments.episodes import CHUNK, episodes
+from attnlens.instruments.learned import TEST, TRAIN, draw, learn, reader_for
+from attnlens.networks import Reader
+from attnlens.worlds import FiniteMixture, GaussianProcess, LinearRegression, NormalMean
+
+NORMAL = NormalMean(dim=2, noise_std=0.5)
+EPS = np.finfo(float).eps
+
+
+@pytest.mark.parametrize("label", ["next", "latent"])
+def test_the_exact_prediction_is_the_textbook_one(label: str):
+    drawn = draw(NORMAL, (0, 1), 50, 4, TRAIN, label)
+    # Precision 1 + 4/0.25 = 17; mean 16/17 of the tokens' mean (here through another route).
+    shrunk = drawn.inputs.value.mean(2) * 16 / 17
+    np.testing.assert_allclose(drawn.exact, shrunk, atol=20 * EPS * 5)
+    np.testing.assert_allclose(drawn.uncertainty, 1 / 17, rtol=20 * EPS)
+
+
+@pytest.mark.parametrize(
+    "world", [NORMAL, LinearRegression(key_dim=2), GaussianProcess(key_dim=2, noise_std=0.5)]
+)
+def test_the_uncertainty_is_the_mean_squared_error_of_the_exact_prediction(world: Any):
+    drawn = episodes(world, jax.random.split(jax.random.key(3), 2000), 4)
+    noise = 0.25 if world is not NORMAL and hasattr(world, "temperature") else None
+    noise_var = 0.25 if world is NORMAL or noise else float(world.noise_std) ** 2
+    squared = ((drawn.target - drawn.exact) ** 2).mean(-1) - noise_var
+    difference = squared - drawn.uncertainty
+    standard_error = difference.std(ddof=1) / np.sqrt(len(difference))
+    assert abs(difference.mean()) < 4.5 * standard_error  # a false alarm in 1.5e5
+
+
+def test_pieces_of_a_draw_fit_together():
+    keys = jax.random.split(jax.random.key(0), CHUNK + 3)
+    whole = episodes(NORMAL, keys, 3)
+    tail = episodes(NORMAL, keys[-CHUNK:], 3)
+    np.testing.assert_array_equal(whole.target[-CHUNK:], tail.target)
+    np.testing.assert_array_equal(whole.exact[-CHUNK:], tail.exact)
+
+
+class Scaled(eqx.Module):
+    """factor · (mean token): a network whose losses have closed forms."""
+
+    factor: Any
+    outputs: int = eqx.field(static=True, default=2)
+
+    def __call__(self, inputs):
+        return self.factor * inputs.value.mean(0)
+
+
+def constant(key: Any, factor: float) -> Scaled:
+    return Scaled(jnp.asarray(factor) + 0 * jax.random.normal(key))
+
+
+def still(step: Any) -> Any:
+    return 0.0 * step
+
+
+def test_losses_of_a_network_that_is_known():
+    train, test = draw(NORMAL, (0, 1), 64, 4, TRAIN), draw(NORMAL, (0, 1), 3000, 4, TEST)
+    make = partial(constant, factor=0.5)
+    learned = learn(make, train, test, (0, 1), (16, 64), steps=1, warmup=0, schedule=still)
+    # (0.5 − 16/17)² E x̄², with E x̄² = 1 + 0.25/4 in each coordinate; x̄² has variance 2 (E x̄²)²,
+    # and a test set holds 6,000 of them.
+    mean_square = 1 + 0.25 / 4
+    expected = (0.5 - 16 / 17) ** 2 * mean_square
+    assert np.all(np.abs(learned.distance - expected) < 4.5 * expected * np.sqrt(2 / 6000))
+    # Nothing was learned: training and test sets tell the same, and the gap is the exact
+    # predictor's difference with the network's own, by definition, row by row.
+    rows = train.inputs.value.mean(2)[:, :16]
+    direct = ((0.5 * rows - train.target[:, :16]) ** 2).mean((1, 2))
+    np.testing.assert_allclose(learned.train[:, 0], direct, rtol=1e-5)  # float32 network
+    exact = ((train.exact - train.target) ** 2).mean((1, 2))
+    np.testing.assert_allclose(learned.exact_train[:, 1], exact, rtol=1e-5)
+    assert np.all(learned.risk > learned.distance)
+
+
+def test_a_diverged_network_leaves_nan_and_others_untouched():
+    train, test = draw(NORMAL, (0, 1), 32, 4, TRAIN), draw(NORMAL, (0, 1), 32, 4, TEST)
+    train.target[1, 0] = 1e30  # its square overflows float32
+    learned = learn(reader_for(NORMAL), train, test, (0, 1), (32,), steps=20, batch=32, warmup=0)
+    assert np.isfinite(learned.gap[0]).all()
+    assert np.isnan(learned.gap[1]).all()
+
+
+@pytest.mark.parametrize(
+    "world", [NORMAL, LinearRegression(key_dim=3), FiniteMixture(means=((0.0,), (1.0,)))]
+)
+def test_a_reader_is_made_to_measure(world: Any):
+    model = eqx.filter_eval_shape(reader_for(world), jax.random.key(0))
+    drawn = draw(world, (0,), 2, 3, TRAIN)
+    row = jax.tree.map(lambda leaf: leaf[0, 0], drawn.inputs)
+    assert isinstance(model, Reader)
+    assert jax.eval_shape(lambda m, x: m(x), model, row).shape == drawn.target.shape[2:]
+
+
+def test_the_gap_falls_with_sequences_and_says_so():
+    found = generalisation(
+        NormalMean(), samples=(16, 256), lengths=(4, 16), seeds=4, training={"steps": 300}
+    )
+    slope = found.over_samples.slope
+    assert slope is not None
+    assert slope.status == "ok"
+    # p/n: sixteen times the sequences, so −1; −0.3 is far from both that and zero.
+    assert slope.value + 3 * slope.standard_error < -0.3
+    assert "twice the sequences multiply the gap by" in found.in_words().lower()
+    assert len(found.readings) == 4
+    assert [len(figure.axes) for figure in found.plot()] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"samples": (64, 16)}, "increasing"),
+        ({"samples": ()}, "increasing"),
+        ({"seeds": 1}, "seeds"),
+        ({"label": "colour"}, "label"),
+        ({"lengths": ()}, "lengths"),
+    ],
+)
+def test_wrong_input_gets_a_sentence(wrong: dict[str, Any], said: str):
+    with pytest.raises(BadInput, match=said):
+        generalisation(NORMAL, **wrong)

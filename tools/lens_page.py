@@ -1,0 +1,99 @@
+"""Write a lens's page from a stored run: what was claimed, what was measured, and what it means.
+
+    python tools/lens_page.py DIR A docs
+
+reads the results folder DIR of `attnlens verify` and writes docs/lens-a.md with one figure a claim
+in docs/lens-a/. Nothing on the page is typed by hand: run it again after a new run.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+from attnlens.claims import find
+from attnlens.figures import to_matplotlib
+from attnlens.report.page import _figure, minus, number
+from attnlens.store import Store
+
+TITLES = {
+    "A": "exchangeability and latent variables",
+    "B": "sample complexity and the loss landscape",
+}
+
+
+def main(run: Path, lens: str, docs: Path) -> None:
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "attnlens"  # the same figure gives the same file
+    with Store.reading(run) as store:
+        ledger, page = store.document("ledger"), store.document("page")
+    assert ledger is not None
+    assert page is not None
+    entries = {entry["id"]: entry for entry in ledger["claims"] if entry["seed"] == lens}
+    drawn = {section["id"]: section["figure"] for section in page["claims"]}
+    claims = [claim for claim in find() if claim.id in entries]
+    machine = ledger["machine"]
+    name = f"lens-{lens.lower()}"
+    (docs / name).mkdir(parents=True, exist_ok=True)
+    lines = [
+        f"# Lens {lens}: {TITLES[lens]}",
+        "",
+        f"Every claim of lens {lens}, as one run of `attnlens verify --profile "
+        f"{ledger['profile']}` judged it on {machine['finished'][:10]} ({machine['processor']}, "
+        f"{machine['cores']} cores, Python {machine['python']}, attnlens {ledger['attnlens']}). "
+        f"This page is written by `tools/lens_page.py` from that run.",
+        "",
+        "| claim | verdict | estimate | 95 % interval | needed | control | seconds |",
+        "|---|---|---|---|---|---|---|",
+        *[row(entries[claim.id]) for claim in claims],
+        "",
+    ]
+    for claim in claims:
+        entry = entries[claim.id]
+        lines += [
+            f"## {claim.title}",
+            "",
+            f"`{claim.id}` · **{entry['verdict']}** · {claim.source}",
+            "",
+            f"{claim.statement}",
+            "",
+            f"*Predicted:* {claim.prediction}",
+            "",
+            f"*Measured:* {minus(entry['reason'])}",
+            "",
+            *[
+                f"*Control, {entry['controls'][arm]}:* {words}"
+                for arm, words in claim.controls.items()
+            ],
+            "",
+            *assumptions(claim.assumptions),
+            "",
+            f"*For somebody who designs a model:* {claim.meaning}",
+            "",
+        ]
+        if drawn.get(claim.id):
+            file = f"{name}/{claim.id[2:]}.svg"
+            figure = to_matplotlib(_figure(drawn[claim.id]))
+            figure.savefig(docs / file, metadata={"Date": None}, bbox_inches="tight")
+            lines += [f"![{drawn[claim.id]['title']}]({file})", ""]
+    (docs / f"{name}.md").write_text("\n".join(lines))
+
+
+def row(entry: dict[str, Any]) -> str:
+    interval = "exact" if entry["exact"] else " to ".join(number(end) for end in entry["interval"])
+    cells = [
+        f"`{entry['id']}`", entry["verdict"], number(entry["estimate"]), interval,
+        minus(entry["region"]), entry["control"], number(entry["seconds"]),
+    ]  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
+def assumptions(given: Any) -> list[str]:
+    return ["*Assumed:*", "", *[f"- {line}" for line in given]]
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))
