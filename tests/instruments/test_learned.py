@@ -79,8 +79,8 @@ def test_losses_of_a_network_that_is_known():
     mean_square = 1 + 0.25 / 4
     expected = (0.5 - 16 / 17) ** 2 * mean_square
     assert np.all(np.abs(learned.distance - expected) < 4.5 * expected * np.sqrt(2 / 6000))
-    # Nothing was learned: training and test sets tell the same, and the gap is the exact
-    # predictor's difference with the network's own, by definition, row by row.
+    # Nothing was learned, so both seeds have the same network, and its gap is exactly zero.
+    np.testing.assert_array_equal(learned.gap, 0)
     rows = train.inputs.value.mean(2)[:, :16]
     direct = ((0.5 * rows - train.target[:, :16]) ** 2).mean((1, 2))
     np.testing.assert_allclose(learned.train[:, 0], direct, rtol=1e-5)  # float32 network
@@ -90,11 +90,13 @@ def test_losses_of_a_network_that_is_known():
 
 
 def test_a_diverged_network_leaves_nan_and_others_untouched():
-    train, test = draw(NORMAL, (0, 1), 32, 4, TRAIN), draw(NORMAL, (0, 1), 32, 4, TEST)
-    train.target[1, 0] = 1e30  # its square overflows float32
-    learned = learn(reader_for(NORMAL), train, test, (0, 1), (32,), steps=20, batch=32, warmup=0)
-    assert np.isfinite(learned.gap[0]).all()
-    assert np.isnan(learned.gap[1]).all()
+    seeds = (0, 1, 2)
+    train, test = draw(NORMAL, seeds, 32, 4, TRAIN), draw(NORMAL, seeds, 32, 4, TEST)
+    train.target[2, 0] = 1e30  # its square overflows float32
+    learned = learn(reader_for(NORMAL), train, test, seeds, (32,), steps=20, batch=32, warmup=0)
+    # The third diverged, and is what the second is compared with.
+    assert np.isfinite(learned.gap[:1]).all()
+    assert np.isnan(learned.gap[1:]).all()
 
 
 @pytest.mark.parametrize(
@@ -110,7 +112,7 @@ def test_a_reader_is_made_to_measure(world: Any):
 
 def test_the_gap_falls_with_sequences_and_says_so():
     found = generalisation(
-        NormalMean(), samples=(16, 256), lengths=(4, 16), seeds=4, training={"steps": 300}
+        NormalMean(), samples=(16, 256), lengths=(4, 16), seeds=10, training={"steps": 300}
     )
     slope = found.over_samples.slope
     assert slope is not None
@@ -120,6 +122,16 @@ def test_the_gap_falls_with_sequences_and_says_so():
     assert "twice the sequences multiply the gap by" in found.in_words().lower()
     assert len(found.readings) == 4
     assert [len(figure.axes) for figure in found.plot()] == [1, 1]
+
+
+def test_the_gap_has_the_mean_of_test_minus_train_with_less_noise():
+    seeds = range(12)
+    train, test = draw(NORMAL, seeds, 64, 4, TRAIN), draw(NORMAL, seeds, 256, 4, TEST)
+    learned = learn(reader_for(NORMAL), train, test, seeds, (64,), steps=300)
+    plain = learned.test - learned.train
+    difference = plain - learned.gap  # that of a network which saw neither: zero in expectation
+    assert abs(difference.mean()) < 4.5 * difference.std(ddof=1) / np.sqrt(len(seeds))
+    assert learned.gap.std() < plain.std()
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
@@ -35,9 +36,12 @@ class Episodes(NamedTuple):
 
 
 def episodes(
-    world: ExactWorld, keys: Key[Array, "..."], length: int, label: str = "next"
+    world: ExactWorld, keys: Key[Array, "..."], length: int, label: str = "next", exact: bool = True
 ) -> Episodes:
     """One episode a key, drawn in JAX's default precision (float64 under x64).
+
+    `exact=False` leaves out f* and the uncertainty (NaN instead), which can cost more than the
+    rest.
 
     >>> from attnlens.worlds import NormalMean
     >>> drawn = episodes(NormalMean(dim=2), jax.random.split(jax.random.key(0), (3, 4)), length=5)
@@ -52,7 +56,9 @@ def episodes(
     starts = [min(i, len(flat) - size) for i in range(0, len(flat), size)]
     pieces = []
     for i, start in enumerate(starts):
-        drawn = jax.tree.map(np.asarray, _draw(world, flat[start : start + size], length, label))
+        drawn = jax.tree.map(
+            np.asarray, _draw(world, flat[start : start + size], length, label, exact)
+        )
         pieces.append(jax.tree.map(lambda leaf, skip=i * size - start: leaf[skip:], drawn))
     return jax.tree.map(
         lambda *parts: np.concatenate(parts).reshape(*keys.shape, *parts[0].shape[1:]), *pieces
@@ -60,7 +66,9 @@ def episodes(
 
 
 @eqx.filter_jit
-def _draw(world: ExactWorld, keys: Key[Array, " episodes"], length: int, label: str) -> Episodes:
+def _draw(
+    world: ExactWorld, keys: Key[Array, " episodes"], length: int, label: str, exact: bool
+) -> Episodes:
     def one(key: Key[Array, ""]) -> Episodes:
         episode = world.sample(key, length + 1)
         tokens = episode.tokens
@@ -71,10 +79,13 @@ def _draw(world: ExactWorld, keys: Key[Array, " episodes"], length: int, label: 
         else:
             seen = tokens[:-1]
             inputs, target = Asked(seen, seen), tokens[-1]
+        target = episode.latent if label == "latent" else target
+        if not exact:
+            unknown = jnp.full_like(target, jnp.nan)
+            return Episodes(inputs, target, unknown, jnp.mean(unknown))
         posterior = world.posterior(seen)
         if label == "latent":
-            spread = posterior.var.mean()
-            return Episodes(inputs, episode.latent, posterior.mean, spread)
+            return Episodes(inputs, target, posterior.mean, posterior.var.mean())
         query = None if inputs.query is None else inputs.query[None]
         mean = world.predictive(posterior, query).mean
         spread = world.uncertainty(posterior, query) / target.size

@@ -1,16 +1,22 @@
 """What a network learns from n sequences of L tokens, beside the exact predictor f*.
 
-Excess risk is generalisation + approximation + optimisation error. With training and test losses
-of the trained network f̂ and of the exact predictor f*, on the same sequences,
+Excess risk is generalisation + approximation + optimisation error. With the trained network f̂,
+the exact predictor f* and the conditional mean m of the label given the latent,
 
-    gap       = [test(f̂) − test(f*)] + [train(f*) − train(f̂)]      generalisation
+    gap       = test(f̂) − train(f̂), in expectation                  generalisation
     distance  = mean of (f̂ − f*)² on test sequences                 approximation (+ the rest)
     risk      = distance + mean uncertainty = E (f̂ − m)²            above that of knowing z
     excess    = train(f̂) − train(f*)                                optimisation
 
-The raw difference test(f̂) − train(f̂) has the same mean as the gap, but carries the noise of two
-different samples of labels; f* on the same samples takes it away. risk is exact in its second
-term: f* is the conditional mean of m given X, so the cross term vanishes.
+The raw difference test(f̂) − train(f̂) carries the noise of two samples of labels, which can turn it
+negative. A network g that saw *neither* sample has the same risk on both in expectation, so
+
+    gap = [test(f̂) − test(g)] + [train(g) − train(f̂)]
+
+has the same mean whatever g is, and less noise the closer g is to f̂. f* would do; the network of
+the next seed, trained in the same way on other sequences, does better, for it also has what f̂ has
+and f* has not. risk is exact in its second term: f* is the conditional mean of m given X, so the
+cross term vanishes.
 """
 
 from __future__ import annotations
@@ -43,18 +49,20 @@ TRAIN, TEST = 1, 2  # labels of the random keys
 
 
 class Learned(NamedTuple):
-    """Mean losses a member, (seeds, samples) each; NaN where training diverged."""
+    """Mean losses a member, (seeds, samples) each; NaN where training diverged. `other` is the
+    next seed's network on the same sequences."""
 
     train: np.ndarray
     test: np.ndarray
+    other_train: np.ndarray
+    other_test: np.ndarray
     exact_train: np.ndarray
-    exact_test: np.ndarray
     distance: np.ndarray
     uncertainty: np.ndarray
 
     @property
     def gap(self) -> np.ndarray:
-        return (self.test - self.exact_test) + (self.exact_train - self.train)
+        return (self.test - self.other_test) + (self.other_train - self.train)
 
     @property
     def excess(self) -> np.ndarray:
@@ -66,11 +74,17 @@ class Learned(NamedTuple):
 
 
 def draw(
-    world: ExactWorld, seeds: Sequence[int], count: int, length: int, part: int, label: str = "next"
+    world: ExactWorld,
+    seeds: Sequence[int],
+    count: int,
+    length: int,
+    part: int,
+    label: str = "next",
+    exact: bool = True,
 ) -> Episodes:
     """`count` episodes for every seed; training and test episodes, and lengths, are independent."""
     keys = jax.vmap(partial(jax.random.split, num=count))(episode_keys(seeds, part, length))
-    return episodes(world, keys, length, label)
+    return episodes(world, keys, length, label, exact)
 
 
 def learn(
@@ -98,23 +112,42 @@ def trained(
 
 def compare(fitted: Fitted, train: Episodes, test: Episodes) -> Learned:
     """Trained networks beside f*, on the sequences that each was trained on and on others."""
-    seeds = list(dict.fromkeys(member.seed for member in fitted.members))
+    seeds = {member.seed for member in fitted.members}
+    both = (train, test)
+    if len(seeds) < 2:
+        raise checks.BadInput(
+            "a network is compared with the next seed's: give at least two seeds."
+        )
+    sizes = len(fitted.members) // len(seeds)
     rows = []
-    for i, (member, status) in enumerate(zip(fitted.members, fitted.status, strict=True)):
-        own = seeds.index(member.seed)
-        one = [jax.tree.map(lambda leaf, j=own: leaf[j], part) for part in (train, test)]
-        losses = [_losses(fitted.recipe, fitted.vectors[i], part) for part in one]
-        seen = [np.asarray(loss)[: member.samples].mean() for loss in losses[0]]
-        unseen = [np.asarray(loss).mean() for loss in losses[1]]
-        row = [seen[0], unseen[0], seen[1], unseen[1], unseen[2], one[1].uncertainty.mean()]
-        rows.append(row if status != "diverged" else [np.nan] * 6)
+    for i, member in enumerate(fitted.members):
+        own, other = i // sizes, (i + sizes) % len(fitted.members)  # the next seed, same size
+        parts = [jax.tree.map(lambda leaf, j=own: np.asarray(leaf)[j], part) for part in both]
+        mine, others = (
+            [_losses(fitted.recipe, fitted.vectors[which], part) for part in parts]
+            for which in (i, other)
+        )
+        n, lost = member.samples, "diverged" in (fitted.status[i], fitted.status[other])
+        row = [
+            mine[0].loss[:n].mean(), mine[1].loss.mean(),
+            others[0].loss[:n].mean(), others[1].loss.mean(),
+            mine[0].exact[:n].mean(), mine[1].distance.mean(), parts[1].uncertainty.mean(),
+        ]  # fmt: skip
+        rows.append([np.nan] * len(row) if lost else row)
     columns = (np.array(column).reshape(len(seeds), -1) for column in zip(*rows, strict=True))
     return Learned(*columns)
 
 
+class Losses(NamedTuple):
+    """Row by row: squared loss of f̂, squared distance of f̂ to f*, squared loss of f*."""
+
+    loss: Any
+    distance: Any
+    exact: Any
+
+
 @partial(jax.jit, static_argnames="recipe")
-def _losses(recipe: Recipe, vector: Any, data: Episodes) -> tuple[Any, Any, Any]:
-    """Squared losses of f̂ and of f*, and the squared distance of the two, row by row."""
+def _losses(recipe: Recipe, vector: Any, data: Episodes) -> Losses:
     inputs, target, exact = jax.tree.map(
         lambda leaf: leaf.astype(vector.dtype), (data.inputs, data.target, data.exact)
     )
@@ -123,7 +156,7 @@ def _losses(recipe: Recipe, vector: Any, data: Episodes) -> tuple[Any, Any, Any]
     def squares(a: Any, b: Any) -> Any:
         return ((a - b) ** 2).mean(-1)
 
-    return squares(predicted, target), squares(exact, target), squares(predicted, exact)
+    return Losses(squares(predicted, target), squares(predicted, exact), squares(exact, target))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,8 +231,8 @@ def generalisation(
         make = make or reader_for(world, label)
 
         def gaps(length: int, counts: Sequence[int]) -> np.ndarray:
-            train = draw(world, numbers, max(counts), length, TRAIN, label)
-            test = draw(world, numbers, test_sequences, length, TEST, label)
+            train = draw(world, numbers, max(counts), length, TRAIN, label, exact=False)
+            test = draw(world, numbers, test_sequences, length, TEST, label, exact=False)
             return learn(make, train, test, numbers, counts, **(training or {})).gap
 
         by_samples = gaps(lengths[0], samples)
@@ -226,7 +259,7 @@ def reader_for(world: ExactWorld, label: str = "next", **settings: Any) -> Any:
 def _shapes(world: ExactWorld, key: Any, label: str) -> Any:
     from .episodes import _draw
 
-    drawn = _draw.__wrapped__(world, key[None], 2, label)
+    drawn = _draw.__wrapped__(world, key[None], 2, label, False)
     return drawn.inputs.key, drawn.inputs.value, drawn.inputs.query, drawn.target
 
 

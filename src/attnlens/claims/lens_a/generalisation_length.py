@@ -72,8 +72,8 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
     world, length = NormalMean(), parameters["length"]
     attention = partial(Reader, key_dim=1, heads=2, hidden=16)
     make = attention if arm == PREDICTION else partial(flattened, length=length)
-    train = draw(world, seeds, SAMPLES, length, TRAIN)
-    test = draw(world, seeds, TEST_SEQUENCES, length, TEST)
+    train = draw(world, seeds, SAMPLES, length, TRAIN, exact=False)
+    test = draw(world, seeds, TEST_SEQUENCES, length, TEST, exact=False)
     return {"gap": learn(make, train, test, seeds, (SAMPLES,), **TRAINING).gap[:, 0]}
 
 

@@ -3,15 +3,19 @@
 Our formalisation of claim (c) of lens A ("a generalisation error that is independent of input
 sizes"), its part in n. A network with p parameters, trained on n sequences with noisy labels, has a
 gap of the order of p/n near its optimum, and of √(p/n) at worst; so the slope of log gap in log n
-is −1/2 or below. The gap is taken beside the exact predictor on the same sequences:
+is −1/2 or below. The gap is taken beside a network g that was trained on other sequences and so has
+the same risk on both samples:
 
-    gap = [test(f̂) − test(f*)] + [train(f*) − train(f̂)]
+    gap = [test(f̂) − test(g)] + [train(g) − train(f̂)]
 
-The label is the next token's value; the world is a linear regression with latent weights, whose
-exact predictor is known. The network is one attention layer (two heads) with a small head, far
-smaller than n at the right end of the range and overfitted at its left end.
+The mean is that of test(f̂) − train(f̂), without the noise that the two samples' labels bring. (With
+the exact predictor in the place of g, one block in eight came out negative at n = 16,384.)
 
-A gap can be negative by chance, so two seeds are averaged before the logarithm.
+The label is the next token's value; the world is a linear regression with latent weights. The
+network is one attention layer (two heads) with a small head, far smaller than n at the right end
+of the range and overfitted at its left end.
+
+A gap can still be negative by chance, so two seeds are averaged before the logarithm.
 """
 
 from __future__ import annotations
@@ -41,7 +45,7 @@ SAMPLES = {
 }
 SEEDS_A_BLOCK = 2
 BLOCKS = {"smoke": 4, "default": 8, "full": 72}
-TEST_SEQUENCES = 2048  # their noise is common to f̂ and f*, so a few thousand do
+TEST_SEQUENCES = 2048  # their noise is common to f̂ and g, so a few thousand do
 DISTINCT = 32
 CONTROL = "copies"
 SLOPE = Region(high=-0.5)
@@ -59,12 +63,12 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
     world = LinearRegression(key_dim=KEY_DIM, noise_std=NOISE_STD)
     samples = parameters["samples"]
     if arm == PREDICTION:
-        train = draw(world, seeds, max(samples), LENGTH, TRAIN)
+        train = draw(world, seeds, max(samples), LENGTH, TRAIN, exact=False)
     else:
-        few = draw(world, seeds, DISTINCT, LENGTH, TRAIN)
+        few = draw(world, seeds, DISTINCT, LENGTH, TRAIN, exact=False)
         copies = max(samples) // DISTINCT
         train = jax.tree.map(lambda leaf: np.concatenate([leaf] * copies, axis=1), few)
-    test = draw(world, seeds, TEST_SEQUENCES, LENGTH, TEST)
+    test = draw(world, seeds, TEST_SEQUENCES, LENGTH, TEST, exact=False)
     return {"gap": learn(NETWORK, train, test, seeds, samples).gap}
 
 
@@ -93,7 +97,7 @@ CLAIM = Claim(
         "generalisation gap that falls at least as fast as one over the square root of n."
     ),
     formula=(
-        r"\left[R(\hat f)-R(f^*)\right]+\left[\hat R_n(f^*)-\hat R_n(\hat f)\right]"
+        r"\left[R(\hat f)-R(g)\right]+\left[\hat R_n(g)-\hat R_n(\hat f)\right]"
         r" = O\left(n^{-1/2}\right)"
     ),
     prediction="The slope of the gap in n, on log–log axes, is at most −0.5.",

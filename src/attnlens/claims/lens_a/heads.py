@@ -39,12 +39,12 @@ GROUPS = 3
 TOKENS_A_GROUP = 8
 NOISE_STD = 0.5
 HEADS = (1, 2, 3, 4)
-SAMPLES = 2048
+SAMPLES = 4096
 TEST_SEQUENCES = 2048
 STARTS = {PREDICTION: 6, "average": 1}  # a linear label has no bad starts
 SEEDS_A_BLOCK = 4
 BLOCKS = {"smoke": 1, "default": 2, "full": 18}
-TRAINING = {"steps": 1000, "batch": 64, "learning_rate": 1e-2, "schedule": "cosine", "warmup": 50}
+TRAINING = {"steps": 1500, "batch": 64, "learning_rate": 1e-2, "schedule": "cosine", "warmup": 50}
 SHORT = {**TRAINING, "steps": 200}  # smoke only sees whether everything runs
 CONTROL = "average"
 FALLS = Region(high=math.log(0.75))  # each step up to r heads: at least 25 % lower
