@@ -84,7 +84,7 @@ def test_hostile_text_stays_text(pages: dict[str, Path], browser: Any):
     assert page.locator("img").count() == 0
     assert console == []
     assert requests == [pages["HOSTILE"].as_uri()]
-    assert HOSTILE_TEXT in page.inner_text("h2")
+    assert HOSTILE_TEXT in page.inner_text("section h2")
 
 
 def test_hostile_text_is_escaped_in_the_source(pages: dict[str, Path]):
@@ -105,6 +105,62 @@ def test_it_fits_the_screen(
     )
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.screenshot(path=tmp_path / f"{scheme}-{width}.png", full_page=True)
+
+
+@needs_browser
+def test_the_filter_hides_claims_and_brings_them_back(pages: dict[str, Path], browser: Any):
+    page = browser.new_page()
+    page.goto(pages["CLAIM"].as_uri())
+    section = page.locator("main section")
+    for change, shown in (
+        (lambda: page.fill("#filter [type=search]", "nothing of the kind"), False),
+        (lambda: page.fill("#filter [type=search]", "TOY"), True),
+        (lambda: page.uncheck("#filter [value=supported]"), False),
+        (lambda: page.check("#filter [value=supported]"), True),
+    ):
+        change()
+        assert section.is_visible() == shown
+
+
+@needs_browser
+def test_the_picture_and_the_findings_need_no_script(pages: dict[str, Path], browser: Any):
+    page = browser.new_context(java_script_enabled=False).new_page()
+    page.goto(pages["CLAIM"].as_uri())
+    assert page.locator("#picture circle").count() == 1
+    assert page.locator("#picture .control").count() == 1
+    assert "Toy: supported." in page.inner_text(".findings")
+    assert page.locator("#filter").is_hidden()
+
+
+@needs_browser
+def test_the_numbers_can_be_downloaded(pages: dict[str, Path], browser: Any):
+    page = browser.new_page()
+    page.goto(pages["CLAIM"].as_uri())
+    page.evaluate("document.querySelector('details').open = true")
+    with page.expect_download() as download:
+        page.click("a[download]")
+    assert download.value.suggested_filename == "T-toy.csv"
+    assert Path(download.value.path()).read_text().startswith("kind,name,x,value")
+
+
+@needs_browser
+def test_figures_follow_the_colour_scheme(pages: dict[str, Path], browser: Any):
+    page, console, _ = visit(browser, pages["CLAIM"], color_scheme="dark")
+    paper = "document.querySelector('.figure')._fullLayout.paper_bgcolor"
+    assert page.evaluate(paper) == "#0d1117"
+    page.emulate_media(color_scheme="light")
+    page.wait_for_function(f"{paper} === '#ffffff'")
+    assert console == []
+
+
+def test_two_runs_side_by_side(pages: dict[str, Path]):
+    from attnlens.report import write_comparison
+
+    page = write_comparison(pages["CLAIM"].parent, pages["HOSTILE"].parent)
+    source = page.read_text()
+    assert page == pages["HOSTILE"].parent / "comparison.html"
+    assert "only in the second run" in source
+    assert "<script" not in source
 
 
 @needs_browser

@@ -116,11 +116,16 @@ def claims(
 
 
 @app.command()
-def report(folder: Annotated[Path, typer.Argument(help="A folder that `verify` wrote.")]) -> None:
-    """Write the page of a results folder again, from its results alone."""
-    from attnlens.report import write_report
+def report(
+    folder: Annotated[Path, typer.Argument(help="A folder that `verify` wrote.")],
+    second: Annotated[
+        Path | None, typer.Argument(help="Another one: what changed from the first to this?")
+    ] = None,
+) -> None:
+    """Write the page of a results folder again, from its results alone; or compare two."""
+    from attnlens.report import write_comparison, write_report
 
-    print(write_report(folder))
+    print(write_report(folder) if second is None else write_comparison(folder, second))
 
 
 @app.command()

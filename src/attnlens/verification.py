@@ -250,6 +250,7 @@ def _part(part: Part) -> dict[str, Any]:
         "low": _number(part.low),
         "high": _number(part.high),
         "region": str(part.region),
+        "edges": [_number(part.region.low), _number(part.region.high)],
         "count": part.count,
         "exact": part.exact,
     }

@@ -25,6 +25,10 @@ from attnlens.figures import describe, to_plotly
 from attnlens.records import Figure, Point, Series
 from attnlens.store import Store, replace_file
 
+from .findings import findings
+from .picture import picture
+from .tables import download
+
 FILE = "report.html"
 MATHML = "{http://www.w3.org/1998/Math/MathML}"
 ELEMENTS = {
@@ -50,14 +54,29 @@ def write_report(folder: str | os.PathLike[str], store: Store | None = None) -> 
     return folder / FILE
 
 
-def render(store: Store) -> str:
-    """The page as text."""
+def finished(store: Store) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The ledger of a run and the content of its page, or the sentence that it has none yet."""
     ledger, page = store.document("ledger"), store.document("page")
     if ledger is None or page is None:
         raise BadInput(
             f"{store.folder} holds an unfinished run without verdicts; finish it with `attnlens "
             f"verify --out {store.folder}`, then ask for the report."
         )
+    return ledger, page
+
+
+def render(store: Store) -> str:
+    """The page of a finished run as text."""
+    return render_documents(*finished(store), store.failures())
+
+
+def render_documents(
+    ledger: dict[str, Any],
+    page: dict[str, Any],
+    failures: list[dict[str, Any]],
+    running: str | None = None,
+) -> str:
+    """The page from its two documents; `running` says how far a run is that has not ended."""
     sections = [
         {
             **section,
@@ -69,23 +88,37 @@ def render(store: Store) -> str:
         }
         for section, entry in zip(page["claims"], ledger["claims"], strict=True)
     ]
-    environment = jinja2.Environment(
+    for section in sections:
+        section["csv"] = download(section)
+    licence, script = _plotly_script()
+    return (
+        environment()
+        .get_template("page.html")
+        .render(
+            ledger=ledger,
+            sections=sections,
+            picture=picture(sections),
+            findings=findings(sections),
+            counts=_counts(ledger["claims"]),
+            failures=failures,
+            running=running,
+            licence=licence,
+            script=script,
+        )
+    )
+
+
+def environment() -> jinja2.Environment:
+    """Templates that escape whatever they are given."""
+    made = jinja2.Environment(
         loader=jinja2.PackageLoader("attnlens.report", "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(number=number, minus=minus)
-    licence, script = _plotly_script()
-    return environment.get_template("page.html").render(
-        ledger=ledger,
-        sections=sections,
-        counts=_counts(ledger["claims"]),
-        failures=store.failures(),
-        licence=licence,
-        script=script,
-    )
+    made.filters.update(number=number, minus=minus)
+    return made
 
 
 def number(value: float | None) -> str:

@@ -1,0 +1,154 @@
+"""The parts of the page that are rules: the picture's axis, the findings, the CSV, a comparison."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+import pytest
+
+from attnlens.report.comparison import compare
+from attnlens.report.findings import findings
+from attnlens.report.picture import END, LEFT, RIGHT, across, picture, position, weakest
+from attnlens.report.tables import as_csv, download
+
+
+def part(estimate: float | None, half: float, low: float | None, high: float | None, exact=False):
+    ends = (None, None) if estimate is None else (estimate - half, estimate + half)
+    return {
+        "quantity": "slope", "estimate": estimate, "low": ends[0], "high": ends[1],
+        "edges": [low, high], "region": "≤ 1", "exact": exact, "count": 8,
+    }  # fmt: skip
+
+
+def section(name: str, verdict: str, *parts: dict, control: str = "refuted", **more: Any):
+    deciding = parts[0] if parts else part(None, 0, None, 1.0)
+    entry = {
+        "id": name, "seed": name[0], "verdict": verdict, "control": control,
+        "cells_without_result": 0, "exact": deciding["exact"], "quantity": "slope",
+        "estimate": deciding["estimate"], "interval": [deciding["low"], deciding["high"]],
+        "region": "≤ 1", "reason": f"Slope of {name} decides.", **more,
+    }  # fmt: skip
+    words = {"words": "A control.", "outcome": control, "parts": [part(9.0, 1.0, None, 1.0)]}
+    return {
+        "id": name, "anchor": name.replace(".", "-"), "title": f"Title of {name}", "entry": entry,
+        "verdict": {"parts": list(parts)}, "controls": [words], "meaning": "Meaning.",
+        "figure": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("measured", "expected"),
+    [
+        (part(0.5, 0.25, None, 1.0), 2.0),  # inside by two half-widths
+        (part(1.5, 0.25, None, 1.0), -2.0),
+        (part(0.0, 0.5, -0.5, 2.0), 1.0),  # the nearer edge counts
+        (part(1.0, 0.5, None, 1.0), 0.0),
+        (part(0.5, 0.0, None, 1.0), END),  # no spread at all
+        (part(0.5, 0.0, None, 1.0, exact=True), END),
+        (part(1.5, 0.0, None, 1.0, exact=True), -END),
+        (part(0.0, 1e-9, None, 1.0), END),
+        (part(None, 0.0, None, 1.0), None),
+    ],
+)
+def test_a_position_is_the_distance_to_the_edge_in_half_widths(measured: dict, expected: Any):
+    assert position(measured) == expected
+
+
+def test_the_axis_is_monotone_and_ends_at_its_ends():
+    places = [across(at) for at in (-END, -10, -1, -0.5, 0, 0.5, 1, 10, END)]
+    assert places == sorted(places)
+    assert (places[0], places[-1]) == (LEFT, RIGHT)
+
+
+def test_a_claim_stands_where_its_weakest_part_stands():
+    parts = [part(0.0, 0.1, None, 1.0), part(0.9, 0.1, None, 1.0), part(None, 0.0, None, 1.0)]
+    assert weakest(parts) == pytest.approx(1.0)
+    assert weakest([]) is None
+    drawn = picture([section("A.one", "supported", *parts), section("B.two", "undecided")])
+    lenses = [row["lens"] for row in drawn["rows"] if "lens" in row]
+    one, two = (row for row in drawn["rows"] if "lens" not in row)
+    assert lenses == ["A", "B"]
+    assert one["x"] == pytest.approx(across(1.0), abs=0.1)
+    assert one["low"] < one["x"] < one["high"]
+    assert two["x"] is None
+    assert one["controls"] == [across(-8.0)]
+
+
+def test_what_cannot_be_trusted_comes_first_then_refuted_then_supported_by_lens():
+    inside, far = part(0.0, 0.5, None, 1.0), part(0.0, 0.1, None, 1.0)
+    outside = part(3.0, 0.5, None, 1.0)
+    sections = [
+        section("A.identity", "supported", part(0.1, 0.0, None, 1.0, exact=True)),
+        section("A.weak", "supported", inside),
+        section("A.strong", "supported", far),
+        section("B.only", "supported", inside),
+        section("A.open", "undecided", part(0.9, 0.5, None, 1.0)),
+    ]
+    told = findings(sections)
+    assert [f["anchor"] for f in told] == ["A-strong", "B-only", "A-weak"]
+    assert told[0]["sentence"] == "Slope is 0 (-0.1 to 0.1); ≤ 1 was needed. Meaning."
+
+    sections += [
+        section("B.wrong", "refuted", outside),
+        section("B.broken", "supported", far, control="supported"),
+        section("B.lost", "undecided", cells_without_result=2, reason="2 cells have no result"),
+    ]
+    told = findings(sections)
+    assert [f["anchor"] for f in told] == ["B-broken", "B-lost", "B-wrong"]
+    assert "cannot tell them apart: A control." in told[0]["sentence"]
+    assert told[1]["headline"] == "Title of B.lost: no verdict"
+    assert told[2]["sentence"] == "Slope of B.wrong decides."
+
+
+def test_there_are_findings_for_any_number_of_claims():
+    assert findings([]) == []
+    assert len(findings([section("A.one", "undecided")])) == 1
+
+
+def test_the_numbers_come_as_a_table_that_a_spreadsheet_reads_as_text():
+    one = section("A.one", "supported", part(0.5, 0.25, None, 1.0))
+    one["verdict"]["parts"][0]["quantity"] = '=HYPERLINK("x"), "quoted"'
+    one["figure"] = {"series": [{"name": "a", "points": [{"x": 8.0, "y": 2.0, "half_width": 0.5}]}]}
+    rows = list(csv.reader(io.StringIO(as_csv(one))))
+    assert rows[1][:6] == ["claim", '\'=HYPERLINK("x"), "quoted"', "", "0.5", "0.25", "0.75"]
+    assert rows[2][0] == "control"
+    assert rows[3][:6] == ["point", "a", "8.0", "2.0", "1.5", "2.5"]
+    assert '"' not in download(one)
+    assert "<" not in download(one)
+
+
+def ledger(*entries: dict) -> dict[str, Any]:
+    return {"claims": [entry["entry"] for entry in entries]}
+
+
+def test_a_comparison_puts_what_changed_first():
+    near = part(0.5, 0.25, None, 1.0)
+    before = ledger(
+        section("A.same", "supported", near),
+        section("A.flips", "supported", near),
+        section("A.moves", "supported", near),
+        section("A.jumps", "supported", near),
+        section("A.gone", "supported", near),
+        section("A.control", "supported", near),
+    )
+    after = ledger(
+        section("A.same", "supported", near),
+        section("A.flips", "refuted", part(2.0, 0.25, None, 1.0)),
+        section("A.moves", "supported", part(0.6, 0.25, None, 1.0)),
+        section("A.jumps", "supported", part(-0.5, 0.25, None, 1.0)),
+        section("A.new", "supported", near),
+        section("A.control", "supported", near, control="undecided"),
+    )
+    said = {row["id"]: row["said"] for row in compare(before, after)}
+    assert next(iter(said)) == "A.flips"
+    assert said == {
+        "A.flips": "supported → refuted",
+        "A.jumps": "estimate moved by -1, more than chance explains",
+        "A.control": "control refuted → undecided",
+        "A.gone": "only in the first run",
+        "A.new": "only in the second run",
+        "A.moves": "estimate moved by +0.1, as chance would have it",
+        "A.same": "the same",
+    }
