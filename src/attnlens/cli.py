@@ -59,6 +59,9 @@ def verify(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print cells and an estimate of time, and stop.")
     ] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Serve the page on 127.0.0.1 while the run lasts.")
+    ] = False,
     fresh: Annotated[
         bool,
         typer.Option("--fresh/--resume", help="Set old results aside, or go on from them."),
@@ -75,8 +78,9 @@ def verify(
     try:
         with reporter() as progress:
             ledger = verification.verify(
-                profile.value, claim, out, workers=workers, fresh=fresh, progress=progress
-            )
+                profile.value, claim, out, workers=workers, fresh=fresh, progress=progress,
+                live=_print_address if live else None,
+            )  # fmt: skip
     except KeyboardInterrupt:
         said = "interrupted; finished cells are kept, the same command goes on from there."
         print(f"attnlens: {said}", file=sys.stderr)
@@ -132,6 +136,10 @@ def report(
 def version() -> None:
     """Print the version."""
     print(__version__)
+
+
+def _print_address(address: str) -> None:
+    print(f"attnlens: the page is at {address} while the run lasts.", file=sys.stderr, flush=True)
 
 
 def _find_own_modules(names: list[str] | None) -> None:

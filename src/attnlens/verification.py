@@ -16,7 +16,8 @@ import math
 import os
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +30,8 @@ from attnlens.claims.registry import find
 from attnlens.engine import local
 from attnlens.records import Cell, Outcome, Part, Verdict
 from attnlens.report import write_report
+from attnlens.report.live import serving
+from attnlens.report.page import render_documents
 from attnlens.store import Store, replace_file
 
 PACKAGES = ("attnlens", "jax", "jaxlib", "numpy", "scipy", "equinox")
@@ -59,10 +62,12 @@ def verify(
     workers: int | None = None,
     fresh: bool = False,
     progress: Callable[[Progress], None] = lambda _: None,
+    live: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """Run claims as judged experiments and return the ledger; `out` keeps everything.
 
-    Cells that `out` already holds are not computed again, unless `fresh` sets them aside.
+    Cells that `out` already holds are not computed again, unless `fresh` sets them aside. With
+    `live`, the page is served on loopback while the run lasts; `live` is called with its address.
     """
     one_of("profile", profile, get_args(Profile))
     if workers is not None:
@@ -74,10 +79,10 @@ def verify(
         missing = [cell for cell in cells if cell.key not in had]
         if missing:
             store.start_run(machine(), packages())
-        _compute(store, missing, len(cells), workers, progress)
+        with _watched(chosen, profile, folder, progress, live) as told:
+            _compute(store, missing, len(cells), workers, told)
         ledger, page = _judge_all(chosen, profile, store)
-        ledger["machine"] = {**machine(), "finished": datetime.now(UTC).isoformat(" ", "seconds")}
-        ledger["packages"] = packages()
+        _sign(ledger)
         ledger["seconds"] = round(time.perf_counter() - started, 3)
         store.write_document("ledger", ledger)
         store.write_document("page", page)
@@ -133,6 +138,55 @@ def _compute(
             progress(Progress(done, total, outcome.cell, left))
     finally:
         outcomes.close()
+
+
+@contextmanager
+def _watched(
+    claims: Sequence[Claim],
+    profile: Profile,
+    folder: Path,
+    progress: Callable[[Progress], None],
+    live: Callable[[str], None] | None,
+) -> Iterator[Callable[[Progress], None]]:
+    """`progress`, or one that also feeds the live page while the block lasts."""
+    if live is None:
+        yield progress
+        return
+    latest = Progress(0, 0, None, None)
+    rendered: tuple[int, str] = (-1, "")
+
+    def told(now: Progress) -> None:
+        nonlocal latest
+        latest = now
+        progress(now)
+
+    def words() -> str:
+        left = "" if latest.seconds_left is None else f", about {latest.seconds_left:.0f} s left"
+        return f"Running: {latest.done} of {latest.total} cells{left}. Verdicts are provisional."
+
+    def page() -> str:
+        nonlocal rendered
+        if rendered[0] != latest.done:
+            done = latest.done
+            with Store.reading(folder) as store:
+                ledger, content = _judge_all(claims, profile, store)
+                _sign(ledger)
+                text = render_documents(ledger, content, store.failures(), words())
+            rendered = done, text
+        return rendered[1]
+
+    def state() -> dict[str, Any]:
+        return {"words": words(), "done": latest.done, "total": latest.total}
+
+    with serving(page, state) as address:
+        live(address)
+        yield told
+
+
+def _sign(ledger: dict[str, Any]) -> None:
+    """When, where and with what the ledger was made."""
+    ledger["machine"] = {**machine(), "finished": datetime.now(UTC).isoformat(" ", "seconds")}
+    ledger["packages"] = packages()
 
 
 # -- judging ---------------------------------------------------------------------------------------
