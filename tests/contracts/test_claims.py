@@ -64,7 +64,14 @@ def ran(claim: Claim, cell: Cell) -> Ran:
     return Ran(cell, arrays, compilations() - before)
 
 
-@each_claim
+def by_cost(claim: Claim):
+    """Claims that train networks take seconds to compile: they are looked at with the slow tests,
+    and `.ci/run` runs the smoke profile of all."""
+    dear = sum(cell.cost for cell in claim.cells("smoke")) > 2
+    return pytest.param(claim, id=claim.id, marks=[pytest.mark.slow] if dear else [])
+
+
+@pytest.mark.parametrize("claim", map(by_cost, ALL))
 def test_its_smoke_cells_are_pure_share_programs_and_can_be_judged_and_drawn(claim: Claim):
     smoke = [ran(claim, cell) for cell in claim.cells("smoke")]
     # Pure: twice the same bits, whatever ran between, and finite numbers only.

@@ -35,7 +35,8 @@ SAMPLES = 2048  # n·L = 2¹⁸ at the longest default length
 LENGTHS = {"smoke": (8, 32), "default": (8, 32, 128), "full": (8, 32, 128, 512)}
 DIM = 2
 SEEDS_A_BLOCK = 8
-# The plain network's slope is near one, ten times the margin: a few blocks settle it. Its weights outnumber the sequences at L = 512, so the control keeps to L ≤ 128.
+# The plain network's slope is near one, ten times the margin: a few blocks settle it. Its weights
+# outnumber the sequences at L = 512, so the control keeps to L ≤ 128.
 BLOCKS = {"smoke": 2, "default": 8, "full": 72}
 CONTROL_BLOCKS = {"smoke": 2, "default": 3, "full": 6}
 CONTROL_LENGTHS = {**LENGTHS, "full": LENGTHS["default"]}
