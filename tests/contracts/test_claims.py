@@ -71,7 +71,7 @@ def by_cost(claim: Claim):
     return pytest.param(claim, id=claim.id, marks=[pytest.mark.slow] if dear else [])
 
 
-@pytest.mark.parametrize("claim", map(by_cost, ALL))
+@pytest.mark.parametrize("claim", [by_cost(claim) for claim in ALL])
 def test_its_smoke_cells_are_pure_share_programs_and_can_be_judged_and_drawn(claim: Claim):
     smoke = [ran(claim, cell) for cell in claim.cells("smoke")]
     # Pure: twice the same bits, whatever ran between, and finite numbers only.
