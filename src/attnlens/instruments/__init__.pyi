@@ -1,2 +1,5 @@
+from .exchange import exchangeability as exchangeability
 from .inference import inference_error as inference_error
+from .martingale import wealth as wealth
 from .registry import INSTRUMENTS as INSTRUMENTS
+from .symmetry import equivariance as equivariance
