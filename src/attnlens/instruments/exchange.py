@@ -7,9 +7,9 @@
 Effects, of a sequence y_1 … y_L that is centred and has mean square one (`sequences`):
 
     neighbours   (Σ_ℓ ⟨y_ℓ, y_(ℓ+1)⟩ + 1)/(L − 1)     autocorrelation at lag one
-    drift        numbers: the change of the fitted line from the first token to the last, in standard
-                 deviations; vectors and categories: the squared length of that change beyond what a
-                 shuffle gives, in total variances
+    drift        numbers: the change of the fitted line from the first token to the last, in
+                 standard deviations; vectors and categories: the squared length of that change
+                 beyond what a shuffle gives, in total variances
     scale        log of the variance in the second half over that in the first
 
 Over the L! orders of a sequence the first two have mean exactly zero (a shuffled sequence has
@@ -90,9 +90,7 @@ class Exchangeability(Reading):
 
     def plot(self) -> Any:
         """The statistics as a matplotlib figure; `details["wealth"].plot()` draws the wealth."""
-        from attnlens.figures import to_matplotlib
-
-        return to_matplotlib(self.figure())
+        return self.figure().plot()
 
 
 def exchangeability(

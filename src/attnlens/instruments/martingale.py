@@ -12,9 +12,10 @@ expected to gain: with t = 2p − 1, each of these has mean one given the past,
     scale        1 + ε (3 t_n² − 1)/2         new tokens come out at the edges, or in the middle
     neighbours   1 + ε t_n t_(n−1)            a token comes out like the one before, or opposite
 
-for ε in BETS. One unit of money is spread over these and over not betting at all; after every token a
-share JUMP of all money is spread evenly again, so that a change that comes late still finds some
-(the simple jumper of Vovk et al., Retrain or not retrain, COPA 2021). The wealth is a martingale, and by Ville's inequality
+for ε in BETS. One unit of money is spread over these and over not betting at all; after every token
+a share JUMP of all money is spread evenly again, so that a change that comes late still finds some
+(the simple jumper of Vovk et al., Retrain or not retrain, COPA 2021). The wealth is a martingale,
+and by Ville's inequality
 
     P( wealth ever reaches 1/α ) ≤ α       under exchangeability, whenever one stops.
 
@@ -94,9 +95,7 @@ class Wealth:
 
     def plot(self) -> Any:
         """The wealth as a matplotlib figure."""
-        from attnlens.figures import to_matplotlib
-
-        return to_matplotlib(self.figure())
+        return self.figure().plot()
 
 
 def wealth(tokens: Any, *, mask: Any = None, seed: int = 0) -> Wealth:
@@ -104,7 +103,7 @@ def wealth(tokens: Any, *, mask: Any = None, seed: int = 0) -> Wealth:
 
     >>> rising = wealth(np.arange(100.0))
     >>> rising.reached(0.05)
-    28
+    11
     """
     random = np.random.default_rng(checks.whole("seed", seed))
     return bet(reading.read(tokens, mask), random)

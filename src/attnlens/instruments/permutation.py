@@ -163,7 +163,8 @@ def _sums(
             z = z.reshape(len(order), length, width, sequences)
             here = sums[first : first + len(order)]
             for i, (a, b) in enumerate(pairs, width):
-                np.einsum("rls,rls->rs", z[:, :-1, a], z[:, 1:, b], out=here[..., i])
+                # Summed into contiguous memory, then put in its place: strided sums are slower.
+                here[..., i] = np.einsum("rls,rls->rs", z[:, :-1, a], z[:, 1:, b])
         found.append(sums)
     return found[0] if len(found) == 1 else np.concatenate(found)
 

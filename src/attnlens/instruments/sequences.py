@@ -1,7 +1,7 @@
 """Token sequences as an instrument reads them: checked, flat, and standardised without their order.
 
-Whatever came (numbers, vectors, categories; equal lengths, ragged, masked) becomes one flat array of
-tokens with the length of each sequence. `columns` then turns tokens into a few numbers each,
+Whatever came (numbers, vectors, categories; equal lengths, ragged, masked) becomes one flat array
+of tokens with the length of each sequence. `columns` then turns tokens into a few numbers each,
 
     y      the leading principal components, whitened: at most DIMS of them
     s      the size of a token, for "scale": its distance from its sequence's mean in standard
