@@ -279,8 +279,8 @@ def test_effects_are_what_was_put_in():
 def test_a_sequence_alone_has_standard_errors_from_its_shuffles():
     effect = exchangeability(RANDOM.normal(size=400), permutations=9).effects["neighbours"]
     # The permutation variance of a lag-one autocorrelation is 1/L up to terms of order 1/L²;
-    # its root from 400 shuffles is good to 3.5 %.
-    assert effect.standard_error == pytest.approx(1 / 20, rel=0.16)
+    # its root from 200 shuffles is good to 5 %, of which 4.5 are allowed.
+    assert effect.standard_error == pytest.approx(1 / 20, rel=0.225)
     assert abs(effect.value) < 4.5 * effect.standard_error
 
 
@@ -317,10 +317,14 @@ def test_vectors_with_more_dimensions_than_tokens_and_flat_directions():
     assert exchangeability(more, permutations=99).value == 1 / 100
 
 
-@pytest.mark.parametrize("shift", [0.0, 1e6])
-def test_neither_units_nor_origin_matter(shift: float):
+@pytest.mark.parametrize(("unit", "shift"), [(7.0, 0.0), (7.0, 1e6), (1e300, 0.0), (1e-300, 0.0)])
+def test_neither_units_nor_origin_matter(unit: float, shift: float):
     tokens = autoregressive(0.3, (3, 20))
-    assert exchangeability(7 * tokens + shift).value == exchangeability(tokens).value
+    assert exchangeability(unit * tokens + shift).value == exchangeability(tokens).value
+    # … nor that of one coordinate among others: here the one that has the order.
+    pairs = np.stack([autoregressive(0.9, (3, 20), 1), RANDOM.normal(size=(3, 20))], -1)
+    moved = pairs * np.array([unit, 1.0]) + shift
+    assert exchangeability(moved).value == exchangeability(pairs).value == 0.001
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,9 @@ def test_ranks_by_hand(monkeypatch: pytest.MonkeyPatch):
             [ties[1, 0], 2 * ties[1, 1] / 2, np.nan, np.nan],
         ]
     )
-    for block in (2**18, 1):
+    for block, held in ((256, 2**18), (3, 9), (2, 1), (1, 1)):
         monkeypatch.setattr(martingale, "BLOCK", block)
+        monkeypatch.setattr(martingale, "HELD", held)
         found = martingale.ranks(table, np.random.default_rng(0))
         np.testing.assert_allclose(found, expected, rtol=1e-15)
 

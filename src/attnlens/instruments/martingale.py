@@ -41,7 +41,8 @@ from .sequences import Sequences
 
 BETS = (-1.0, -0.5, 0.5, 1.0)  # up to 1 no factor is below zero
 JUMP = 0.01  # as in the paper
-BLOCK = 2**18  # comparisons held at a time
+BLOCK = 256  # tokens of a sequence compared at a time
+HELD = 2**18  # comparisons held at a time
 LEVELS = (0.05, 0.01)  # drawn in the figure
 
 
@@ -134,18 +135,29 @@ def bet(sequences: Sequences, random: np.random.Generator) -> Wealth:
 def ranks(
     table: Float[np.ndarray, "sequences length"], random: np.random.Generator
 ) -> Float[np.ndarray, "sequences length"]:
-    """p_n of every token, some tokens at a time; NaN stands where a sequence has ended."""
+    """p_n of every token; NaN stands where a sequence has ended.
+
+    BLOCK tokens at a time: compared with each other at once, and looked up among those before, which
+    are kept sorted. So a long stream costs little more than its sorting.
+    """
     count, length = table.shape
+    below, equal = np.zeros(table.shape), np.zeros(table.shape)
+    for first in range(0, length, BLOCK):
+        now = table[:, first : first + BLOCK]
+        width = now.shape[1]
+        so_far = np.tri(width, dtype=bool)  # row n: the tokens up to n, itself included
+        for i in range(0, count, max(1, HELD // width**2)):
+            rows = slice(i, i + max(1, HELD // width**2))
+            here, there = now[rows, :, None], now[rows, None, :]
+            below[rows, first : first + width] = ((there < here) & so_far).sum(-1)
+            equal[rows, first : first + width] = ((there == here) & so_far).sum(-1)
+        for row in range(count if first else 0):
+            before = np.sort(table[row, :first])
+            left, right = (np.searchsorted(before, now[row], side) for side in ("left", "right"))
+            below[row, first : first + width] += left
+            equal[row, first : first + width] += right - left
     ties = random.random((length, count)).T  # drawn in the order of time
-    block, found = max(1, BLOCK // table.size), np.empty(table.shape)
-    for first in range(0, length, block):
-        here = slice(first, min(first + block, length))
-        now, so_far = table[:, here, None], table[:, None, : here.stop]
-        # Not yet there: the tokens after n; a token ties with itself.
-        past = np.arange(here.stop) <= np.arange(here.start, here.stop)[:, None]
-        below = ((so_far < now) & past).sum(-1)
-        equal = ((so_far == now) & past).sum(-1)
-        found[:, here] = (below + ties[:, here] * equal) / np.arange(1, length + 1)[here]
+    found = (below + ties * equal) / np.arange(1, length + 1)
     return np.where(np.isnan(table), np.nan, found)
 
 

@@ -153,15 +153,13 @@ def _sums(
     gathered = np.empty((rows, length, width * sequences))
     for pool in pools:
         sums = np.empty((len(pool), sequences, width + len(pairs)))
-        # The ramp is permuted instead of the tokens: then all sequences are one product.
-        ramps = np.zeros(pool.shape)
-        np.put_along_axis(ramps, pool, weights[None], axis=1)
-        sums[..., :width] = (ramps @ table).reshape(len(pool), width, sequences).swapaxes(1, 2)
         for first in range(0, len(pool), rows):
             order = pool[first : first + rows]
             z = np.take(table, order, axis=0, out=gathered[: len(order)], mode="clip")
-            z = z.reshape(len(order), length, width, sequences)
             here = sums[first : first + len(order)]
+            moved = (weights @ z).reshape(len(order), width, sequences)
+            here[..., :width] = moved.swapaxes(1, 2)
+            z = z.reshape(len(order), length, width, sequences)
             for i, (a, b) in enumerate(pairs, width):
                 # Summed into contiguous memory, then put in its place: strided sums are slower.
                 here[..., i] = np.einsum("rls,rls->rs", z[:, :-1, a], z[:, 1:, b])

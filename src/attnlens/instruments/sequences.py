@@ -3,7 +3,7 @@
 Whatever came (numbers, vectors, categories; equal lengths, ragged, masked) becomes one flat array
 of tokens with the length of each sequence. `columns` then turns tokens into a few numbers each,
 
-    y      the leading principal components, whitened: at most DIMS of them
+    y      the leading principal components of standardised coordinates, whitened: at most DIMS
     s      the size of a token, for "scale": its distance from its sequence's mean in standard
            deviations; for a category its surprise, −log of its frequency
 
@@ -94,15 +94,17 @@ def columns(
     sequences: Sequences, batches: int = 1
 ) -> tuple[Float[np.ndarray, "tokens dims"], Float[np.ndarray, " tokens"]]:
     """(y, s) of every token. `batches` equal batches are standardised each on its own."""
-    lengths, starts = sequences.lengths, sequences.starts
-    centred = _centred(sequences.tokens, starts, lengths)
+    lengths, starts, tokens = sequences.lengths, sequences.starts, sequences.tokens
+    # To at most one first: squares of very large tokens would overflow.
+    largest = np.abs(tokens).max(0)
+    centred = _centred(tokens / np.where(largest > 0, largest, 1), starts, lengths)
     per_batch = centred.reshape(batches, -1, centred.shape[1])
-    y = _rescaled(_whitened(per_batch).reshape(len(centred), -1), starts, lengths)
+    spread = np.sqrt((per_batch**2).mean(1, keepdims=True))
+    scaled = per_batch / np.where(spread > 0, spread, 1)
+    y = _rescaled(_whitened(scaled).reshape(len(centred), -1), starts, lengths)
     if sequences.codes is not None:
         size = np.log(len(centred) / np.bincount(sequences.codes))[sequences.codes][:, None]
     else:
-        spread = np.sqrt((per_batch**2).mean(1, keepdims=True))
-        scaled = per_batch / np.where(spread > 0, spread, 1)
         size = np.sqrt((scaled**2).sum(-1)).reshape(-1, 1)
     return y, _rescaled(_centred(size, starts, lengths, slack=1e6), starts, lengths)[:, 0]
 
