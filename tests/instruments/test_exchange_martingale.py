@@ -98,6 +98,11 @@ def test_wealth_grows_when_order_matters(tokens: np.ndarray, within: int):
     assert f"after {reached} tokens" in str(found)
 
 
+def test_the_reserve_bounds_the_loss():
+    log_values = wealth(np.random.default_rng(5).normal(size=2000)).log_values
+    assert all(value >= -math.log(n + 1) - 1e-9 for n, value in enumerate(log_values))
+
+
 def test_a_look_ahead_changes_nothing():
     tokens = np.random.default_rng(4).normal(size=50)
     whole, part = wealth(tokens), wealth(tokens[:30])

@@ -12,10 +12,10 @@ expected to gain: with t = 2p − 1, each of these has mean one given the past,
     scale        1 + ε (3 t_n² − 1)/2         new tokens come out at the edges, or in the middle
     neighbours   1 + ε t_n t_(n−1)            a token comes out like the one before, or opposite
 
-for ε in BETS. One unit of money is spread over these and over not betting at all; after every token
-a share JUMP of all money is spread evenly again, so that a change that comes late still finds some
-(the simple jumper of Vovk et al., Retrain or not retrain, COPA 2021). The wealth is a martingale,
-and by Ville's inequality
+for ε in BETS. One unit of money begins as a reserve; before token n, 1/n − 1/(n + 1) of it is
+spread evenly over the bets and stays with them. The wealth, bets and reserve together, is a mixture
+of strategies that start at every time: it never falls below 1/(n + 1), so a change that comes late
+is found with a delay that grows as log n only. It is a martingale, and by Ville's inequality
 
     P( wealth ever reaches 1/α ) ≤ α       under exchangeability, whenever one stops.
 
@@ -40,7 +40,6 @@ from . import sequences as reading
 from .sequences import Sequences
 
 BETS = (-1.0, -0.5, 0.5, 1.0)  # up to 1 no factor is below zero
-JUMP = 0.01  # as in the paper
 BLOCK = 256  # tokens of a sequence compared at a time
 HELD = 2**18  # comparisons held at a time
 LEVELS = (0.05, 0.01)  # drawn in the figure
@@ -120,15 +119,18 @@ def bet(sequences: Sequences, random: np.random.Generator) -> Wealth:
     with np.errstate(divide="ignore"):
         # A sequence that has ended multiplies by one.
         gains = np.nan_to_num(log_factors(t, before), nan=0.0, neginf=-np.inf).sum(1)
-    best = gains.max(0)
-    factors, log_value, log_values = np.exp(gains - best), 0.0, [0.0]
-    shares = np.full(len(gains), 1 / len(gains))  # of all money, in each strategy
+    best = np.maximum(gains.max(0), 0)
+    factors, idle = np.exp(gains - best), np.exp(-best)
+    log_value, log_values = 0.0, [0.0]
+    shares = np.zeros(len(gains))  # of all money, in each bet
     for n in range(t.shape[1]):
-        shares = shares * factors[:, n]
-        total = shares.sum()
-        shares = (1 - JUMP) * shares / total + JUMP / len(shares)
-        log_value += math.log(total) + best[n]
-        log_values.append(float(log_value))
+        # Before token n + 1: from 1/(n + 1) to 1/(n + 2) of what there was at first.
+        reserve = math.exp(-log_value) / (n + 2)
+        shares = (shares + reserve / (n + 1) / len(shares)) * factors[:, n]
+        total = shares.sum() + reserve * idle[n]
+        shares = shares / total
+        log_value += math.log(total) + float(best[n])
+        log_values.append(log_value)
     return Wealth(tuple(log_values), len(lengths))
 
 
@@ -137,8 +139,8 @@ def ranks(
 ) -> Float[np.ndarray, "sequences length"]:
     """p_n of every token; NaN stands where a sequence has ended.
 
-    BLOCK tokens at a time: compared with each other at once, and looked up among those before, which
-    are kept sorted. So a long stream costs little more than its sorting.
+    BLOCK tokens at a time: compared with each other at once, and looked up among those before, in
+    sorted order.
     """
     count, length = table.shape
     below, equal = np.zeros(table.shape), np.zeros(table.shape)
@@ -163,11 +165,10 @@ def ranks(
 
 def log_factors(
     t: Float[np.ndarray, "sequences length"], before: Float[np.ndarray, "sequences length"]
-) -> Float[np.ndarray, "strategies sequences length"]:
-    """log of what each strategy multiplies its money by; the last does not bet."""
+) -> Float[np.ndarray, "bets sequences length"]:
+    """log of what each bet multiplies its money by."""
     signals = np.stack([t, (3 * t**2 - 1) / 2, t * before])
-    bets = np.log(1 + np.multiply.outer(BETS, signals)).reshape(-1, *t.shape)
-    return np.concatenate([bets, np.zeros((1, *t.shape))])
+    return np.log(1 + np.multiply.outer(BETS, signals)).reshape(-1, *t.shape)
 
 
 def scores(sequences: Sequences, random: np.random.Generator) -> Float[np.ndarray, " tokens"]:
