@@ -15,11 +15,11 @@ none, also among tokens that are dependent (Pólya's urn, negative correlation) 
 
 Replicates of (i) are batches, each one 0 or 1. The t interval on 4,096 of them is the usual
 interval for a proportion; its skewness is (1 − 2p)/√(np(1 − p)) = 0.06 at p = 0.05, so that the
-nominal 2.5 % on a side is right to about 0.3 %. Batches of a cell share their pool of permutations;
+nominal 2.5 % on a side is right to about 0.5 %. Batches of a cell share their pool of permutations;
 each rejects with probability 0.05 *given the pool*, so they are uncorrelated all the same
 (`instruments.permutation`). A rate must have its interval below 0.07 in every one of the worlds:
 with 2,000 batches (standard error 0.0049) one of eight would fail that by chance in every seventh
-run, with 4,096 (0.0034) in one of a thousand.
+run, with 4,096 (0.0034) in fewer than one of a thousand.
 
 The control arms carry one part each: a rejection rate, or an equivariance. A claim is refuted when
 one of its parts is, so each control answers to the part that it breaks.
