@@ -1,6 +1,8 @@
 from . import attention as attention
 from . import networks as networks
 from . import worlds as worlds
+from .instruments import equivariance as equivariance
+from .instruments import exchangeability as exchangeability
 from .instruments import generalisation as generalisation
 from .instruments import inference_error as inference_error
 from .records import Cell as Cell

@@ -11,6 +11,7 @@ from attnlens.checks import BadInput
 from .base import Claim
 
 CLAIMS: dict[str, str] = {
+    "A.exchangeable": "attnlens.claims.lens_a.exchangeable:CLAIM",
     "A.cme-is-posterior": "attnlens.claims.lens_a.cme_is_posterior:CLAIM",
     "A.weights-are-posterior": "attnlens.claims.lens_a.weights_are_posterior:CLAIM",
     "A.cme-rate": "attnlens.claims.lens_a.cme_rate:CLAIM",

@@ -6,12 +6,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+import numpy as np
+
 from attnlens.attention import softmax
 from attnlens.records import Reading
 from attnlens.worlds import LinearRegression, NormalMean
 
+from .exchange import exchangeability
 from .inference import inference_error
 from .learned import generalisation
+from .symmetry import equivariance
 
 
 class Several(Protocol):
@@ -34,4 +38,6 @@ INSTRUMENTS: dict[str, Callable[..., Reading | Several]] = {
     "inference_error": partial(
         inference_error, softmax, LinearRegression(), (8, 16), episodes=8, queries=2
     ),
+    "exchangeability": partial(exchangeability, np.sin(np.arange(24.0)).reshape(3, 8) ** 3),
+    "equivariance": partial(equivariance, lambda x: x.cumsum(0), np.sin(np.arange(8.0))),
 }

@@ -1,0 +1,229 @@
+"""Does the order of tokens matter? A p-value that is exact, with how much and in what way.
+
+    p value    of an exact permutation test (`permutation`)
+    effects    how strong, in units that mean something, each with a standard error
+    wealth     the same question bet on token by token (`martingale`), valid at any time
+
+Effects, of a sequence y_1 … y_L that is centred and has mean square one (`sequences`):
+
+    neighbours   (Σ_ℓ ⟨y_ℓ, y_(ℓ+1)⟩ + 1)/(L − 1)     autocorrelation at lag one
+    drift        numbers: the change of the fitted line from the first token to the last, in
+                 standard deviations; vectors and categories: the squared length of that change
+                 beyond what a shuffle gives, in total variances
+    scale        log of the variance in the second half over that in the first
+
+Over the L! orders of a sequence the first two have mean exactly zero (a shuffled sequence has
+E⟨y_ℓ, y_(ℓ+1)⟩ = −1/(L − 1), and E‖Σ w_ℓ y_ℓ‖² = L/(L − 1) with w ⊥ 1, ‖w‖ = 1) and the third is as
+likely above zero as below. They are averaged over sequences, and so are the variances before their
+logarithm; standard errors come from the spread over sequences, or, where there is only one, from
+shuffles of it, and are then those of an exchangeable sequence.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from attnlens import checks
+from attnlens.records import Figure, Point, Reading, Series
+from attnlens.statistics import mean_reading
+
+from . import sequences as reading
+from .martingale import bet
+from .permutation import permutation_test, ramp, uniform
+from .sequences import Sequences
+
+SHUFFLES = 200  # of a sequence that is alone: a standard error to about 5 %
+LEVEL = 0.05  # of the words that say what a p-value means; the number itself knows no level
+WORDS = {
+    "neighbours": "autocorrelation of neighbouring tokens",
+    "drift": "change from the first token to the last, in standard deviations",
+    "scale": "log of the variance in the second half over the first",
+}
+SQUARED = "squared change from the first token to the last beyond chance, in variances"
+
+
+@dataclass(frozen=True)
+class Exchangeability(Reading):
+    """A p-value with what it means; `details` holds effects, statistics and wealth.
+
+    The standard error is that of the p-value of infinitely many permutations, given b of m: the
+    standard deviation of Beta(b + 1, m − b + 1). It is 0 where every order was gone through.
+    """
+
+    @property
+    def effects(self) -> dict[str, Reading]:
+        return self.details["effects"]
+
+    def __str__(self) -> str:
+        orders, sequences = self.details["orders"], self.details["sequences"]
+        batch = f"{sequences} sequence{'s' if sequences > 1 else ''} of {self.details['kind']}"
+        if self.details["constant"]:
+            return f"p = 1 ({batch}): every sequence is constant, so it has no order to speak of"
+        strongest = max(self.details["statistics"], key=self.details["statistics"].__getitem__)
+        said = (
+            f"the order of tokens matters, most of all by {strongest}"
+            if self.value <= LEVEL
+            else "no sign that the order of tokens matters"
+        )
+        lines = [f"p = {self.value:.3g} ({batch}, {orders}): {said}"]
+        for name, effect in self.effects.items():
+            lines.append(f"{name:>12}  {effect}: {effect.details['meaning']}")
+        if (wealth := self.details["wealth"]) is not None:
+            lines.append(f"{'wealth':>12}  {wealth}")
+        return "\n".join(lines)
+
+    def figure(self) -> Figure:
+        """How unusual the observed order is, statistic by statistic."""
+        values = self.details["statistics"]
+        points = tuple(Point(place, value) for place, value in enumerate(values.values(), 1))
+        return Figure(
+            f"How unusual the order of tokens is (p = {self.value:.3g})",
+            ", ".join(f"{place} {name}" for place, name in enumerate(values, 1)),
+            "standard deviations above shuffled orders",
+            (Series("observed order", points),), log_x=False, log_y=False,
+        )  # fmt: skip
+
+    def plot(self) -> Any:
+        """The statistics as a matplotlib figure; `details["wealth"].plot()` draws the wealth."""
+        return self.figure().plot()
+
+
+def exchangeability(
+    tokens: Any,
+    *,
+    mask: Any = None,
+    permutations: int = 999,
+    wealth: bool = True,
+    seed: int = 0,
+) -> Exchangeability:
+    """Test whether sequences of tokens are exchangeable, each permuted on its own.
+
+    `tokens`: one sequence (L,), a batch (B, L), vectors (B, L, d), pairs of keys and values, or a
+    list of sequences with lengths of their own; integers, booleans and strings are categories. A
+    boolean `mask` (B, L) is true where there is a token. The p-value is exact at every size; it is
+    small when tokens drift, depend on their neighbours or change in scale.
+
+    >>> random = np.random.default_rng(0)
+    >>> result = exchangeability(random.normal(size=(8, 32)).cumsum(axis=1))
+    >>> result.value
+    0.001
+    >>> result.effects["neighbours"].value > 0.5
+    True
+    """
+    checks.whole("permutations", permutations, at_least=1)
+    random = np.random.default_rng(checks.whole("seed", seed))
+    sequences = reading.read(tokens, mask)
+    y, s = reading.columns(sequences)
+    constant = not y.any()
+    tested = permutation_test(y, s, sequences.lengths, permutations, random)
+    p, count = float(tested.p[0]), tested.replicates - 1
+    every = count != permutations
+    # Beta(b + 1, m − b + 1) with b = p (m + 1) − 1.
+    above, below = p * (count + 1), (1 - p) * (count + 1) + 1
+    error = 0.0 if every else math.sqrt(above * below / (count + 3)) / (count + 2)
+    details = {
+        "effects": {} if constant else effects(sequences.kind, y, sequences.lengths, random),
+        "statistics": {name: float(values[0]) for name, values in tested.statistics.items()},
+        "wealth": bet(sequences, random) if wealth else None,
+        "kind": sequences.kind,
+        "sequences": len(sequences.lengths),
+        "left_out": sequences.left_out,
+        "constant": constant,
+        "orders": f"{count + 1} orders, all there are" if every else f"{count} permutations",
+    }
+    return Exchangeability(p, error, count, details=details)
+
+
+def p_values(
+    tokens: Float[np.ndarray, "batches sequences length dim"], permutations: int, seed: int
+) -> Float[np.ndarray, " batches"]:
+    """One p-value a batch, of many batches of one shape at once.
+
+    Batches share permutations, but not their offsets: of independent exchangeable batches each
+    p-value is exact and rejections are uncorrelated (see `permutation`).
+    """
+    batches, count, length, dim = tokens.shape
+    lengths = np.full(batches * count, length)
+    flat = tokens.reshape(-1, dim).astype(float)
+    kind = "numbers" if dim == 1 else "vectors"
+    y, s = reading.columns(Sequences(kind, flat, None, lengths, 0), batches)
+    return permutation_test(y, s, lengths, permutations, np.random.default_rng(seed), batches).p
+
+
+# -- effects ---------------------------------------------------------------------------------------
+
+
+def effects(
+    kind: str, y: Float[np.ndarray, "tokens dims"], lengths: np.ndarray, random: np.random.Generator
+) -> dict[str, Reading]:
+    """Each effect as a reading; sequences that are constant or too short are left out."""
+    signed, starts = kind == "numbers", np.cumsum(lengths) - lengths
+    usable = (lengths > 2) & np.logical_or.reduceat(y.any(1), starts)
+    same_length = [
+        y[starts[usable & (lengths == length)][:, None] + np.arange(length)]
+        for length in np.unique(lengths[usable])
+    ]
+    meanings = WORDS if signed else {**WORDS, "drift": SQUARED}
+    if not same_length:
+        readings = [Reading(math.nan, math.nan, 0, "it takes three tokens")] * len(meanings)
+    elif usable.sum() == 1:
+        ((alone,),) = same_length
+        shuffled = alone[uniform(SHUFFLES, len(alone), random)]
+        values = [_of_one_length(part, signed) for part in (alone[None], shuffled)]
+        readings = [_alone(*pair) for pair in zip(*map(_logged, values), strict=True)]
+    else:
+        rows = [_of_one_length(part, signed) for part in same_length]
+        neighbours, drift, *halves = (np.concatenate(column) for column in zip(*rows, strict=True))
+        readings = [mean_reading(neighbours), mean_reading(drift), _log_ratio(*halves)]
+    return {
+        name: Reading(r.value, r.standard_error, r.count, r.status, {"meaning": meaning})
+        for (name, meaning), r in zip(meanings.items(), readings, strict=True)
+    }
+
+
+def _of_one_length(
+    y: Float[np.ndarray, "sequences length dims"], signed: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(neighbours, drift, variance of the first half, and of the second), one a sequence."""
+    length = y.shape[1]
+    neighbours = ((y[:, 1:] * y[:, :-1]).sum((1, 2)) + 1) / (length - 1)
+    # The fitted line is Σ w y · w with w = positions/norm, and w rises by (L − 1)/norm in all.
+    rise = float(np.ptp(ramp(length)))
+    slope = np.einsum("l,sld->sd", ramp(length), y)
+    squared = (slope**2).sum(1) - length / (length - 1)
+    drift = rise * slope[:, 0] if signed else rise**2 * squared
+    half = length // 2
+    first, second = (
+        part.var(axis=1, ddof=1).sum(-1) if half > 1 else np.full(len(y), np.nan)
+        for part in (y[:, :half], y[:, length - half :])
+    )
+    return neighbours, drift, first, second
+
+
+def _logged(values: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    neighbours, drift, first, second = values
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return neighbours, drift, np.log(second) - np.log(first)
+
+
+def _alone(value: np.ndarray, shuffled: np.ndarray) -> Reading:
+    shuffled = shuffled[np.isfinite(shuffled)]
+    if not np.isfinite(value).all() or len(shuffled) < 2:
+        return Reading(math.nan, math.nan, 1, "too few tokens, or a half without spread")
+    return Reading(float(value[0]), float(shuffled.std(ddof=1)), 1)
+
+
+def _log_ratio(first: np.ndarray, second: np.ndarray) -> Reading:
+    """log(mean second / mean first); d log x = dx/x carries the standard error over."""
+    there = np.isfinite(first)
+    first, second = first[there], second[there]
+    if len(first) < 2 or not (first.mean() > 0 and second.mean() > 0):
+        return Reading(math.nan, math.nan, len(first), "too few tokens, or a half without spread")
+    spread = mean_reading(second / second.mean() - first / first.mean())
+    ratio = math.log(second.mean() / first.mean())
+    return Reading(ratio, spread.standard_error, len(first))

@@ -1,0 +1,201 @@
+"""An exact permutation test of exchangeability, every permutation as array work.
+
+Let M = m + 1. Draw a pool of M permutations P_0 … P_m, independent and uniform, and for sequence i
+an offset o_i, uniform on 0 … m. Replicate j orders sequence i by P_k with k = (j + o_i) mod M; the
+tokens are laid out once so that replicate 0 is the order that was observed. If every sequence is
+exchangeable, given its tokens as a set, then shifting all offsets by one maps replicate j to j + 1
+and changes no probability, so the observed replicate is as likely as any other to stand at any
+rank. With one number T_j for each replicate, larger meaning less exchangeable,
+
+    p = #{j : T_j ≥ T_0} / M = (b + 1)/(m + 1)      satisfies   P(p ≤ α) ≤ α
+
+for every α, every number of tokens and any T that treats replicates alike, rounding included: with
+equality at α = k/M where no two replicates tie. (Transitive symmetry is all that a rank needs:
+Hemerik and Goeman, Exact testing with random permutations, TEST 27, 2018; (b + 1)/(m + 1): Phipson
+and Smyth, 2010.) This even holds *given the pool*: tests of independent batches that share one are
+uncorrelated. Sharing is what makes it fast: one permutation moves a row of all sequences at once.
+
+T is the largest of several statistics. With w a ramp over positions, w ⊥ 1, ‖w‖ = 1, and y, s from
+`sequences.columns`, sums over the sequences i of a batch,
+
+    drift         ‖Σ_i Σ_ℓ w_ℓ y_iℓ‖²                 the same movement in every sequence
+    own drift     Σ_i ‖Σ_ℓ w_ℓ y_iℓ‖²                 each sequence in a direction of its own
+    scale, own scale                                  the same of s
+    neighbours    (Σ_i Σ_ℓ ⟨y_iℓ, y_i(ℓ+1)⟩ − mean)²    dependence at lag one
+    transitions   ‖Σ_i Σ_ℓ y_iℓ y_i(ℓ+1)ᵀ − mean‖²      … between any two components
+    clusters      (Σ_i Σ_ℓ s_iℓ s_i(ℓ+1) − mean)²       large tokens beside large ones
+
+means over replicates. Each is about χ²; its cube root is about normal (Wilson and Hilferty, 1931),
+so after standardising over replicates they can be compared, and T is their maximum.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+CACHE = 2**16  # numbers gathered at a time: half a megabyte, inside a core's own cache
+POOL = 2**24  # entries of a pool that is kept; longer sequences have permutations of their own
+HELD = 2**22  # sums held at a time, for as many sequences as that allows
+DIGITS = 9  # sums are of order one and rounded here: ties must stay ties
+
+
+class Tested(NamedTuple):
+    """p-values, and each statistic's standardised value in the observed order; one a batch."""
+
+    p: Float[np.ndarray, " batches"]
+    replicates: int
+    statistics: dict[str, Float[np.ndarray, " batches"]]
+
+
+def permutation_test(
+    y: Float[np.ndarray, "tokens dims"],
+    s: Float[np.ndarray, " tokens"],
+    lengths: Int[np.ndarray, " sequences"],
+    permutations: int,
+    random: np.random.Generator,
+    batches: int = 1,
+) -> Tested:
+    """Test every batch of sequences; `batches` equal batches stand one after the other."""
+    sequences = len(lengths)
+    columns = np.concatenate([y, s[:, None]], axis=1)
+    starts, batch = np.cumsum(lengths) - lengths, np.arange(sequences) * batches // sequences
+    everything = sequences == 1 and _factorial_at_most(int(lengths[0]), permutations + 1)
+    replicates = math.factorial(int(lengths[0])) if everything else permutations + 1
+    pairs = [(a, b) for a in range(y.shape[1]) for b in range(y.shape[1])]
+    pairs.append((y.shape[1], y.shape[1]))
+
+    width = columns.shape[1]
+    shared = np.zeros((replicates, batches, width + len(pairs)))
+    own = np.zeros((replicates, batches, width))
+    for length in np.unique(lengths):
+        rows = np.flatnonzero(lengths == length)
+        tokens = columns[starts[rows][:, None] + np.arange(length)]
+        kept = replicates * length <= POOL
+        pool = None
+        if everything:
+            pool = np.array(list(itertools.permutations(range(length))))
+        elif kept:
+            pool = uniform(replicates, int(length), random)
+        held = HELD // (replicates * (len(pairs) + width))
+        some = max(1, min(held, CACHE // tokens[0].size)) if kept else 1
+        for first in range(0, len(rows), some):
+            part = slice(first, first + some)
+            if pool is None:
+                sums = _sums(tokens[part], _stream(replicates, int(length), random), pairs)
+            else:
+                last = 0 if everything else replicates - 1
+                offsets = random.integers(0, last, len(rows[part]), endpoint=True)
+                sums = pooled(tokens[part], pool, offsets, pairs)
+            owners, firsts = np.unique(batch[rows[part]], return_index=True)
+            shared[:, owners] += np.add.reduceat(sums, firsts, axis=1)
+            own[:, owners] += np.add.reduceat(sums[..., :width] ** 2, firsts, axis=1)
+    moved, lagged = np.split(np.round(shared, DIGITS), [width], axis=-1)
+    values = _statistics(moved, np.round(own, DIGITS), lagged, alone=sequences == batches)
+    worst, standard = largest(values)
+    p = (worst >= worst[:1]).mean(0)
+    return Tested(p, replicates, dict(zip(values, standard[:, 0], strict=True)))
+
+
+def uniform(rows: int, length: int, random: np.random.Generator) -> Int[np.ndarray, "rows length"]:
+    """Independent uniform permutations, one a row."""
+    return random.permuted(np.broadcast_to(np.arange(length), (rows, length)), axis=1)
+
+
+def pooled(
+    tokens: Float[np.ndarray, "sequences length columns"],
+    pool: Int[np.ndarray, "replicates length"],
+    offsets: Int[np.ndarray, " sequences"],
+    pairs: list[tuple[int, int]],
+) -> Float[np.ndarray, "replicates sequences sums"]:
+    """`_sums` where replicate 0 is the order of `tokens`."""
+    # Laid out so that pool row o_i puts sequence i into the order in which it came.
+    inverse = np.argsort(pool[offsets], axis=1)
+    laid_out = np.take_along_axis(tokens, inverse[:, :, None], axis=1)
+    sums = _sums(laid_out, iter([pool]), pairs)
+    turn = (np.arange(len(pool))[:, None] + offsets) % len(pool)
+    flat = turn * len(offsets) + np.arange(len(offsets))
+    return np.take(sums.reshape(-1, sums.shape[-1]), flat, axis=0)
+
+
+def ramp(length: int) -> Float[np.ndarray, " length"]:
+    """Positions with mean zero and norm one."""
+    position = np.arange(length) - (length - 1) / 2
+    return position / np.linalg.norm(position)
+
+
+def _stream(
+    replicates: int, length: int, random: np.random.Generator
+) -> Iterator[Int[np.ndarray, "rows length"]]:
+    """The observed order, then uniform ones, in blocks that fit: for one long sequence."""
+    yield np.arange(length)[None]
+    block = max(1, POOL // length)
+    for first in range(1, replicates, block):
+        yield uniform(min(block, replicates - first), length, random)
+
+
+def _sums(
+    tokens: Float[np.ndarray, "sequences length columns"],
+    pools: Iterator[Int[np.ndarray, "rows length"]],
+    pairs: list[tuple[int, int]],
+) -> Float[np.ndarray, "replicates sequences sums"]:
+    """Of every permutation π and sequence: Σ_ℓ w_ℓ c_π(ℓ) for every column c, then
+    Σ_ℓ a_π(ℓ) b_π(ℓ+1) for every pair (a, b) of columns."""
+    sequences, length, width = tokens.shape
+    table = np.ascontiguousarray(tokens.transpose(1, 2, 0)).reshape(length, -1)
+    weights, found = ramp(length), []
+    rows = max(1, CACHE // table.size)
+    gathered = np.empty((rows, length, width * sequences))
+    for pool in pools:
+        sums = np.empty((len(pool), sequences, width + len(pairs)))
+        for first in range(0, len(pool), rows):
+            order = pool[first : first + rows]
+            z = np.take(table, order, axis=0, out=gathered[: len(order)], mode="clip")
+            here = sums[first : first + len(order)]
+            moved = (weights @ z).reshape(len(order), width, sequences)
+            here[..., :width] = moved.swapaxes(1, 2)
+            z = z.reshape(len(order), length, width, sequences)
+            for i, (a, b) in enumerate(pairs, width):
+                # Summed into contiguous memory, then put in its place: strided sums are slower.
+                here[..., i] = np.einsum("rls,rls->rs", z[:, :-1, a], z[:, 1:, b])
+        found.append(sums)
+    return found[0] if len(found) == 1 else np.concatenate(found)
+
+
+def _statistics(
+    shared: np.ndarray, own: np.ndarray, lagged: np.ndarray, alone: bool
+) -> dict[str, np.ndarray]:
+    """The statistics (replicate, batch) by name; a sequence alone has no "own" beside "shared"."""
+    dims = shared.shape[2] - 1
+    excess = lagged - lagged.mean(0)
+    found = {
+        "drift": (shared[..., :dims] ** 2).sum(-1),
+        "scale": shared[..., dims] ** 2,
+        "neighbours": excess[..., :: dims + 1][..., :dims].sum(-1) ** 2,
+        "clusters": excess[..., -1] ** 2,
+    }
+    if dims > 1:
+        found["transitions"] = (excess[..., :-1] ** 2).sum(-1)
+    if not alone:
+        found["own drift"], found["own scale"] = own[..., :dims].sum(-1), own[..., dims]
+    return found
+
+
+def largest(values: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """T (replicate, batch), and the standardised statistics (statistic, replicate, batch)."""
+    normal = np.cbrt(np.stack(list(values.values())))
+    spread = normal.std(1, keepdims=True)
+    # One that is the same in every order, up to rounding, says nothing.
+    varies = spread > 10.0 ** (1 - DIGITS)
+    standard = np.where(varies, (normal - normal.mean(1, keepdims=True)), 0)
+    standard = np.round(standard / np.where(varies, spread, 1), DIGITS)
+    return standard.max(0), standard
+
+
+def _factorial_at_most(length: int, most: int) -> bool:
+    return length <= 20 and math.factorial(length) <= most
