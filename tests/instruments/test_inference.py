@@ -14,8 +14,10 @@ from attnlens import inference_error
 from attnlens.attention import cme, softmax
 from attnlens.checks import BadInput
 from attnlens.instruments.inference import episode_keys, errors
+from attnlens.networks import Reader
 from attnlens.worlds import GaussianProcess, LinearRegression
 from counting import compilations
+from making import blank, put
 
 WORLD = LinearRegression(key_dim=3, noise_std=0.5)
 
@@ -122,3 +124,20 @@ def test_the_rate_is_fitted_where_the_posterior_has_resolved_half_of_the_prior()
     # The exact posterior variance is near 27/(L + 27): slope of its root from 64 to 256.
     expected = 0.5 * math.log((64 + 27) / (256 + 27)) / math.log(4)
     assert abs(curve.details["predicted"] - expected) < 0.03  # keys are random: a few percent
+
+
+def test_a_trained_network_is_measured_as_an_operator_is():
+    # With zero query weights, the reads are the plain mean of values; the skip reads it off.
+    model = put(
+        blank(Reader, key_dim=3, query_dim=3, hidden=0),
+        value=[[[1.0]]],
+        skip=[[1.0, 0.0, 0.0, 0.0]],
+    )
+
+    def mean(query, key, value):
+        return jnp.broadcast_to(jnp.mean(value, 0), (query.shape[0], 1))
+
+    settings = {"episodes": 20, "queries": 2}
+    trained, plain = (inference_error(o, WORLD, (8,), **settings) for o in (model.answers, mean))
+    # Two ways to add eight numbers of size one.
+    assert abs(trained.readings[0].value - plain.readings[0].value) < 100 * np.finfo(float).eps

@@ -93,7 +93,8 @@ def inference_error(
 ) -> Curve:
     """Root-mean-square error of an attention operator over the number of tokens, with its rate.
 
-    `operator` is any function of (query, key, value). `temperature` is only needed for the
+    `operator` is any function of (query, key, value), such as the method `answers` of a trained
+    `Reader`. `temperature` is only needed for the
     target "smoothed": the temperature that the operator uses. Computed in float64.
 
     >>> from attnlens.attention import softmax

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
@@ -129,3 +130,13 @@ class Reader(eqx.Module):
         return (
             self.skip @ features + self.second @ softplus(inside, self.sharpness) + self.second_bias
         )
+
+    def answers(
+        self,
+        query: Float[Array, "queries asked"],
+        key: Float[Array, "length key_dim"],
+        value: Float[Array, "length value_dim"],
+    ) -> Float[Array, "queries outputs"]:
+        """The answer to each of several questions: the network in an operator's clothes, so that
+        `inference_error` measures it as it does any attention operator."""
+        return jax.vmap(lambda question: self(Asked(key, value, question)))(query)
