@@ -132,6 +132,63 @@ def report(
     print(write_report(folder) if second is None else write_comparison(folder, second))
 
 
+store = typer.Typer(help="Look after results folders.", no_args_is_help=True)
+app.add_typer(store, name="store")
+Folder = Annotated[Path, typer.Argument(help="A folder that `verify` wrote.")]
+
+
+@store.command("check")
+def store_check(folder: Folder) -> None:
+    """Read every result once and say what is wrong; exit status 1 where something is."""
+    from attnlens.upkeep import check
+
+    found = check(folder)
+    print(f"{found.cells} cells with {found.arrays} arrays, {found.failures} cells without result.")
+    for sentence in found.wrong:
+        print(f"Wrong: {sentence}.")
+    print("Something is wrong." if found.wrong else "All of it is sound.")
+    if found.wrong:
+        raise typer.Exit(FAILED)
+
+
+@store.command("compact")
+def store_compact(folder: Folder) -> None:
+    """Give unused room in the results file back to the disk."""
+    from attnlens.upkeep import compact
+
+    before, after = compact(folder)
+    print(f"{before:,} bytes before, {after:,} after.")
+
+
+@store.command("export")
+def store_export(
+    folder: Folder, path: Annotated[Path, typer.Argument(help="The Parquet file to write.")]
+) -> None:
+    """Write every number of every cell to a Parquet file."""
+    from attnlens.upkeep import export
+
+    print(f"{export(folder, path)} arrays in {path}.")
+
+
+@store.command("merge")
+def store_merge(
+    folder: Annotated[Path, typer.Argument(help="The folder that takes results over.")],
+    others: Annotated[list[Path], typer.Argument(help="The folders they come from.")],
+) -> None:
+    """Take finished cells over from other folders; a disagreement is told, never decided."""
+    from attnlens.upkeep import merge
+
+    merged = merge(folder, others)
+    print(f"{merged.added} cells taken over, {merged.known} were there already.")
+    if merged.conflicts:
+        print(
+            f"attnlens: {len(merged.conflicts)} cells disagree, and {folder} keeps its own value: "
+            f"{', '.join(key[:12] for key in merged.conflicts[:5])}.",
+            file=sys.stderr,
+        )
+        raise typer.Exit(FAILED)
+
+
 @app.command()
 def version() -> None:
     """Print the version."""

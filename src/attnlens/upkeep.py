@@ -1,0 +1,204 @@
+"""Looking after results folders: check, compact, export, merge. Nothing here computes a cell.
+
+check    the file is whole, every array fits its declared size, and every cell's key is the hash of
+         what stands in its row
+compact  give free pages back to the file system; no row is touched
+export   every array of every cell as a row of a Parquet file
+merge    take over the cells of other folders. The same key with another value is a conflict: it is
+         reported, and the folder's own value stays
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from attnlens.checks import BadInput
+from attnlens.records import Cell
+
+from .store import FILE, Store, _told, _unpack
+
+ROWS_A_BATCH = 1000
+COLUMNS = ("key", "claim", "arm", "measure", "parameters", "seeds", "code", "seconds")
+
+
+class Checked(NamedTuple):
+    """What a check found: how much there is, and one sentence for everything that is wrong."""
+
+    cells: int
+    arrays: int
+    failures: int
+    wrong: tuple[str, ...]
+
+
+class Merged(NamedTuple):
+    """How many cells came over, how many were there already, and the keys that disagree."""
+
+    added: int
+    known: int
+    conflicts: tuple[str, ...]
+
+
+def check(folder: str | os.PathLike[str]) -> Checked:
+    """Read everything once, and say what is wrong; nothing is changed."""
+    folder, wrong = Path(folder), []
+    with Store.reading(folder) as store:
+        connection = store.connection
+        with _told(folder):
+            verdicts = [row[0] for row in connection.execute("PRAGMA integrity_check(10)")]
+            wrong += [f"the file is damaged: {said}" for said in verdicts if said != "ok"]
+            cells = 0
+            for row in connection.execute(f"SELECT {', '.join(COLUMNS)} FROM cells"):
+                cells += 1
+                wrong += _wrong_key(dict(zip(COLUMNS, row, strict=True)))
+            arrays = 0
+            query = "SELECT cell, name, dtype, shape, data FROM arrays"
+            for cell, name, *packed in connection.execute(query):
+                arrays += 1
+                try:
+                    _unpack(*packed)
+                except (sqlite3.DatabaseError, ValueError, TypeError) as error:
+                    wrong.append(f"cell {cell[:12]}, array {name!r}: {error}")
+            query = "SELECT DISTINCT cell FROM arrays WHERE cell NOT IN (SELECT key FROM cells)"
+            wrong += [f"arrays of a cell {key[:12]} that is not there" for (key,) in
+                      connection.execute(query)]  # fmt: skip
+        return Checked(cells, arrays, len(store.failures()), tuple(wrong))
+
+
+def _wrong_key(row: dict[str, Any]) -> list[str]:
+    """A sentence where a cell's key is not the hash of its content."""
+    name = f"cell {str(row['key'])[:12]}"
+    try:
+        content = [json.loads(row[part]) for part in ("parameters", "seeds")]
+        cell = Cell(
+            row["claim"], row["arm"], row["measure"], content[0], tuple(content[1]), row["code"]
+        )
+        same = cell.key == row["key"]
+    except (ValueError, TypeError) as error:
+        return [f"{name}: its row cannot be read ({error})"]
+    return [] if same else [f"{name}: its key is not that of its content"]
+
+
+def compact(folder: str | os.PathLike[str]) -> tuple[int, int]:
+    """Rewrite the file without its free pages; bytes before and after."""
+    folder = Path(folder)
+    path = _existing(folder)
+    before = _size(path)
+    with Store.writing(folder) as store, _told(folder):
+        store.connection.execute("VACUUM")
+        store.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return before, _size(path)
+
+
+def export(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> int:
+    """Write every array of every cell to a Parquet file; returns the number of rows.
+
+    Columns: the cell's own, the array's name and shape, and its values as a list of floats.
+    """
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise BadInput(
+            "export writes Parquet and needs pyarrow: pip install 'attnlens[data]'."
+        ) from error
+    folder, path = Path(folder), Path(path)
+    text, numbers = pyarrow.string(), pyarrow.list_(pyarrow.float64())
+    schema = pyarrow.schema(
+        [(name, pyarrow.float64() if name == "seconds" else text) for name in COLUMNS]
+        + [("array", text), ("shape", pyarrow.list_(pyarrow.int64())), ("values", numbers)]
+    )
+    draft, count = path.with_name(f".{path.name}.draft"), 0
+    with Store.reading(folder) as store, _told(path.parent):
+        try:
+            with parquet.ParquetWriter(draft, schema) as writer:
+                for rows in _batches(store):
+                    writer.write_table(pyarrow.Table.from_pylist(rows, schema))
+                    count += len(rows)
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+    return count
+
+
+def _batches(store: Store) -> Iterator[list[dict[str, Any]]]:
+    query = (
+        f"SELECT {', '.join(f'cells.{name}' for name in COLUMNS)}, name, dtype, shape, data "
+        f"FROM cells JOIN arrays ON arrays.cell = cells.key ORDER BY cells.key, name"
+    )
+    cursor = store.connection.execute(query)
+    while rows := cursor.fetchmany(ROWS_A_BATCH):
+        batch = []
+        for *cell, name, dtype, shape, data in rows:
+            array = _unpack(dtype, shape, data)
+            values = {"array": name, "shape": list(array.shape), "values": array.ravel().tolist()}
+            batch.append({**dict(zip(COLUMNS, cell, strict=True)), **values})
+        yield batch
+
+
+def merge(folder: str | os.PathLike[str], others: Sequence[str | os.PathLike[str]]) -> Merged:
+    """Take the finished cells of other folders over into `folder`, all of them or none.
+
+    Sound cells only: every other folder is checked first. Verdicts are not merged; `attnlens
+    verify --out folder` judges what is there then.
+    """
+    folder = Path(folder)
+    for other in map(Path, others):
+        if other.resolve() == folder.resolve():
+            raise BadInput(f"{folder} cannot be merged with itself: name another folder.")
+        if wrong := check(other).wrong:
+            raise BadInput(f"{other} is not sound, so nothing was merged: {wrong[0]}.")
+    added, known, conflicts = 0, 0, []
+    with Store.writing(folder) as store, _told(folder), store._transaction():
+        for other in map(Path, others):
+            with Store.reading(other) as source:
+                for row in source.connection.execute(
+                    f"SELECT {', '.join(COLUMNS)}, run FROM cells"
+                ):
+                    key, arrays = row[0], _arrays(source, row[0])
+                    if store.result(key) is None:
+                        _take_over(store, source, row, arrays)
+                        added += 1
+                    elif _arrays(store, key) == arrays:
+                        known += 1
+                    else:
+                        conflicts.append(key)
+    return Merged(added, known, tuple(conflicts))
+
+
+def _arrays(store: Store, key: str) -> list[tuple[Any, ...]]:
+    query = "SELECT name, dtype, shape, data FROM arrays WHERE cell = ? ORDER BY name"
+    return store.connection.execute(query, (key,)).fetchall()
+
+
+def _take_over(store: Store, source: Store, row: tuple[Any, ...], arrays: list[Any]) -> None:
+    """Copy a cell with its arrays and the run it came from."""
+    *cell, run = row
+    query = "SELECT started, machine, packages FROM runs WHERE id = ?"
+    origin = source.connection.execute(query, (run,)).fetchone() or ("unknown", "{}", "{}")
+    query = "SELECT id FROM runs WHERE started = ? AND machine = ? AND packages = ?"
+    known = store.connection.execute(query, origin).fetchone()
+    if known is None:
+        statement = "INSERT INTO runs (started, machine, packages) VALUES (?, ?, ?)"
+        known = (store.connection.execute(statement, origin).lastrowid,)
+    places = ", ".join("?" * (len(cell) + 1))
+    store.connection.execute(f"INSERT INTO cells VALUES ({places})", (*cell, known[0]))
+    rows = [(cell[0], *array) for array in arrays]
+    store.connection.executemany("INSERT INTO arrays VALUES (?, ?, ?, ?, ?)", rows)
+    store.connection.execute("DELETE FROM failures WHERE key = ?", (cell[0],))
+
+
+def _existing(folder: Path) -> Path:
+    path = folder / FILE
+    with Store.reading(folder):  # or the sentence that there is nothing
+        return path
+
+
+def _size(path: Path) -> int:
+    """Bytes of the file and its log."""
+    parts = (path, path.with_name(path.name + "-wal"))
+    return sum(part.stat().st_size for part in parts if part.exists())

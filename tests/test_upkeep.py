@@ -1,0 +1,136 @@
+"""Check, compact, export and merge of results folders, also with folders that lie."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from attnlens import verify
+from attnlens.checks import BadInput
+from attnlens.store import FILE, Store
+from attnlens.upkeep import check, compact, export, merge
+from running import attnlens, one_sentence
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("run")
+    verify("smoke", ["toy_claims:CLAIM"], out, workers=1)
+    return out
+
+
+@pytest.fixture
+def copy(run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(run, tmp_path / "copy"))
+
+
+def change(folder: Path, statement: str, *values: object) -> None:
+    with closing(sqlite3.connect(folder / FILE)) as connection, connection:
+        connection.execute(statement, values)
+
+
+def test_a_sound_folder_is_found_sound(run: Path):
+    assert check(run) == (24, 48, 0, ())
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("UPDATE cells SET seeds = '[9]' WHERE rowid = 1", "key is not that of its content"),
+        ("UPDATE cells SET parameters = '{' WHERE rowid = 1", "row cannot be read"),
+        ("UPDATE cells SET seeds = '7' WHERE rowid = 1", "row cannot be read"),
+        ("UPDATE arrays SET shape = '[1000000000]' WHERE name = 'x'", "does not fit its shape"),
+        ("UPDATE arrays SET shape = '[-4, -1]' WHERE name = 'x'", "unknown type or shape"),
+        ("UPDATE arrays SET dtype = '|O8'", "unknown type or shape"),
+        ("UPDATE arrays SET data = 'text' WHERE name = 'x'", "unknown type or shape"),
+        ("DELETE FROM cells WHERE rowid = 1", "that is not there"),
+    ],
+)
+def test_a_lie_is_found_and_never_merged(copy: Path, tmp_path: Path, statement: str, said: str):
+    change(copy, statement)
+    wrong = check(copy).wrong
+    assert wrong
+    assert said in wrong[0]
+    with pytest.raises(BadInput, match="nothing was merged"):
+        merge(tmp_path / "target", [copy])
+
+
+def test_compacting_gives_room_back_and_keeps_every_row(copy: Path):
+    change(copy, "INSERT INTO documents VALUES ('large', ?)", "x" * 3_000_000)
+    change(copy, "DELETE FROM documents WHERE name = 'large'")
+    before, after = compact(copy)
+    assert after < before - 2_000_000
+    assert check(copy) == (24, 48, 0, ())
+
+
+def test_an_export_holds_every_number(run: Path, tmp_path: Path):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow (extra `data`)")
+    path = tmp_path / "cells.parquet"
+    assert export(run, path) == 48
+    rows = [row for row in parquet.read_table(path).to_pylist() if row["array"] == "x"]
+    with Store.reading(run) as store:
+        for row in rows:
+            result = store.result(row["key"])
+            assert result is not None
+            assert result.values["x"].tolist() == row["values"]
+            assert row["shape"] == [4]
+            assert len(json.loads(row["seeds"])) == 4
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_export_without_pyarrow_names_what_to_install(run: Path, tmp_path: Path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(BadInput, match=r"pip install 'attnlens\[data\]'"):
+        export(run, tmp_path / "cells.parquet")
+
+
+def test_two_halves_make_the_whole(run: Path, copy: Path, tmp_path: Path):
+    other = Path(shutil.copytree(run, tmp_path / "other"))
+    for folder, arm in ((copy, "control"), (other, "prediction")):
+        change(
+            folder, "DELETE FROM arrays WHERE cell IN (SELECT key FROM cells WHERE arm = ?)", arm
+        )
+        change(folder, "DELETE FROM cells WHERE arm = ?", arm)
+    assert merge(copy, [other, run]) == (12, 24, ())
+    assert check(copy) == (24, 48, 0, ())
+    with Store.reading(copy) as merged, Store.reading(run) as whole:
+        assert merged.keys() == whole.keys()
+        for key in whole.keys():  # noqa: SIM118
+            ours, theirs = merged.result(key), whole.result(key)
+            assert ours is not None
+            assert theirs is not None
+            assert all((ours.values[n] == theirs.values[n]).all() for n in theirs.values)
+        assert merged.connection.execute("SELECT COUNT(*) FROM runs").fetchone() == (1,)
+
+
+def test_a_conflict_is_told_and_the_own_value_stays(run: Path, copy: Path):
+    (key, data) = sqlite3.connect(run / FILE).execute(
+        "SELECT cell, data FROM arrays WHERE name = 'x' LIMIT 1"
+    ).fetchone()  # fmt: skip
+    change(copy, "UPDATE arrays SET data = ? WHERE cell = ? AND name = 'x'", bytes(len(data)), key)
+    assert merge(copy, [run]) == (0, 23, (key,))
+    with Store.reading(copy) as store:
+        result = store.result(key)
+        assert result is not None
+        assert (result.values["x"] == 0).all()
+
+
+def test_the_commands(run: Path, copy: Path, tmp_path: Path):
+    done = attnlens("store", "check", run)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "24 cells" in done.stdout
+    change(copy, "UPDATE arrays SET data = zeroblob(32) WHERE name = 'x'")
+    done = attnlens("store", "merge", copy, run)
+    assert done.returncode == 1
+    assert "24 cells disagree" in done.stderr
+    change(copy, "UPDATE arrays SET dtype = '|O8'")
+    done = attnlens("store", "check", copy)
+    assert done.returncode == 1
+    assert "unknown type or shape" in done.stdout
+    assert "no results in" in one_sentence(attnlens("store", "compact", tmp_path / "no").stderr)
+    assert "itself" in one_sentence(attnlens("store", "merge", run, run).stderr)
