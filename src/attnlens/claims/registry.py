@@ -17,6 +17,8 @@ CLAIMS: dict[str, str] = {
     "A.softmax-smoothed": "attnlens.claims.lens_a.softmax_smoothed:CLAIM",
     "A.softmax-shrinking": "attnlens.claims.lens_a.softmax_shrinking:CLAIM",
     "A.same-limit": "attnlens.claims.lens_a.same_limit:CLAIM",
+    "B.noisy-images": "attnlens.claims.lens_b.noisy_images:CLAIM",
+    "B.reviews": "attnlens.claims.lens_b.reviews:CLAIM",
 }
 
 
