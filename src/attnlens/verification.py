@@ -63,7 +63,7 @@ def verify(
     """Run claims as judged experiments and return the ledger; `out` keeps everything.
 
     Cells that `out` already holds are not computed again, unless `fresh` sets them aside. A claim
-    whose data come with a package that is not installed is left out; the ledger's `skipped` says so.
+    whose data come with a package that is not installed is left out: see the ledger's `skipped`.
     """
     one_of("profile", profile, get_args(Profile))
     if workers is not None:

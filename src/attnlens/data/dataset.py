@@ -157,9 +157,7 @@ def split(data: Dataset, sizes: Mapping[str, int], seed: int, part: int = 0) -> 
             f"{len(data)}; give smaller sizes or another seed."
         )
     salt = f"{seed}:".encode()
-    order = sorted(
-        range(len(data)), key=lambda i: hashlib.sha256(salt + data.digests[i]).digest()
-    )
+    order = sorted(range(len(data)), key=lambda i: hashlib.sha256(salt + data.digests[i]).digest())
     sets, start = {}, part * each
     for name, size in sizes.items():
         said = f"{name}: rows {start} to {start + size - 1} in the order of seed {seed}"

