@@ -16,6 +16,7 @@ import dataclasses
 import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -34,7 +35,7 @@ def words(text: str) -> list[str]:
     >>> words("Isn't it GREAT?<br />10/10")
     ["isn't", 'it', 'great', '?', '10', '10']
     """
-    return WORD.findall(MARKUP.sub(" ", text.lower()))
+    return WORD.findall(_plain(text))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -61,7 +62,7 @@ class Embedding:
         Of the words that occur `least_count` times and in no more than `most_share` of the texts,
         the `most_words` most frequent are kept.
         """
-        texts = _texts(training)
+        texts = [words(text) for text in _texts(training)]
         checks.whole("window", window, 1)
         vocabulary = _vocabulary(
             texts, checks.whole("most_words", most_words, 1), least_count, most_share
@@ -79,15 +80,20 @@ class Embedding:
         place = {word: i for i, word in enumerate(self.vocabulary)}
         made = np.zeros((len(data), tokens, self.vectors.shape[1]))
         for row, text in enumerate(_texts(data)):
-            known = [place[word] for word in text if word in place][:tokens]
+            found = (match[0] for match in WORD.finditer(_plain(text)))
+            known = [*islice((place[word] for word in found if word in place), tokens)]
             made[row, : len(known)] = self.vectors[known]
         return data.tokens(made, f"the first {tokens} known words as vectors")
 
 
-def _texts(data: Dataset) -> list[list[str]]:
+def _plain(text: str) -> str:
+    return MARKUP.sub(" ", text.lower())
+
+
+def _texts(data: Dataset) -> tuple[str, ...]:
     if not isinstance(data.inputs, tuple):
         raise checks.BadInput(f"words need texts, but {data.name} holds {data.kind}.")
-    return [words(text) for text in data.inputs]
+    return data.inputs
 
 
 def _vocabulary(
