@@ -187,6 +187,25 @@ def test_a_cell_without_result_fails_the_run_and_is_shown(tmp_path: Path, name: 
     assert "<script>alert(1)" not in page
 
 
+def test_a_claim_without_its_package_is_left_out_and_said_so(tmp_path: Path):
+    done = attnlens(*toy("CLAIM", tmp_path, "--claim", "toy_claims:NEEDS"))
+    said = "T.needs needs the package no-such-data; get it with pip install no-such-data."
+    assert done.returncode == 0, done.stderr
+    assert f"Not run: {said}" in done.stdout
+    content = ledger(tmp_path)
+    assert ([entry["id"] for entry in content["claims"]], content["skipped"]) == (["T.toy"], [said])
+    assert said in (tmp_path / "report.html").read_text()
+    planned = attnlens(*toy("CLAIM", tmp_path, "--claim", "toy_claims:NEEDS", "--dry-run"))
+    assert planned.stdout.startswith("24 cells, 24 of them done")
+
+
+def test_with_nothing_else_to_run_a_missing_package_is_bad_input(tmp_path: Path):
+    done = attnlens(*toy("NEEDS", tmp_path / "run"))
+    assert done.returncode == 2
+    assert "get it with pip install no-such-data" in one_sentence(done.stderr)
+    assert not (tmp_path / "run").exists()
+
+
 def test_numbers_that_are_not_finite_are_undecided(tmp_path: Path):
     done = attnlens(*toy("NAN", tmp_path))
     assert done.returncode == 0, done.stderr

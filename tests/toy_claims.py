@@ -131,6 +131,7 @@ DIES = replace(CLAIM, id="T.dies", measure=dies)
 DIES_ONCE = replace(CLAIM, id="T.dies-once", measure=dies_once)
 PRINTS = replace(CLAIM, id="T.prints", measure=prints)
 NAN = replace(CLAIM, id="T.nan", measure=nan)
+NEEDS = replace(CLAIM, id="T.needs", requires={"no_such_data": "pip install no-such-data"})
 
 
 def weak_plan(profile: str):

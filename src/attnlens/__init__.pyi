@@ -1,4 +1,5 @@
 from . import attention as attention
+from . import data as data
 from . import networks as networks
 from . import worlds as worlds
 from .instruments import equivariance as equivariance

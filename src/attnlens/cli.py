@@ -86,6 +86,8 @@ def verify(
         print(f"attnlens: {said}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
     _print_ledger(ledger)
+    for said in ledger["skipped"]:
+        print(f"Not run: {said}")
     print(f"\nThe page: {out / 'report.html'}")
     broken = [e["id"] for e in ledger["claims"] if e["control"] == "supported"]
     lost = [e["id"] for e in ledger["claims"] if e["cells_without_result"]]
@@ -107,7 +109,11 @@ def claims(
     if as_json:
         names = ("id", "seed", "title", "statement", "formula", "prediction", "meaning", "source")
         rows = [
-            {**{name: getattr(c, name) for name in names}, "controls": dict(c.controls)}
+            {
+                **{name: getattr(c, name) for name in names},
+                "controls": dict(c.controls),
+                "needs": c.needs,
+            }
             for c in found
         ]
         print(json.dumps(rows, indent=2, ensure_ascii=False))
@@ -116,6 +122,8 @@ def claims(
         print(f"{c.id}\n    {c.statement}\n    Rule: {c.prediction}")
         for words in c.controls.values():
             print(f"    Control: {words}")
+        if c.needs:
+            print(f"    Not run here: {c.needs}")
         print()
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from attnlens import __version__, statistics
-from attnlens.checks import one_of, whole
+from attnlens.checks import BadInput, one_of, whole
 from attnlens.claims.base import PREDICTION, Claim, Measured, Profile
 from attnlens.claims.registry import find
 from attnlens.engine import local
@@ -66,13 +66,15 @@ def verify(
 ) -> dict[str, Any]:
     """Run claims as judged experiments and return the ledger; `out` keeps everything.
 
-    Cells that `out` already holds are not computed again, unless `fresh` sets them aside. With
-    `live`, the page is served on loopback while the run lasts; `live` is called with its address.
+    Cells that `out` already holds are not computed again, unless `fresh` sets them aside. A claim
+    whose data come with a package that is not installed is left out: see the ledger's `skipped`.
+    With `live`, the page is served on loopback while the run lasts; `live` is called with its
+    address.
     """
     one_of("profile", profile, get_args(Profile))
     if workers is not None:
         whole("workers", workers, at_least=1)
-    chosen, folder, started = find(claims), Path(out), time.perf_counter()
+    (chosen, skipped), folder, started = _runnable(find(claims)), Path(out), time.perf_counter()
     with Store.writing(folder, fresh) as store:
         cells = [cell for claim in chosen for cell in claim.cells(profile)]
         had = store.keys()
@@ -82,6 +84,7 @@ def verify(
         with _watched(chosen, profile, folder, progress, live) as told:
             _compute(store, missing, len(cells), workers, told)
         ledger, page = _judge_all(chosen, profile, store)
+        ledger["skipped"] = skipped
         _sign(ledger)
         ledger["seconds"] = round(time.perf_counter() - started, 3)
         store.write_document("ledger", ledger)
@@ -101,7 +104,7 @@ def plan(
     A cell's seconds are the mean of measured ones with the same parameters where `out` has them,
     else the claim's own rough figure.
     """
-    cells = [cell for claim in find(claims) for cell in claim.cells(profile)]
+    cells = [cell for claim in _runnable(find(claims))[0] for cell in claim.cells(profile)]
     had, measured = set(), {}
     if out is not None and (Path(out) / "results.sqlite").is_file():
         with Store.reading(Path(out)) as store:
@@ -113,6 +116,14 @@ def plan(
         return measured.get((cell.claim, cell.arm, parameters), cell.cost)
 
     return Plan(cells, missing, sum(map(seconds, missing)))
+
+
+def _runnable(claims: Sequence[Claim]) -> tuple[list[Claim], list[str]]:
+    """The claims whose packages are installed, and a sentence for each of the others."""
+    skipped = [said for claim in claims if (said := claim.needs)]
+    if len(skipped) == len(claims):
+        raise BadInput(skipped[0])
+    return [claim for claim in claims if not claim.needs], skipped
 
 
 def _compute(

@@ -73,6 +73,8 @@ def by_cost(claim: Claim):
 
 @pytest.mark.parametrize("claim", [by_cost(claim) for claim in ALL])
 def test_its_smoke_cells_are_pure_share_programs_and_can_be_judged_and_drawn(claim: Claim):
+    if claim.needs:
+        pytest.skip(claim.needs)
     smoke = [ran(claim, cell) for cell in claim.cells("smoke")]
     # Pure: twice the same bits, whatever ran between, and finite numbers only.
     for first in (smoke[0], smoke[-1]):

@@ -13,8 +13,9 @@ The rule (quantities, regions, seeds) is fixed in the file, before any run.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -50,7 +51,8 @@ Judge = Callable[[Sequence[Measured]], Sequence[Part]]
 
 @dataclass(frozen=True)
 class Claim:
-    """A prediction that can fail. `controls` maps each control's arm to what it is, in words."""
+    """A prediction that can fail. `controls` maps each control's arm to what it is, in words;
+    `requires` maps optional modules that its data come with to the command that installs them."""
 
     id: str
     title: str
@@ -65,6 +67,7 @@ class Claim:
     measure: Callable[[str, Mapping[str, Any], Sequence[int]], Mapping[str, Any]]
     judge: Judge
     figure: Callable[[Mapping[str, Sequence[Measured]]], Figure]
+    requires: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def seed(self) -> str:
@@ -74,6 +77,15 @@ class Claim:
     @property
     def arms(self) -> tuple[str, ...]:
         return (PREDICTION, *self.controls)
+
+    @property
+    def needs(self) -> str | None:
+        """What is not installed and how to get it, in one sentence; nothing when all is there."""
+        for module, command in self.requires.items():
+            if importlib.util.find_spec(module) is None:
+                name = module.replace("_", "-")
+                return f"{self.id} needs the package {name}; get it with {command}."
+        return None
 
     def cells(self, profile: Profile) -> list[Cell]:
         """The cells that `profile` needs, in the order in which they are computed."""

@@ -26,6 +26,8 @@ CLAIMS: dict[str, str] = {
     "A.approximation": "attnlens.claims.lens_a.approximation:CLAIM",
     "A.optimisation": "attnlens.claims.lens_a.optimisation:CLAIM",
     "A.self-supervised": "attnlens.claims.lens_a.self_supervised:CLAIM",
+    "B.noisy-images": "attnlens.claims.lens_b.noisy_images:CLAIM",
+    "B.reviews": "attnlens.claims.lens_b.reviews:CLAIM",
 }
 
 

@@ -1,0 +1,15 @@
+from .dataset import Dataset as Dataset
+from .dataset import deduplicated as deduplicated
+from .dataset import split as split
+from .idx import read_idx as read_idx
+from .images import canvases as canvases
+from .images import digits as digits
+from .images import idx_folder as idx_folder
+from .images import mnist as mnist
+from .images import patches as patches
+from .optional import installed as installed
+from .reviews import movie_reviews as movie_reviews
+from .tables import TABLES as TABLES
+from .tables import table as table
+from .text import Embedding as Embedding
+from .text import words as words

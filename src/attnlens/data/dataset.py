@@ -1,0 +1,167 @@
+"""One record for every data set, and splits that depend on content and seed alone.
+
+A row's digest is the SHA-256 of its input. It serves three ends:
+
+- *Duplicates*: rows of equal digest are one row, so none can stand in training and test at once.
+  Copies that disagree about the label are dropped altogether.
+- *Splits*: rows are put in the order of SHA-256(seed, digest). That order is as good as random, and
+  depends neither on how the file was sorted nor on the version of a random generator.
+- *Hashes*: a set's hash is the SHA-256 of its row digests and labels, in order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Literal, get_args
+
+import numpy as np
+
+from attnlens import checks
+
+Kind = Literal["rows", "images", "tokens", "texts"]
+AXES = {"rows": 2, "images": 3, "tokens": 3}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Dataset:
+    """Inputs and labels, and where they come from.
+
+    kind      inputs
+    rows      (n, features)
+    images    (n, height, width), from 0 to 1
+    tokens    (n, tokens, token_dim)
+    texts     a tuple of n strings
+
+    `labels` are class numbers (n,), with their names in `classes`, or numbers when `classes` is
+    empty. `history` says in words what was done, and `splits` has the hash of every set that was
+    cut from the same data together with this one.
+    """
+
+    name: str
+    kind: Kind
+    inputs: np.ndarray | tuple[str, ...]
+    labels: np.ndarray
+    classes: tuple[str, ...]
+    source: str
+    licence: str
+    history: tuple[str, ...] = ()
+    splits: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        checks.one_of("kind", self.kind, get_args(Kind))
+        shape = np.shape(self.inputs)
+        if self.kind in AXES and len(shape) != AXES[self.kind]:
+            raise checks.BadInput(
+                f"{self.kind} must have {AXES[self.kind]} axes, samples first, but an array of "
+                f"shape {shape} came."
+            )
+        if np.shape(self.labels) != (len(self.inputs),):
+            raise checks.BadInput(
+                f"there must be one label for each of the {len(self.inputs)} inputs, but labels of "
+                f"shape {np.shape(self.labels)} came."
+            )
+        if isinstance(self.inputs, np.ndarray) and not np.isfinite(self.inputs).all():
+            raise checks.BadInput(f"{self.name} must hold finite numbers only, but it has others.")
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __str__(self) -> str:
+        size = "" if isinstance(self.inputs, tuple) else f" of {self.inputs.shape[1:]}"
+        what = f"{len(self.classes)} classes" if self.classes else "numbers as labels"
+        return f"{self.name}: {len(self)} {self.kind}{size}, {what}"
+
+    @property
+    def array(self) -> np.ndarray:
+        """The inputs of a data set of numbers."""
+        if isinstance(self.inputs, tuple):
+            raise checks.BadInput(
+                f"{self.name} holds texts, not numbers; make tokens of them with "
+                f"Embedding.learn(training_set)(data)."
+            )
+        return self.inputs
+
+    @cached_property
+    def digests(self) -> tuple[bytes, ...]:
+        """The SHA-256 of each input."""
+        if isinstance(self.inputs, tuple):
+            # Case and spacing do not make another text.
+            rows = (" ".join(text.lower().split()).encode() for text in self.inputs)
+        else:
+            plain = np.ascontiguousarray(self.inputs, self.inputs.dtype.newbyteorder("<"))
+            rows = (row.tobytes() for row in plain)
+        return tuple(hashlib.sha256(row).digest() for row in rows)
+
+    @cached_property
+    def sha256(self) -> str:
+        """The hash of all rows and labels, in order."""
+        labels = np.ascontiguousarray(self.labels, "<f8").tobytes()
+        return hashlib.sha256(b"".join(self.digests) + labels).hexdigest()
+
+    def take(self, rows: Sequence[int] | np.ndarray, said: str) -> Dataset:
+        """The rows with these numbers, in this order; `said` is added to the history."""
+        rows = np.asarray(rows, int)
+        taken = (
+            tuple(self.inputs[i] for i in rows)
+            if isinstance(self.inputs, tuple)
+            else self.inputs[rows]
+        )
+        history = (*self.history, said)
+        return dataclasses.replace(self, inputs=taken, labels=self.labels[rows], history=history)
+
+    def tokens(self, tokens: np.ndarray, said: str) -> Dataset:
+        """The same samples as tokens; `said` tells how they were made."""
+        history = (*self.history, said)
+        return dataclasses.replace(self, kind="tokens", inputs=tokens, history=history)
+
+
+def deduplicated(data: Dataset) -> Dataset:
+    """`data` with each input once; inputs whose copies disagree about the label are dropped."""
+    labels: dict[bytes, set[float]] = {}
+    for digest, label in zip(data.digests, data.labels.tolist(), strict=True):
+        labels.setdefault(digest, set()).add(label)
+    first = dict(reversed([(digest, i) for i, digest in enumerate(data.digests)]))
+    rows = sorted(i for digest, i in first.items() if len(labels[digest]) == 1)
+    if len(rows) == len(data):
+        return data
+    return data.take(rows, f"{len(data) - len(rows)} duplicates dropped")
+
+
+def split(data: Dataset, sizes: Mapping[str, int], seed: int, part: int = 0) -> dict[str, Dataset]:
+    """Named sets of these sizes that share no row; the same seed gives the same sets, always.
+
+    With one seed, parts 0, 1, 2, … share no row either, as long as the data last: independent
+    repetitions of an experiment.
+
+    >>> from attnlens.data import table
+    >>> sets = split(table("wine"), {"train": 100, "test": 50}, seed=0)
+    >>> len(sets["train"]), sorted(sets["test"].splits)
+    (100, ['test', 'train'])
+    """
+    checks.whole("seed", seed)
+    checks.whole("part", part)
+    if not sizes:
+        raise checks.BadInput("sizes must name at least one set, such as {'train': 100}.")
+    each = sum(checks.whole(f"the size of {name}", size, 1) for name, size in sizes.items())
+    if len(set(data.digests)) < len(data):
+        raise checks.BadInput(
+            f"{data.name} must hold each input once before it is split, but some are repeated; "
+            f"call deduplicated(data) first."
+        )
+    if (part + 1) * each > len(data):
+        raise checks.BadInput(
+            f"part {part} of {each} rows needs {(part + 1) * each} rows, but {data.name} has "
+            f"{len(data)}; give smaller sizes or another seed."
+        )
+    salt = f"{seed}:".encode()
+    order = sorted(range(len(data)), key=lambda i: hashlib.sha256(salt + data.digests[i]).digest())
+    sets, start = {}, part * each
+    for name, size in sizes.items():
+        said = f"{name}: rows {start} to {start + size - 1} in the order of seed {seed}"
+        sets[name] = data.take(order[start : start + size], said)
+        start += size
+    hashes = {name: chosen.sha256 for name, chosen in sets.items()}
+    return {name: dataclasses.replace(chosen, splits=hashes) for name, chosen in sets.items()}
