@@ -7,12 +7,30 @@ from functools import partial
 
 from attnlens.attention import softmax
 from attnlens.records import Curve, Reading
-from attnlens.worlds import LinearRegression
+from attnlens.worlds import LinearRegression, NormalMean
 
 from .inference import inference_error
+from .sufficiency import representation
+
+
+def first_token_gap(seed: int = 0) -> Reading:
+    """The sufficiency gap of keeping one token of four."""
+    return representation(
+        lambda tokens: tokens[0], NormalMean(), length=4, episodes=128, probes=("ridge",), seed=seed
+    ).gap
+
+
+def first_token_excess(seed: int = 0) -> Reading:
+    """What one token of four holds beside the posterior."""
+    return representation(
+        lambda tokens: tokens[0], NormalMean(), length=4, episodes=128, probes=("ridge",), seed=seed
+    ).excess
+
 
 INSTRUMENTS: dict[str, Callable[..., Reading | Curve]] = {
     "inference_error": partial(
         inference_error, softmax, LinearRegression(), (8, 16), episodes=8, queries=2
     ),
+    "representation-gap": first_token_gap,
+    "representation-excess": first_token_excess,
 }
