@@ -1,7 +1,9 @@
 from . import attention as attention
 from . import networks as networks
 from . import worlds as worlds
+from .instruments import condition_number as condition_number
 from .instruments import inference_error as inference_error
+from .instruments import known_condition_number as known_condition_number
 from .instruments import representation as representation
 from .records import Cell as Cell
 from .records import Curve as Curve

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache, partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -245,7 +246,7 @@ def test_statistics_of_classes_are_their_rows():
 
 def test_normal_family_agrees_with_scipy():
     family = Gaussian(2)
-    covariance = np.array([[2.0, 0.3], [0.3, 0.5]])
+    covariance: Any = np.array([[2.0, 0.3], [0.3, 0.5]])
     mean, point = np.array([1.0, -1.0]), np.array([[0.2, 0.4]])
     precision = np.linalg.inv(covariance)
     eta = np.concatenate([precision @ mean, precision[np.tril_indices(2)]])[None]

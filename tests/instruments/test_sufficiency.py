@@ -201,7 +201,7 @@ def test_a_wrong_posterior_is_found_out_by_drawn_latents():
         def sample(self, key, length, queries=0):
             return NormalMean(dim=1, noise_std=1.0).sample(key, length, queries)
 
-    world = Mistaken(dim=1, noise_std=2.0)
+    world = Mistaken(dim=1, noise_std=2.0)  # pyright: ignore[reportCallIssue]
     found = measured(world.representation, world, labels="drawn", probes=("ridge",))
     assert found.gap.value > 0.1
     assert measured(world.representation, world, probes=("ridge",)).gap.value < 1e-5

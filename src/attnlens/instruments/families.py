@@ -42,6 +42,7 @@ from attnlens.worlds.laws import lower_triangle
 Rows = Float[np.ndarray, "rows parameters"]
 Latents = Float[np.ndarray, "rows latents"]
 Each = Float[np.ndarray, " rows"]
+Allowed = Bool[np.ndarray, " rows"]
 Curve = Callable[[np.ndarray], np.ndarray]
 
 
@@ -89,7 +90,7 @@ class Gaussian:
         linear, precision = self._split(eta)
         return np.linalg.solve(precision, linear[..., None])[..., 0]
 
-    def allowed(self, eta: Rows) -> Bool[np.ndarray, " rows"]:
+    def allowed(self, eta: Rows) -> Allowed:
         # Below 1e−10 of the largest, an eigenvalue is not told from zero well enough to invert.
         values = np.linalg.eigvalsh(self._split(eta)[1])
         return values[:, 0] > 1e-10 * np.abs(values).max(-1)
@@ -163,12 +164,12 @@ class NormalInverseGammaFamily:
         first, count, _, _ = self._split(eta)
         return first / count
 
-    def allowed(self, eta: Rows) -> Bool[np.ndarray, " rows"]:
+    def allowed(self, eta: Rows) -> Allowed:
         first, count, freedom, energy = self._split(eta)
         with np.errstate(divide="ignore", invalid="ignore"):
             # The difference E − (κ m)²/κ must stand out from its own rounding.
             positive = energy - first**2 / count > 1e-10 * np.abs(energy)
-        return ((count > 0) & (freedom > 0) & positive).all(-1)
+        return np.all((count > 0) & (freedom > 0) & positive, axis=-1)
 
     def _split(self, eta: Rows) -> list[np.ndarray]:
         return np.split(eta, 4, axis=1)
@@ -202,8 +203,8 @@ class DirichletFamily:
     def latent_mean(self, eta: Rows) -> Latents:
         return eta / eta.sum(-1, keepdims=True)
 
-    def allowed(self, eta: Rows) -> Bool[np.ndarray, " rows"]:
-        return (eta > 0).all(-1)
+    def allowed(self, eta: Rows) -> Allowed:
+        return np.all(eta > 0, axis=-1)
 
 
 @dataclass(frozen=True)
@@ -214,7 +215,7 @@ class CategoricalFamily:
 
     def log_partition(self, eta: Rows) -> Each:
         """A = log(1 + Σ e^η)."""
-        return logsumexp(self._full(eta), axis=-1)
+        return np.asarray(logsumexp(self._full(eta), axis=-1))
 
     def expected(self, eta: Rows) -> Rows:
         return self.latent_mean(eta)[:, :-1]
@@ -230,8 +231,8 @@ class CategoricalFamily:
         """The classes' probabilities: the squared error is Brier's."""
         return softmax(self._full(eta), axis=-1)
 
-    def allowed(self, eta: Rows) -> Bool[np.ndarray, " rows"]:
-        return np.isfinite(eta).all(-1)
+    def allowed(self, eta: Rows) -> Allowed:
+        return np.all(np.isfinite(eta), axis=-1)
 
     def _full(self, eta: Rows) -> np.ndarray:
         return np.concatenate([eta, np.zeros((len(eta), 1))], axis=1)

@@ -126,9 +126,7 @@ def _trees(inputs: Table, targets: Table, draws: np.random.Generator) -> Feature
     columns = scale(targets).T
     seeds = draws.integers(2**31, size=len(columns))
     models = [
-        HistGradientBoostingRegressor(
-            max_iter=TREES, early_stopping=False, random_state=int(seed)
-        ).fit(inputs, column)
+        HistGradientBoostingRegressor(max_iter=TREES, random_state=int(seed)).fit(inputs, column)
         for seed, column in zip(seeds, columns, strict=True)
     ]
 
