@@ -9,7 +9,10 @@ import pytest
 
 from attnlens import condition_number, known_condition_number
 from attnlens.checks import BadInput
+from attnlens.claims.lens_a import condition_number as claim
+from attnlens.instruments.inference import episode_keys
 from attnlens.instruments.transfer import estimate, predicts
+from attnlens.worlds import LinearRegression
 
 RNG = np.random.default_rng(2)
 D = 4
@@ -104,7 +107,7 @@ def test_several_outputs_have_the_worst_ones():
 @pytest.mark.slow
 def test_the_interval_covers():
     """95 % nominal, BCa at 200 samples somewhat less: with a true coverage of 0.93 fewer than 170
-    of 200 intervals cover once in 2e5, with one of 0.80 almost always."""
+    of 200 intervals cover once in 36,000, with one of 0.80 almost always."""
     covered = 0
     for seed in range(200):
         found = condition_number(*task(200, 0.5, seed), resamples=200, seed=seed)
@@ -185,3 +188,24 @@ def test_bad_input_gets_one_sentence(changes: dict, says: str):
 def test_impossible_worlds_get_one_sentence(given: dict, says: str):
     with pytest.raises(BadInput, match=says):
         known_condition_number(**given)
+
+
+def test_the_claims_exact_risks_are_those_of_fresh_sequences():
+    """Held-out loss above the best predictor's: 4.5 standard errors (a false alarm in 1.5e5)."""
+    weak = claim.weakness(3.0)
+    moment = np.diag([1.0] * (claim.DIM - 1) + [weak**2])
+    assert known_condition_number(claim.HEAD, query_moment=moment) == pytest.approx(3, rel=1e-12)
+    world = LinearRegression(
+        claim.DIM, claim.NOISE_STD, key_covariance=np.eye(claim.DIM), query_covariance=moment
+    )
+    (key,) = episode_keys((0,), 1)
+    learned = claim.train(*(np.asarray(p) for p in claim.sequences(world, key)))
+    pretraining, _ = claim._excesses(world, moment, key)
+    best = np.eye(claim.DIM) / claim.read_energy()
+    differences = []
+    for fresh in episode_keys(range(1, 5), 1):
+        query, read, value = (np.asarray(part) for part in claim.sequences(world, fresh))
+        loss = [(value - np.einsum("ni,ij,nj->n", query, w, read)) ** 2 for w in (learned, best)]
+        differences.append(loss[0] - loss[1])
+    drawn = np.concatenate(differences)
+    assert abs(drawn.mean() - pretraining) < 4.5 * drawn.std() / math.sqrt(drawn.size)

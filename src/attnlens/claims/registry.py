@@ -11,12 +11,14 @@ from attnlens.checks import BadInput
 from .base import Claim
 
 CLAIMS: dict[str, str] = {
+    "A.sufficient": "attnlens.claims.lens_a.sufficient:CLAIM",
     "A.cme-is-posterior": "attnlens.claims.lens_a.cme_is_posterior:CLAIM",
     "A.weights-are-posterior": "attnlens.claims.lens_a.weights_are_posterior:CLAIM",
     "A.cme-rate": "attnlens.claims.lens_a.cme_rate:CLAIM",
     "A.softmax-smoothed": "attnlens.claims.lens_a.softmax_smoothed:CLAIM",
     "A.softmax-shrinking": "attnlens.claims.lens_a.softmax_shrinking:CLAIM",
     "A.same-limit": "attnlens.claims.lens_a.same_limit:CLAIM",
+    "A.condition-number": "attnlens.claims.lens_a.condition_number:CLAIM",
 }
 
 

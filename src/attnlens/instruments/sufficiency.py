@@ -218,7 +218,7 @@ def encoded(encode: Encoder, tokens: Any) -> np.ndarray:
     """R, one row an episode, from tokens with a leading axis of episodes."""
     rows = jax.tree.leaves(tokens)[0].shape[0]
     try:
-        found = jax.jit(jax.vmap(encode))(tokens)
+        found = _traced(encode, tokens)
     except (jax.errors.JAXTypeError, TypeError):  # not made of JAX operations
         episodes = (jax.tree.map(lambda leaf, i=i: leaf[i], tokens) for i in range(rows))
         found = [np.asarray(encode(episode), float) for episode in episodes]
@@ -229,3 +229,9 @@ def encoded(encode: Encoder, tokens: Any) -> np.ndarray:
             f"{'none' if not table.shape[1] else 'NaN or infinity'} came."
         )
     return table
+
+
+@eqx.filter_jit
+def _traced(encode: Encoder, tokens: Any) -> Array:
+    """Compiled once for an encoder and a shape, however often it is asked."""
+    return jax.vmap(encode)(tokens)
