@@ -12,6 +12,7 @@ from .base import Claim
 
 CLAIMS: dict[str, str] = {
     "A.sufficient": "attnlens.claims.lens_a.sufficient:CLAIM",
+    "A.minimal": "attnlens.claims.lens_a.minimal:CLAIM",
     "A.cme-is-posterior": "attnlens.claims.lens_a.cme_is_posterior:CLAIM",
     "A.weights-are-posterior": "attnlens.claims.lens_a.weights_are_posterior:CLAIM",
     "A.cme-rate": "attnlens.claims.lens_a.cme_rate:CLAIM",

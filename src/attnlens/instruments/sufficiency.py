@@ -120,7 +120,8 @@ def representation(
     draws = np.random.default_rng([seed, 1])
     rows = split(len(drawn.eta), draws)
     gap, squared_error = _gap(family, drawn, rows, probes, draws, labels == "exact")
-    return Representation(gap, _excess(drawn, rows, probes, draws), squared_error)
+    excess = share_left(drawn.statistics, drawn.encoded, rows, probes, draws)
+    return Representation(gap, excess, squared_error)
 
 
 def _gap(
@@ -137,20 +138,22 @@ def _gap(
     return _with(gap, details), _with(statistics.mean_reading(error), {"probe": read.winner})
 
 
-def _excess(drawn: Episodes, rows: Splits, probes: Sequence[str], draws: Any) -> Reading:
-    """1 − R², the mean over standardised coordinates; the error of a ratio of two means:
+def share_left(
+    inputs: np.ndarray, outputs: np.ndarray, rows: Splits, probes: Sequence[str], draws: Any
+) -> Reading:
+    """1 − R² of the best probe from inputs to outputs, the mean over standardised coordinates.
 
-    M = u/v with u the squared residuals and v the squared deviations, averaged over coordinates;
-    its standard error is that of the mean of (u_i − M v_i)/v (Cochran, Sampling Techniques,
-    1977, section 2.11).
+    It is u/v with u the squared residuals and v the squared deviations, averaged over coordinates;
+    the standard error of such a ratio M is that of the mean of (u_i − M v_i)/v (Cochran, Sampling
+    Techniques, 1977, section 2.11).
     """
-    scale = Scaling.of(drawn.encoded[rows.fit])
+    scale = Scaling.of(outputs[rows.fit])
     if not scale.varies.any():
         reason = "excess content is undefined, since the representation does not vary"
         return Reading(np.nan, np.nan, len(rows.judge), reason)
-    encoded = scale(drawn.encoded)
-    read = read_numbers(drawn.statistics, encoded, rows, probes, draws)
-    judged = encoded[rows.judge]
+    standard = scale(outputs)
+    read = read_numbers(inputs, standard, rows, probes, draws)
+    judged = standard[rows.judge]
     residual = ((judged - read.predicted) ** 2).mean(-1)
     deviation = ((judged - judged.mean(0)) ** 2).mean(-1)
     share = residual.mean() / deviation.mean()
@@ -185,7 +188,7 @@ def draw(
         count = episodes // len(lengths) + (i < episodes % len(lengths))
         keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), length), count)
         latent, tokens, eta, statistic = jax.tree.map(
-            np.asarray, _sampled(world, natural, keys, length)
+            np.asarray, sampled(world, natural, keys, length)
         )
         if labels == "drawn":
             known = hints = family.statistic(latent)
@@ -202,9 +205,11 @@ def draw(
 
 
 @eqx.filter_jit
-def _sampled(
+def sampled(
     world: ExactWorld, natural: Callable[[Any], Array], keys: Key[Array, " episodes"], length: int
 ) -> tuple[Any, Any, Array, Array]:
+    """Latents, tokens, natural parameters and statistics of fresh episodes, one a key."""
+
     def one(key: Key[Array, ""]) -> tuple[Any, Any, Array, Array]:
         episode = world.sample(key, length)
         eta = natural(episode.tokens)
