@@ -121,6 +121,7 @@ def test_outside_of_the_allowed_set_the_divergence_is_infinite(name: str):
 def test_a_latent_function_is_judged_at_its_landmarks():
     world = GaussianProcess()
     family, natural = described(world)
+    assert isinstance(family, Gaussian)
 
     @partial(jax.jit, compiler_options=QUICK)
     def compute(key):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ CLASSES = np.array([0, 1, 2] * 20)
 
 def evidence(alpha: float, beta: float) -> float:
     """log N(y; 0, F Fᵀ/α + I/β) over n: the definition, with no algebra in between."""
-    covariance = FEATURES @ FEATURES.T / alpha + np.eye(60) / beta
+    covariance: Any = FEATURES @ FEATURES.T / alpha + np.eye(60) / beta
     return float(scipy.stats.multivariate_normal.logpdf(TARGET, None, covariance)) / 60
 
 

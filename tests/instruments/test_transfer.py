@@ -137,6 +137,21 @@ def test_everything_is_printed_side_by_side():
     assert given.scores["LEEP"].value == pytest.approx(-entropy, rel=1e-12)
 
 
+def test_error_and_scores_are_those_of_the_frozen_features():
+    """A bottleneck that has lost the weak direction: κ stays, half of the target is gone."""
+    latent, answers, target = task(300, 0.1)
+    whole = condition_number(latent, answers, target, resamples=24)
+    cut = condition_number(latent, answers, target, frozen=latent[:, :3], resamples=24)
+    assert cut.kappa == whole.kappa
+    assert cut.interval == whole.interval
+    assert abs(cut.error.value - 0.5) < 0.15 < 0.15 + whole.error.value < 0.2
+    assert cut.scores["LogME"].value < whole.scores["LogME"].value
+    # What the features themselves have lost cannot be seen in κ, but in what they explain.
+    lost = condition_number(latent[:, :3], answers, target, resamples=24)
+    assert abs(lost.kappa.details["explained"] - 0.5) < 0.15
+    assert whole.kappa.details["explained"] > 0.95
+
+
 def test_scores_are_compared_by_how_they_order_errors():
     """Features that see the needed direction ever more dimly: pretraining asks less and less
     about it, and the error grows with κ."""
@@ -162,6 +177,7 @@ def test_scores_are_compared_by_how_they_order_errors():
         ({"features": np.ones((10, 2))}, "a row for each of the 10 samples"),
         ({"pretraining": np.ones((49, 3))}, "pretraining must have a row for each of the 50"),
         ({"downstream": np.ones(50)}, "and does not vary"),
+        ({"frozen": np.ones((49, 2))}, "frozen must have a row for each of the 50 samples"),
         ({"resamples": 3}, "resamples must be a whole number of at least 24"),
         ({"features": RNG.standard_normal((50, 30))}, "at least 24 samples and three a feature"),
     ],

@@ -20,6 +20,10 @@ Noise. In whitened features B̂ = B + E, where E has variance σ²/n in each ent
 value in B̂ is above σ(√k + √d)/√n, the largest that noise alone gives (Vershynin, High-Dimensional
 Probability, 2018, theorem 4.4.5). κ is infinite when the rest of c is more than noise: above the
 99.9 % point of what its regression errors give.
+
+κ is about the two tasks, and features must still hold what both need: of a target that they have
+lost, κ only sees the part that is left (`kappa.details["explained"]` says how much). To judge
+features that went through a bottleneck, give rich ones as `features` and those as `frozen`.
 """
 
 from __future__ import annotations
@@ -64,7 +68,9 @@ class Transfer:
         kappa = f"{self.kappa.value:.3g}, 95 % interval {low:.3g} to {high:.3g}"
         if math.isinf(self.kappa.value):
             kappa = f"{self.kappa.value:.3g}: {self.kappa.status}"
-        rows = [("condition number", kappa), ("transfer error, measured", str(self.error))]
+        held = f"{self.kappa.details['explained']:.0%} of the target's variance"
+        rows = [("condition number", kappa), ("of what features explain", held)]
+        rows += [("transfer error, measured", str(self.error))]
         for name, score in self.scores.items():
             rows.append((name, f"{score.value:.4g}" if score.status == "ok" else score.status))
         return "\n".join(f"{name:<26}{said}" for name, said in rows)
@@ -119,6 +125,7 @@ def condition_number(
     pretraining: Any,
     downstream: Any,
     *,
+    frozen: Any = None,
     source: Any = None,
     resamples: int = 400,
     seed: int = 0,
@@ -128,7 +135,8 @@ def condition_number(
 
     features: (n, d), of a pretrained model. pretraining: what it was trained to predict, (n,) or
     (n, k) numbers, or n class numbers (an integer array). downstream: (n,) or (n, outputs)
-    numbers, or n class numbers. source: (n, classes) probabilities of the pretrained model, for
+    numbers, or n class numbers. frozen: the features that the error and the scores are about, where
+    they are others. source: (n, classes) probabilities of the pretrained model, for
     LEEP only; left out, a logistic regression from features to pretraining classes gives them.
 
     >>> draws = np.random.default_rng(0)
@@ -146,6 +154,11 @@ def condition_number(
             f"condition_number needs at least 24 samples and three a feature, but "
             f"{len(table)} samples of {table.shape[1]} features came."
         )
+    moved = table if frozen is None else _finite("frozen", frozen, 2)
+    if len(moved) != len(table):
+        raise checks.BadInput(
+            f"frozen must have a row for each of the {len(table)} samples, but {len(moved)} came."
+        )
     draws = np.random.default_rng(checks.whole("seed", seed))
     found = estimate(table, asked, wanted)
     logs = np.array(
@@ -157,8 +170,8 @@ def condition_number(
     return Transfer(
         kappa=_reading(found, logs, len(table)),
         interval=_interval(found, logs, table, asked, wanted),
-        error=_transfer_error(table, wanted, classes, draws),
-        scores=_scores(table, wanted, classes, asked_classes, source),
+        error=_transfer_error(moved, wanted, classes, draws),
+        scores=_scores(moved, wanted, classes, asked_classes, source),
     )
 
 
@@ -174,17 +187,19 @@ def predicts(transfers: Sequence[Transfer]) -> dict[str, float]:
     for name in MORE_IS_BETTER:
         if all(transfer.scores[name].status == "ok" for transfer in transfers):
             table[name] = [-transfer.scores[name].value for transfer in transfers]
-    return {name: float(spearmanr(values, errors)[0]) for name, values in table.items()}
+    return {name: float(np.asarray(spearmanr(values, errors))[0]) for name, values in table.items()}
 
 
 # -- the estimate ----------------------------------------------------------------------------
 
 
 class Estimate(NamedTuple):
-    """κ (infinite where `outside`, the share of c not asked about, is more than noise)."""
+    """κ (infinite where `outside`, the share of c not asked about, is more than noise), and the
+    share of the downstream target that the features explain."""
 
     kappa: float
     outside: float
+    explained: float
 
 
 def estimate(
@@ -208,15 +223,16 @@ def estimate(
     rest = float((needs**2).sum() - (along**2).sum())
     total = float((needs**2).sum())
     hidden = d - int(seen.sum())
+    explained = 1 - len(white) * float(needs_noise.sum()) / float(wanted.var(0).sum())
     if hidden and rest > max(needs_noise.sum() * _chi_square(hidden), 1e-9 * total):
-        return Estimate(math.inf, rest / total)
+        return Estimate(math.inf, rest / total, explained)
     # Debiased: what noise adds to BᵀB in each seen direction, and to c.
     energy = strengths[seen] ** 2 - asks_noise.sum()
     energy = np.maximum(energy, 0.1 * strengths[seen] ** 2) / k
     if not seen.any():
-        return Estimate(0.0, 0.0)
+        return Estimate(0.0, 0.0, explained)
     matrix = (along / energy) @ along.T - np.diag(needs_noise) * (1 / energy).sum()
-    return Estimate(math.sqrt(max(float(np.linalg.eigvalsh(matrix)[-1]), 0.0)), 0.0)
+    return Estimate(math.sqrt(max(float(np.linalg.eigvalsh(matrix)[-1]), 0.0)), 0.0, explained)
 
 
 def _slopes(white: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -245,11 +261,12 @@ def _reading(found: Estimate, logs: np.ndarray, rows: int) -> Reading:
         said = (
             f"{found.outside:.0%} of the target lies where pretraining asks no more than noise does"
         )
-        return Reading(math.inf, math.nan, rows, said)
+        return Reading(math.inf, math.nan, rows, said, {"explained": found.explained})
     finite = logs[np.isfinite(logs)]
     # d exp(l) = exp(l) dl carries the standard error over from the logarithm.
     error = found.kappa * float(finite.std(ddof=1)) if finite.size > 1 else math.nan
-    return Reading(found.kappa, error, rows, details={"infinite": float((logs == np.inf).mean())})
+    details = {"explained": found.explained, "infinite": float((logs == np.inf).mean())}
+    return Reading(found.kappa, error, rows, details=details)
 
 
 def _interval(found: Estimate, logs: np.ndarray, features, asked, wanted) -> tuple[float, float]:

@@ -57,7 +57,7 @@ PROBES = {PREDICTION: ("ridge", "quadratic"), CONTROL: ("ridge", "quadratic", "k
 # Where tokens are normal given the latent. (With a latent variance they have heavy tails, and
 # the share that a quadratic probe leaves is a matter of the largest few.)
 CONTINUOUS = ("normal mean", "one of three classes")
-KINDS = {"smoke": tuple(WORLDS)[:2], "default": tuple(WORLDS), "full": tuple(WORLDS)}
+KINDS = {"smoke": tuple(WORLDS)[:1], "default": tuple(WORLDS), "full": tuple(WORLDS)}
 CONTROL_KINDS = {"smoke": CONTINUOUS[:1], "default": CONTINUOUS, "full": CONTINUOUS}
 BLOCKS = {"smoke": 1, "default": 3, "full": 27}  # of two seeds
 EXCESS = Region(high=0.02)
