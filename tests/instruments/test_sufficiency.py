@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -222,6 +223,20 @@ def test_encoders_that_jax_cannot_trace_are_called_one_by_one():
     plain = encoded(lambda t: float(np.sum(np.asarray(t))), tokens)
     np.testing.assert_array_equal(plain, [[15.0], [51.0]])
     np.testing.assert_array_equal(encoded(lambda t: jnp.sum(t), tokens), plain)
+
+
+def test_an_encoder_may_change_between_two_calls():
+    tokens = np.ones((2, 3, 2))
+    state = {"scale": 1.0}
+
+    def encode(tokens):
+        return state["scale"] * jnp.sum(tokens)
+
+    first_time = encoded(encode, tokens)
+    state["scale"] = 2.0
+    np.testing.assert_array_equal(encoded(encode, tokens), 2 * first_time)
+    method = eqx.filter_jit(NORMAL.representation)  # a network's or a world's method
+    assert encoded(method, tokens).shape == encoded(NORMAL.representation, tokens).shape
 
 
 def test_episodes_are_shared_among_lengths():

@@ -206,6 +206,7 @@ def test_impossible_worlds_get_one_sentence(given: dict, says: str):
         known_condition_number(**given)
 
 
+@pytest.mark.slow
 def test_the_claims_exact_risks_are_those_of_fresh_sequences():
     """Held-out loss above the best predictor's: 4.5 standard errors (a false alarm in 1.5e5)."""
     weak = claim.weakness(3.0)

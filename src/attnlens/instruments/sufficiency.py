@@ -223,7 +223,10 @@ def encoded(encode: Encoder, tokens: Any) -> np.ndarray:
     """R, one row an episode, from tokens with a leading axis of episodes."""
     rows = jax.tree.leaves(tokens)[0].shape[0]
     try:
-        found = _traced(encode, tokens)
+        # A plain function may read things that change between two calls: it is traced each time.
+        # One whose parts are arrays (a world's or a network's method) carries all it reads.
+        plain = any(leaf is encode for leaf in jax.tree.leaves(encode))
+        found = jax.jit(jax.vmap(encode))(tokens) if plain else _traced(encode, tokens)
     except (jax.errors.JAXTypeError, TypeError):  # not made of JAX operations
         episodes = (jax.tree.map(lambda leaf, i=i: leaf[i], tokens) for i in range(rows))
         found = [np.asarray(encode(episode), float) for episode in episodes]
@@ -238,5 +241,5 @@ def encoded(encode: Encoder, tokens: Any) -> np.ndarray:
 
 @eqx.filter_jit
 def _traced(encode: Encoder, tokens: Any) -> Array:
-    """Compiled once for an encoder and a shape, however often it is asked."""
+    """Compiled once for a kind of encoder and a shape, however often it is asked."""
     return jax.vmap(encode)(tokens)

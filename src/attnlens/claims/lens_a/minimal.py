@@ -17,7 +17,10 @@ and from `tokens` they must be computable, being a function of them; there the p
 `odds` are the posterior as a law, free of any parametrisation: the likelihood as a function of z,
 up to a factor, is *the* minimal sufficient statistic (Lehmann and Scheffé, Sankhyā 1950), and it
 comes from the world's density of tokens, not from its update. That the statistics are a function
-of it, and not of some other property of the tokens, is the excess content of the posterior.
+of it, and not of some other property of the tokens, is the excess content of the posterior. In
+these conjugate worlds all three maps are linear or quadratic, within reach of the probes, so that
+a share of rounding size is expected; the margin of 0.02 is for worlds where a probe must
+approximate.
 
 The control puts sorted tokens in the place of B. They are sufficient, but in a continuous world
 neither odds nor sums determine them. (Sorted categorical tokens *are* the counts, so the control
