@@ -2,10 +2,13 @@ from . import attention as attention
 from . import data as data
 from . import networks as networks
 from . import worlds as worlds
+from .instruments import condition_number as condition_number
 from .instruments import equivariance as equivariance
 from .instruments import exchangeability as exchangeability
 from .instruments import generalisation as generalisation
 from .instruments import inference_error as inference_error
+from .instruments import known_condition_number as known_condition_number
+from .instruments import representation as representation
 from .records import Cell as Cell
 from .records import Curve as Curve
 from .records import Reading as Reading

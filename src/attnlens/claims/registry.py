@@ -12,6 +12,8 @@ from .base import Claim
 
 CLAIMS: dict[str, str] = {
     "A.exchangeable": "attnlens.claims.lens_a.exchangeable:CLAIM",
+    "A.sufficient": "attnlens.claims.lens_a.sufficient:CLAIM",
+    "A.minimal": "attnlens.claims.lens_a.minimal:CLAIM",
     "A.cme-is-posterior": "attnlens.claims.lens_a.cme_is_posterior:CLAIM",
     "A.weights-are-posterior": "attnlens.claims.lens_a.weights_are_posterior:CLAIM",
     "A.cme-rate": "attnlens.claims.lens_a.cme_rate:CLAIM",
@@ -28,6 +30,7 @@ CLAIMS: dict[str, str] = {
     "A.self-supervised": "attnlens.claims.lens_a.self_supervised:CLAIM",
     "B.noisy-images": "attnlens.claims.lens_b.noisy_images:CLAIM",
     "B.reviews": "attnlens.claims.lens_b.reviews:CLAIM",
+    "A.condition-number": "attnlens.claims.lens_a.condition_number:CLAIM",
 }
 
 

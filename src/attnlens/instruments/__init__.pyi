@@ -3,4 +3,7 @@ from .inference import inference_error as inference_error
 from .learned import generalisation as generalisation
 from .martingale import wealth as wealth
 from .registry import INSTRUMENTS as INSTRUMENTS
+from .sufficiency import representation as representation
 from .symmetry import equivariance as equivariance
+from .transfer import condition_number as condition_number
+from .transfer import known_condition_number as known_condition_number

@@ -15,7 +15,31 @@ from attnlens.worlds import LinearRegression, NormalMean
 from .exchange import exchangeability
 from .inference import inference_error
 from .learned import generalisation
+from .sufficiency import representation
 from .symmetry import equivariance
+from .transfer import condition_number
+
+
+def first_token_gap(seed: int = 0) -> Reading:
+    """The sufficiency gap of keeping one token of four."""
+    return representation(
+        lambda tokens: tokens[0], NormalMean(), length=4, episodes=128, probes=("ridge",), seed=seed
+    ).gap
+
+
+def first_token_excess(seed: int = 0) -> Reading:
+    """What one token of four holds beside the posterior."""
+    return representation(
+        lambda tokens: tokens[0], NormalMean(), length=4, episodes=128, probes=("ridge",), seed=seed
+    ).excess
+
+
+def small_condition_number(seed: int = 0) -> Reading:
+    """κ of a target that pretraining asks about at half strength."""
+    draws = np.random.default_rng(seed)
+    latent, noise = draws.standard_normal((2, 60, 2))
+    pretraining = latent * [1.0, 0.5] + 0.1 * noise
+    return condition_number(latent, pretraining, latent[:, 1], resamples=24, seed=seed).kappa
 
 
 class Several(Protocol):
@@ -40,4 +64,7 @@ INSTRUMENTS: dict[str, Callable[..., Reading | Several]] = {
     ),
     "exchangeability": partial(exchangeability, np.sin(np.arange(24.0)).reshape(3, 8) ** 3),
     "equivariance": partial(equivariance, lambda x: x.cumsum(0), np.sin(np.arange(8.0))),
+    "representation-gap": first_token_gap,
+    "representation-excess": first_token_excess,
+    "condition_number": small_condition_number,
 }
