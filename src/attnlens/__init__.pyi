@@ -1,6 +1,7 @@
 from . import attention as attention
 from . import networks as networks
 from . import worlds as worlds
+from .instruments import curvature as curvature
 from .instruments import inference_error as inference_error
 from .records import Cell as Cell
 from .records import Curve as Curve

@@ -5,14 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
+
 from attnlens.attention import softmax
 from attnlens.records import Curve, Reading
 from attnlens.worlds import LinearRegression
 
+from .hessian import curvature
 from .inference import inference_error
+
+
+def _bowl(params, data):
+    """½ Σ_i a_i w_i² + 0.1 Σ_i w_i⁴, a the mean of the data: the smallest landscape of all."""
+    return (0.5 * data.mean(0) @ params**2) + 0.1 * (params**4).sum()
+
+
+def _trace(**settings) -> Reading:
+    return curvature(
+        _bowl, np.linspace(-1, 1, 40), np.arange(80.0).reshape(2, 40), **settings
+    ).trace
+
 
 INSTRUMENTS: dict[str, Callable[..., Reading | Curve]] = {
     "inference_error": partial(
         inference_error, softmax, LinearRegression(), (8, 16), episodes=8, queries=2
     ),
+    "curvature": partial(_trace, dense=False, probes=4, steps=0, scaled=False),
 }
