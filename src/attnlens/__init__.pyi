@@ -3,9 +3,11 @@ from . import networks as networks
 from . import worlds as worlds
 from .instruments import curvature as curvature
 from .instruments import inference_error as inference_error
+from .instruments import surface as surface
 from .records import Cell as Cell
 from .records import Curve as Curve
 from .records import Reading as Reading
+from .records import Surface as Surface
 from .records import Verdict as Verdict
 from .verification import verify as verify
 

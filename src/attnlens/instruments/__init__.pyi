@@ -1,5 +1,9 @@
+from .connectivity import Path as Path
+from .connectivity import connect as connect
+from .connectivity import interpolate as interpolate
 from .hessian import Curvature as Curvature
 from .hessian import curvature as curvature
 from .inference import inference_error as inference_error
 from .products import Supervised as Supervised
 from .registry import INSTRUMENTS as INSTRUMENTS
+from .slices import surface as surface

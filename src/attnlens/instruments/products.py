@@ -151,17 +151,17 @@ class Subject:
             return
         if self.rows <= self.chunk:  # kept as JAX has it, for the next product
             if self._kept is None:
-                self._kept = jax.tree.map(self._cast, self.data)
+                self._kept = jax.tree.map(self.cast, self.data)
             yield 1.0, self._kept
             return
         for start in range(0, self.rows, self.chunk):
             part = jax.tree.map(lambda leaf: leaf[start : start + self.chunk], self.data)  # noqa: B023
             count = min(self.chunk, self.rows - start)
-            yield count / self.rows, jax.tree.map(self._cast, part)
+            yield count / self.rows, jax.tree.map(self.cast, part)
 
     def value_and_gradient(self, vector: np.ndarray | None = None) -> tuple[float, np.ndarray]:
         with self.numbers():
-            at, parts = self._at(vector), list[Any]()
+            at, parts = self.point(vector), list[Any]()
             for share, data in self.chunks():
                 value, slope = _value_and_gradient(self.loss, at, data)
                 parts.append((share * float(value), share * np.asarray(slope, float)))
@@ -181,7 +181,7 @@ class Subject:
         given = np.atleast_2d(vectors)
         products = np.empty(given.shape)
         with self.numbers():
-            point = self._at(at)
+            point = self.point(at)
             for start in range(0, len(given), width):
                 block = given[start : start + width]
                 # The last block is filled up with zeros: another number of rows is another program.
@@ -193,11 +193,11 @@ class Subject:
                 products[start : start + len(block)] = total[: len(block)]
         return products.reshape(np.shape(vectors))
 
-    def _at(self, vector: np.ndarray | None) -> Any:
+    def point(self, vector: np.ndarray | None) -> Any:
         point = self.restore(self.vector if vector is None else vector)
         return jax.tree.map(lambda leaf: jnp.asarray(leaf) if eqx.is_array(leaf) else leaf, point)
 
-    def _cast(self, leaf: Any) -> Any:
+    def cast(self, leaf: Any) -> Any:
         if jnp.issubdtype(leaf.dtype, jnp.floating):
             return jnp.asarray(np.asarray(leaf), self.precision)
         return jnp.asarray(leaf)

@@ -13,6 +13,9 @@ from attnlens.worlds import LinearRegression
 
 from .hessian import curvature
 from .inference import inference_error
+from .slices import surface
+
+POINT, DATA = np.linspace(-1, 1, 40), np.arange(80.0).reshape(2, 40)
 
 
 def _bowl(params, data):
@@ -26,9 +29,16 @@ def _trace(**settings) -> Reading:
     ).trace
 
 
+def _lines(**settings) -> Curve:
+    curve = surface(_bowl, POINT, DATA, **settings)
+    assert isinstance(curve, Curve)
+    return curve
+
+
 INSTRUMENTS: dict[str, Callable[..., Reading | Curve]] = {
     "inference_error": partial(
         inference_error, softmax, LinearRegression(), (8, 16), episodes=8, queries=2
     ),
     "curvature": partial(_trace, dense=False, probes=4, steps=0, scaled=False),
+    "surface": partial(_lines, dims=1, normalise="none", points=2, draws=3),
 }

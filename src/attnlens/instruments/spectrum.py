@@ -109,7 +109,7 @@ def extremes(
         if done or products >= max_products:
             return Ends(tuple(pairs[:wanted]), tuple(pairs[wanted:]), products)
         # Restart with the Ritz vectors at both ends. The next direction is what the whole basis
-        # lacks of the last image: all Ritz pairs' residuals are along it, so the space stays Krylov.
+        # lacks of the last image: all Ritz residuals are along it, so the space stays Krylov.
         ahead = _orthogonal(follow, basis[:held])
         follow = random.normal(size=size) if ahead is None else ahead
         low = keep // 2
