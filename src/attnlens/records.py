@@ -69,9 +69,7 @@ class Curve:
 
     def plot(self) -> Any:
         """The curve as a matplotlib figure."""
-        from attnlens.figures import to_matplotlib
-
-        return to_matplotlib(self.figure())
+        return self.figure().plot()
 
 
 @dataclass(frozen=True)
@@ -206,6 +204,12 @@ class Figure:
     series: tuple[Series, ...]
     log_x: bool = True
     log_y: bool = True
+
+    def plot(self) -> Any:
+        """As a matplotlib figure."""
+        from attnlens.figures import to_matplotlib
+
+        return to_matplotlib(self)
 
 
 @dataclass(frozen=True)

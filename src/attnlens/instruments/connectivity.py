@@ -60,9 +60,7 @@ class Path:
 
     def plot(self) -> Any:
         """Both ways as a matplotlib figure."""
-        from attnlens.figures import to_matplotlib
-
-        return to_matplotlib(self.figure())
+        return self.figure().plot()
 
 
 def barrier(curve: Curve) -> float:

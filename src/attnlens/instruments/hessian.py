@@ -136,9 +136,7 @@ class Curvature:
 
     def plot(self) -> Any:
         """The spectral density as a matplotlib figure."""
-        from attnlens.figures import to_matplotlib
-
-        return to_matplotlib(self.figure())
+        return self.figure().plot()
 
 
 def curvature(
