@@ -3,6 +3,7 @@ from . import networks as networks
 from . import worlds as worlds
 from .instruments import curvature as curvature
 from .instruments import inference_error as inference_error
+from .instruments import stationarity as stationarity
 from .instruments import surface as surface
 from .records import Cell as Cell
 from .records import Curve as Curve

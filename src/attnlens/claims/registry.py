@@ -17,6 +17,9 @@ CLAIMS: dict[str, str] = {
     "A.softmax-smoothed": "attnlens.claims.lens_a.softmax_smoothed:CLAIM",
     "A.softmax-shrinking": "attnlens.claims.lens_a.softmax_shrinking:CLAIM",
     "A.same-limit": "attnlens.claims.lens_a.same_limit:CLAIM",
+    "B.stationary-points": "attnlens.claims.lens_b.stationary_points:CLAIM",
+    "B.flatness": "attnlens.claims.lens_b.flatness:CLAIM",
+    "B.softplus": "attnlens.claims.lens_b.softplus:CLAIM",
 }
 
 

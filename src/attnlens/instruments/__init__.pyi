@@ -1,3 +1,5 @@
+from .audit import Audit as Audit
+from .audit import stationarity as stationarity
 from .connectivity import Path as Path
 from .connectivity import connect as connect
 from .connectivity import interpolate as interpolate

@@ -102,7 +102,8 @@ def surface(
         x, y = (part.ravel() for part in np.meshgrid(axis, axis))
         values = measure(subject, chosen, np.stack([x, y], 1)).reshape(points, points)
         return Surface(
-            quantity, names[0], names[1], _plain(axis), _plain(axis), tuple(_plain(row) for row in values),
+            quantity, names[0], names[1], _plain(axis), _plain(axis),
+            tuple(_plain(row) for row in values),
             () if path is None else tuple((float(a), float(b)) for a, b in path),
             {"normalise": kind, "norms": _plain(np.linalg.norm(chosen, axis=1))},
         )  # fmt: skip

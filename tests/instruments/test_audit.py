@@ -1,0 +1,102 @@
+"""The audit on networks whose stationary points are known, and on a small pair of networks."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attnlens.checks import BadInput
+from attnlens.instruments import stationarity
+from attnlens.instruments.audit import LOST, Audit, Ends
+from attnlens.networks import Baseline, SelfAttention
+from attnlens.networks.parameters import Layout
+from attnlens.networks.settings import Recipe
+from attnlens.worlds import TokenTeacher
+
+SHAPE: dict[str, Any] = {"tokens": 2, "token_dim": 2, "query_dim": 1, "value_dim": 1, "hidden": 2}
+NETWORKS = {
+    "attention": partial(SelfAttention, **SHAPE),
+    "baseline": partial(Baseline, features=4, hidden=2),
+}
+SETTINGS = {"samples": 64, "teachers": 2, "starts": 4, "l2": 1e-3, "tested": 200}
+
+
+@pytest.fixture(scope="module")
+def audit() -> Audit:
+    return stationarity(NETWORKS, TokenTeacher(**SHAPE), **SETTINGS)
+
+
+def test_every_start_is_listed_once_and_measured(audit: Audit):
+    for name in NETWORKS:
+        assert sum(excess.size for excess in audit.by_index(name).values()) == 2 * 4
+        for ended in audit.ended[name]:
+            converged = ended.index != LOST
+            assert (ended.gradient_norm[converged] <= 1e-8).all()
+            assert (ended.excess >= 0).all()
+            assert (ended.loss > 0).all()
+    assert str(audit).count("worst minimum") == 2
+    assert audit.plot() is not None
+
+
+def test_the_excess_is_that_of_the_network_at_the_point(audit: Audit):
+    make = NETWORKS["attention"]
+    episode = TokenTeacher(**SHAPE).sample(jax.random.key(1), 64, 200)  # the second teacher
+    ended = audit.ended["attention"][1]
+    model = Layout.of(Recipe.of(make)).restore(jnp.asarray(ended.vectors[0]))
+    assert episode.query is not None
+    assert episode.answer is not None
+    error = jnp.mean((jax.vmap(model)(episode.query) - episode.answer) ** 2)
+    expected = float(error / jnp.var(episode.answer))
+    assert ended.excess[0] == pytest.approx(expected, rel=1e-9)
+    data = jnp.mean((jax.vmap(model)(episode.tokens.key) - episode.tokens.value) ** 2)
+    # The penalty, about 1e-2, was subtracted from a loss of order one.
+    assert ended.loss[0] == pytest.approx(float(data), rel=1e-9)
+
+
+def ended(index: list[int], excess: list[float]) -> Ends:
+    count = len(index)
+    return Ends(
+        np.array(index), np.array(excess), np.ones(count), np.zeros(count), np.zeros((count, 1))
+    )
+
+
+def test_the_numbers_of_made_up_ends():
+    rows = (
+        ended([0, 0, 2, LOST], [0.01, 0.04, 1.0, 9.0]),
+        ended([0, 0, 0, 0], [0.01, 0.01, 0.01, 0.16]),
+    )
+    audit = Audit(10, 0.05, {"net": rows})
+    # Saddles and lost starts do not count as minima: worst are 0.04 and 0.16.
+    assert audit.worst("net").value == pytest.approx(math.sqrt(0.04 * 0.16))
+    # Half the log ratio, log 2, is the standard error of two logarithms' mean.
+    assert audit.worst("net").standard_error == pytest.approx(0.08 * math.log(2))
+    assert audit.typical("net").value == pytest.approx(math.sqrt(0.025 * 0.01))
+    assert audit.share_low("net").value == pytest.approx((2 / 4 + 3 / 4) / 2)
+    assert audit.by_index("net")[2] == pytest.approx([1.0])
+    assert audit.by_index("net")[LOST] == pytest.approx([9.0])
+    names = [series.name for series in audit.figure().series]
+    assert names == ["minima of net", "saddles of net"]
+    # A teacher without a minimum leaves the worst one unmeasured, and says so.
+    none = Audit(10, 0.05, {"net": (rows[0], ended([1], [0.5]))})
+    assert none.worst("net").status != "ok"
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"networks": {}}, "networks must name at least one"),
+        ({"teachers": 1}, "teachers must be a whole number of at least 2"),
+        ({"starts": 0}, "starts must be"),
+        ({"threshold": 0.0}, "threshold must be"),
+    ],
+)
+def test_bad_input_gets_one_sentence(changes: dict, says: str):
+    given = {"networks": NETWORKS, **SETTINGS, **changes}
+    with pytest.raises(BadInput, match=says):
+        stationarity(given.pop("networks"), TokenTeacher(**SHAPE), **given)
