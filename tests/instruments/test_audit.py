@@ -13,7 +13,7 @@ import pytest
 
 from attnlens.checks import BadInput
 from attnlens.instruments import stationarity
-from attnlens.instruments.audit import LOST, Audit, Ends
+from attnlens.instruments.audit import LOST, Audit, Ends, _episode
 from attnlens.networks import Baseline, SelfAttention
 from attnlens.networks.parameters import Layout
 from attnlens.networks.settings import Recipe
@@ -45,16 +45,17 @@ def test_every_start_is_listed_once_and_measured(audit: Audit):
 
 
 def test_the_excess_is_that_of_the_network_at_the_point(audit: Audit):
-    make = NETWORKS["attention"]
-    episode = TokenTeacher(**SHAPE).sample(jax.random.key(1), 64, 200)  # the second teacher
+    restore = Layout.of(Recipe.of(NETWORKS["attention"])).restore
+
+    @jax.jit
+    def error(vector, x, y):
+        return jnp.mean((jax.vmap(restore(vector))(x) - y) ** 2)
+
+    episode = _episode(TokenTeacher(**SHAPE), np.uint32(1), 64, 200)  # the second teacher
     ended = audit.ended["attention"][1]
-    model = Layout.of(Recipe.of(make)).restore(jnp.asarray(ended.vectors[0]))
-    assert episode.query is not None
-    assert episode.answer is not None
-    error = jnp.mean((jax.vmap(model)(episode.query) - episode.answer) ** 2)
-    expected = float(error / jnp.var(episode.answer))
-    assert ended.excess[0] == pytest.approx(expected, rel=1e-9)
-    data = jnp.mean((jax.vmap(model)(episode.tokens.key) - episode.tokens.value) ** 2)
+    expected = error(ended.vectors[0], episode.query, episode.answer) / jnp.var(episode.answer)
+    assert ended.excess[0] == pytest.approx(float(expected), rel=1e-9)
+    data = error(ended.vectors[0], *episode.tokens)
     # The penalty, about 1e-2, was subtracted from a loss of order one.
     assert ended.loss[0] == pytest.approx(float(data), rel=1e-9)
 

@@ -8,7 +8,9 @@ leave alone are judged, both as log ratios attention : baseline,
     λ_max(D_w H D_w)      and      Σ_i w_i² H_ii = tr(D_w H D_w).
 
 Equal training loss. The baseline is widened to BASELINE_HIDDEN units, at which the median training
-losses agree within 10 % (pilot); the judge checks that they do, and decides nothing if they do not.
+losses agree within 10 % (pilot, 24 teachers: attention 0.0097, baselines 0.0128 at 6 units, 0.0111
+at 7); the judge checks that they do, and decides nothing if they do not. What is compared is then a
+network of 21 parameters with one of 80: that is what the same training loss costs the baseline.
 
 Which points. The loss alone has no minima that a descent reaches: valleys lead to infinity. So the
 points are stationary to 1e−8 for the loss plus an ℓ₂ penalty of 1e−4, with no negative eigenvalue,
