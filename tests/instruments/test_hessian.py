@@ -12,7 +12,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from attnlens.checks import BadInput
-from attnlens.instruments import Supervised, curvature
+from attnlens.instruments import Supervised, curvature, products
 from attnlens.instruments.products import Subject
 from attnlens.networks import SelfAttention
 from counting import compilations
@@ -181,6 +181,19 @@ def test_the_subject_is_left_alone_and_other_leaves_are_no_parameters():
     subject = Subject(loss, params)
     w[0] = 7
     assert subject.vector[0] == 5
+
+
+def test_chunks_are_about_equal_and_fit_the_cache(monkeypatch: pytest.MonkeyPatch):
+    subject = Subject(LOSS, MODEL, DATA)
+    assert subject.rows_at_once() == ROWS  # small enough to go at once
+    row = subject.row_bytes()
+    # At least the logits and weights of 4 × 4 attention and the two layers, in float64.
+    assert row > 8 * (2 * 16 + 8 + 5)
+    monkeypatch.setattr(products, "CACHE", 14 * row)
+    assert subject.rows_at_once() == 10  # 10, 10, 10 and not 14, 14, 2
+    assert subject.rows_at_once(width=5) == 2
+    assert [share for share, _ in subject.chunks()] == pytest.approx([1 / 3] * 3)
+    assert Subject(LOSS, MODEL, DATA, chunk=7).rows_at_once(width=5) == 7
 
 
 def test_data_may_stay_on_disk(tmp_path):

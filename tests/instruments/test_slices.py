@@ -201,12 +201,12 @@ def test_the_straight_way_between_minima_has_the_known_barrier():
     np.testing.assert_allclose(ends, 0, atol=10 * EPS)
 
 
-def test_a_path_takes_data_in_random_chunks():
+def test_a_path_takes_data_in_random_batches():
     def loss(w, scales):
         return jnp.mean(scales) * ring(w)
 
     scales = np.linspace(0.5, 1.5, 9)
-    path = connect(loss, np.array([1.0, 0.0]), np.array([0.0, 1.0]), scales, chunk=4, steps=100)
+    path = connect(loss, np.array([1.0, 0.0]), np.array([0.0, 1.0]), scales, batch=4, steps=100)
     assert path.straight_barrier == pytest.approx(0.25, rel=100 * EPS)
     assert path.curved_barrier < 0.02
 

@@ -71,7 +71,7 @@ def barrier(curve: Curve) -> float:
 
 def interpolate(
     loss: Callable[..., Any], start: Any, end: Any, data: Any = None, *, points: int = 51,
-    beyond: float = 0.0, chunk: int = 1024, precision: str = "float64",
+    beyond: float = 0.0, chunk: int | None = None, precision: str = "float64",
 ) -> Curve:  # fmt: skip
     """The loss along the straight line from `start` (0) to `end` (1), and `beyond` on both sides.
 
@@ -96,20 +96,21 @@ def connect(
     learning_rate: float = 0.02,
     nodes: int = 8,
     points: int = 51,
-    chunk: int = 1024,
+    batch: int = 1024,
     precision: str = "float64",
     seed: int = 0,
 ) -> Path:
     """A quadratic Bézier curve of low loss from `start` to `end`, trained with Adam.
 
     Each step takes `nodes` positions, one at random in each of as many equal parts of the curve,
-    and at most `chunk` samples. The learning rate falls to zero along a cosine.
+    and at most `batch` samples. The learning rate falls to zero along a cosine.
     """
     checks.whole("steps", steps, at_least=1)
     checks.whole("nodes", nodes, at_least=1)
     checks.whole("points", points, at_least=3)
     checks.positive("learning_rate", learning_rate)
-    subject = Subject(loss, start, data, chunk=chunk, precision=precision)
+    checks.whole("batch", batch, at_least=1)
+    subject = Subject(loss, start, data, precision=precision)
     first, last = subject.vector, subject.flatten(end)
     random = np.random.default_rng(checks.whole("seed", seed))
     optimiser = optax.adam(optax.cosine_decay_schedule(learning_rate, steps))
@@ -119,7 +120,7 @@ def connect(
         state, base = optimiser.init(middle), subject.point(None)
         for _ in range(steps):
             at = (np.arange(nodes) + random.random(nodes)) / nodes
-            data = _rows(subject, random)
+            data = _rows(subject, batch, random)
             middle, state = _step(
                 loss, optimiser, base, ends, middle, state, at.astype(subject.precision), data
             )
@@ -148,11 +149,11 @@ def _step(loss, optimiser, base, ends, middle, state, at, data):
         return optax.apply_updates(middle, updates), state
 
 
-def _rows(subject: Subject, random: np.random.Generator) -> Any:
-    """All samples where they fit into a chunk, and else a random chunk of them."""
-    if subject.rows <= subject.chunk:
-        return next(subject.chunks())[1]
-    chosen = np.sort(random.choice(subject.rows, subject.chunk, replace=False))
+def _rows(subject: Subject, batch: int, random: np.random.Generator) -> Any:
+    """All samples, or a random batch of them."""
+    if subject.data is None:
+        return None
+    chosen = np.sort(random.choice(subject.rows, min(batch, subject.rows), replace=False))
     return jax.tree.map(lambda leaf: subject.cast(leaf[chosen]), subject.data)
 
 

@@ -154,7 +154,7 @@ def curvature(
     dense: bool | None = None,
     rtol: float = 1e-6,
     max_products: int = 1000,
-    chunk: int = 1024,
+    chunk: int | None = None,
     precision: str = "float64",
     seed: int = 0,
 ) -> Curvature:
@@ -163,7 +163,8 @@ def curvature(
     loss: a function of (params, data) that is a mean over the rows of `data`, or of params alone.
         `Supervised(criterion, apply)` makes one whose Gauss–Newton and Fisher matrices are known.
     params: any tree; its floating-point arrays are the parameters. They are never changed.
-    data: a tree of arrays with samples along the first axis, taken `chunk` rows at a time.
+    data: a tree of arrays with samples along the first axis, taken `chunk` rows at a time; left
+        out, as many as the processor's cache holds. Only one chunk is computed with at a time.
     matrix: "hessian", "gauss-newton" or "fisher".
     eigenpairs: how many at each end, to a residual of `rtol` · max |λ|, or `max_products` products.
     probes, steps: of stochastic Lanczos quadrature (steps=0 leaves the density out); the trace

@@ -33,14 +33,13 @@ from attnlens.records import Curve, Reading, Surface
 
 from . import spectrum
 from .hessian import COLUMNS, DENSE
-from .products import Subject, flat_loss
+from .products import CACHE, Subject, flat_loss, traced_bytes
 
 DIRECTIONS = ("random", "hessian", "hessian-ends", "principal")
 NORMALISED = ("filter", "array", "none")
 BIASES = ("ignore", "own")
 QUANTITIES = ("loss", "smallest-eigenvalue", "hessian-ratio")
-MEMORY = 1 << 27  # bytes of intermediate arrays that the points computed together may take
-TOGETHER = 64  # points computed together at most; more did not help on a CPU
+TOGETHER = 64  # points computed together at most
 
 
 def surface(
@@ -58,7 +57,7 @@ def surface(
     span: float | None = None,
     points: int = 51,
     draws: int = 8,
-    chunk: int = 1024,
+    chunk: int | None = None,
     precision: str = "float64",
     seed: int = 0,
 ) -> Surface | Curve:
@@ -134,18 +133,20 @@ def normalised(
 
 
 def losses(subject: Subject, directions: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
-    """L(w + c · directions) for each row c, as many rows in one compiled call as memory allows."""
+    """L(w + c · directions) for each row c, as many in one compiled call as the cache holds."""
     with subject.numbers():
         base, moves = subject.point(None), jnp.asarray(directions, subject.precision)
-        parts = list(subject.chunks()) if subject.rows <= subject.chunk else None
-        together = min(_together(subject, base, parts), len(coordinates))
+        size = traced_bytes(subject.loss, base, None) if subject.data is None else (
+            subject.rows_at_once() * subject.row_bytes()
+        )  # fmt: skip
+        together = min(int(np.clip(CACHE // max(size, 1), 1, TOGETHER)), len(coordinates))
         values = np.empty(len(coordinates))
         for start in range(0, len(coordinates), together):
             block = coordinates[start : start + together]
             full = np.zeros((together, coordinates.shape[1]), subject.precision)
             full[: len(block)] = block
             total = np.zeros(together)
-            for share, data in parts or subject.chunks():
+            for share, data in subject.chunks():
                 total += share * np.asarray(_losses(subject.loss, base, moves, full, data))
             values[start : start + len(block)] = total[: len(block)]
     return values
@@ -158,29 +159,6 @@ def _losses(
 ) -> Float[Array, " points"]:  # fmt: skip
     vector, value = flat_loss(loss, params, data)
     return jax.vmap(lambda c: value(vector + c @ directions))(jnp.asarray(coordinates))
-
-
-def _together(subject: Subject, base: Any, parts: Any) -> int:
-    """How many points fit into `MEMORY`, if no intermediate array of the loss were ever freed."""
-    data = (parts or [next(subject.chunks())])[0][1]
-
-    def one(params: Any, data: Any) -> Any:
-        vector, value = flat_loss(subject.loss, params, data)
-        return value(vector)
-
-    traced = eqx.filter_make_jaxpr(one)(base, data)[0]
-    return int(np.clip(MEMORY // max(_bytes(traced.jaxpr), 1), 1, TOGETHER))
-
-
-def _bytes(jaxpr: Any) -> int:
-    total = 0
-    for equation in jaxpr.eqns:
-        total += sum(v.aval.size * v.aval.dtype.itemsize for v in equation.outvars)
-        # Programs inside of it (jit, scan, custom derivatives) stand among its parameters.
-        for value in jax.tree.leaves(list(equation.params.values())):
-            inner = getattr(value, "jaxpr", value)
-            total += _bytes(inner) if hasattr(inner, "eqns") else 0
-    return total
 
 
 def _eigenvalues(quantity: str) -> Callable[..., np.ndarray]:
