@@ -7,7 +7,7 @@ A transformer of 20,000 parameters (2 layers, width 32, 4 heads, 16 tokens) on 5
     density   80 Lanczos steps × 10 probes of its Hessian: `curvature`'s quadrature, against
               hessian-eigenthings' `spectral_density` and curvlinops' `fast_lanczos`
     surface   51 × 51 points, two random filter-normalised directions, against loss-landscapes'
-              `random_plane`
+              `random_plane`; and of the transformer at width 8 on 32 examples
     product   one product with the Hessian, in gradients
 
 Everything in float32, one thread a process. Accuracy of the densities is measured where the exact
@@ -28,6 +28,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,10 @@ from typing import Any
 TOKENS, DIM, CLASSES, SAMPLES, LAYERS, HEADS = 16, 16, 10, 512, 2, 4
 STEPS, PROBES, POINTS = 80, 10, 51
 LARGE, SMALL = 32, 8  # widths; the feed-forward layer is 2.5 times as wide
+FEW = 32  # samples of the small surface, where overhead counts
+# The quick form takes fewer Lanczos steps of the large transformer and fewer points, and scales.
+QUICK = bool(os.environ.get("LANDSCAPE_QUICK"))
+LARGE_STEPS, PLANE = (8, 17) if QUICK else (STEPS, POINTS)
 ONE_THREAD = {"NPROC": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
@@ -96,14 +101,18 @@ def jax_loss(w: Any, batch: Any) -> Any:
     return -jnp.mean(picked)
 
 
-def timed(run: Any, repeats: int = 2) -> dict[str, float]:
-    """Seconds of the first call (with compilation) and of the last."""
-    seconds = []
+def timed(run: Any, repeats: int = 2, scale: float = 1.0) -> dict[str, float]:
+    """Seconds of the first call (with compilation) and of the last, and its processor seconds.
+
+    On a machine that others load, the processor's seconds say more than the clock's.
+    """
+    clock, processor = [], []
     for _ in range(repeats):
-        start = time.perf_counter()
+        start, used = time.perf_counter(), time.process_time()
         run()
-        seconds.append(time.perf_counter() - start)
-    return {"first": seconds[0], "second": seconds[-1]}
+        clock.append(scale * (time.perf_counter() - start))
+        processor.append(scale * (time.process_time() - used))
+    return {"first": clock[0], "second": clock[-1], "processor": processor[-1]}
 
 
 def distance(nodes: Any, masses: Any, eigenvalues: Any) -> float:
@@ -134,26 +143,41 @@ def exact_spectrum() -> Any:
     return np.load(kept)
 
 
+def large(density: Any) -> dict[str, float]:
+    return timed(lambda: density(LARGE, LARGE_STEPS), scale=STEPS / LARGE_STEPS)
+
+
 def peer_attnlens() -> dict[str, float]:
     from attnlens.instruments import spectrum
     from attnlens.instruments.products import Subject
 
-    def density(width: int) -> Any:
+    def density(width: int, steps: int = STEPS) -> Any:
         subject = Subject(jax_loss, weights(width), data(), precision="float32")
         return spectrum.quadrature(
-            lambda rows: subject.times(rows, width=PROBES), subject.size, PROBES, STEPS
+            lambda rows: subject.times(rows, width=PROBES), subject.size, PROBES, steps
         )
 
     rule = density(SMALL)
     error = distance(rule.nodes.ravel(), rule.weights.ravel(), exact_spectrum())
-    return {**timed(lambda: density(LARGE)), "distance": error}
+    return {**large(density), "distance": error}
 
 
 def peer_surface() -> dict[str, float]:
+    return surface_of(LARGE, SAMPLES)
+
+
+def peer_surface_small() -> dict[str, float]:
+    return surface_of(SMALL, FEW)
+
+
+def surface_of(width: int, samples: int) -> dict[str, float]:
     from attnlens import surface
 
-    w, batch = weights(LARGE), data()
-    return timed(lambda: surface(jax_loss, w, batch, points=POINTS, precision="float32"))
+    w, batch = weights(width), tuple(part[:samples] for part in data())
+    scale = (POINTS / PLANE) ** 2
+    return timed(
+        lambda: surface(jax_loss, w, batch, points=PLANE, precision="float32"), scale=scale
+    )
 
 
 def peer_product() -> dict[str, float]:
@@ -210,16 +234,16 @@ def peer_eigenthings() -> dict[str, float]:
     )
     from torch.nn.functional import cross_entropy  # pyright: ignore[reportMissingImports]
 
-    def density(width: int) -> Any:
+    def density(width: int, steps: int = STEPS) -> Any:
         model, batch = torch_model(width)
         operator = HessianOperator(model, [batch], supervised_loss(cross_entropy))
-        return spectral_density(operator, num_runs=PROBES, lanczos_steps=STEPS)
+        return spectral_density(operator, num_runs=PROBES, lanczos_steps=steps)
 
     found = density(SMALL)
     nodes, masses = found.raw_eigenvalues.numpy().ravel(), found.raw_weights.numpy().ravel()
     kept = masses > 0
     error = distance(nodes[kept], masses[kept], exact_spectrum())
-    return {**timed(lambda: density(LARGE), 1), "distance": error}
+    return {**large(density), "distance": error}
 
 
 def peer_curvlinops() -> dict[str, float]:
@@ -230,7 +254,7 @@ def peer_curvlinops() -> dict[str, float]:
         fast_lanczos,
     )
 
-    def density(width: int) -> Any:
+    def density(width: int, steps: int = STEPS) -> Any:
         model, batch = torch_model(width)
         parameters = list(model.parameters())
         try:
@@ -243,37 +267,48 @@ def peer_curvlinops() -> dict[str, float]:
             operator = HessianLinearOperator(
                 model, torch.nn.CrossEntropyLoss(), named, [batch], check_deterministic=False
             )
-        rules = [fast_lanczos(operator, STEPS) for _ in range(PROBES)]
+        rules = [fast_lanczos(operator, steps) for _ in range(PROBES)]
         return [(values.numpy(), vectors[0].numpy() ** 2) for values, vectors in rules]
 
     torch.manual_seed(0)
     found = density(SMALL)
     nodes, masses = (np.concatenate(part) for part in zip(*found, strict=True))
     error = distance(nodes, masses, exact_spectrum())
-    return {**timed(lambda: density(LARGE), 1), "distance": error}
+    return {**large(density), "distance": error}
 
 
 def peer_plane() -> dict[str, float]:
+    return plane_of(LARGE, SAMPLES)
+
+
+def peer_plane_small() -> dict[str, float]:
+    return plane_of(SMALL, FEW)
+
+
+def plane_of(width: int, samples: int) -> dict[str, float]:
     import loss_landscapes  # pyright: ignore[reportMissingImports]
     import torch  # pyright: ignore[reportMissingImports]
     from loss_landscapes.metrics import Loss  # pyright: ignore[reportMissingImports]
 
-    model, (x, y) = torch_model(LARGE)
-    metric = Loss(torch.nn.functional.cross_entropy, x, y)
-    steps = int(os.environ.get("PLANE_STEPS", POINTS))
+    model, (x, y) = torch_model(width)
+    metric = Loss(torch.nn.functional.cross_entropy, x[:samples], y[:samples])
     with torch.no_grad():
-        found = timed(
+        return timed(
             lambda: loss_landscapes.random_plane(
-                model, metric, distance=1, steps=steps, normalization="filter", deepcopy_model=True
+                model, metric, distance=1, steps=PLANE, normalization="filter", deepcopy_model=True
             ),
-            1,
+            scale=(POINTS / PLANE) ** 2,
         )
-    # Fewer points in the quick form: the loop is one point after the other.
-    return {name: seconds * (POINTS / steps) ** 2 for name, seconds in found.items()}
 
 
 PEERS = {name.removeprefix("peer_"): run for name, run in globals().items() if name[:5] == "peer_"}
-OURS = ("attnlens", "surface", "product")
+OURS = ("attnlens", "surface", "surface_small", "product")
+THEIRS = ("eigenthings", "curvlinops", "plane", "plane_small")
+PAIRS = {
+    "attnlens": ("eigenthings", "curvlinops"),
+    "surface": ("plane",),
+    "surface_small": ("plane_small",),
+}
 
 
 def measure(name: str, python: str) -> dict[str, float]:
@@ -294,18 +329,16 @@ def main() -> None:
     parser.add_argument("--peer", choices=PEERS, help=argparse.SUPPRESS)
     parser.add_argument("--torch", default=sys.executable, help="the Python that has the peers")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="one round, and a coarser peer plane")
+    parser.add_argument("--quick", action="store_true", help="one short round, scaled")
     parser.add_argument("--without-torch", action="store_true", help="leave the peers out")
     given = parser.parse_args()
     if given.peer:
         print(json.dumps(PEERS[given.peer]()))
         return
     if given.quick:
-        os.environ["PLANE_STEPS"] = "17"
-    import tempfile
-
+        os.environ["LANDSCAPE_QUICK"] = "1"
     os.environ["LANDSCAPE_EXACT"] = str(Path(tempfile.mkdtemp()) / "exact.npy")
-    names = [*OURS, *(() if given.without_torch else ("eigenthings", "curvlinops", "plane"))]
+    names = [*OURS, *(() if given.without_torch else THEIRS)]
     rows: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     for _ in range(1 if given.quick else given.rounds):
         for name in names:
@@ -315,14 +348,17 @@ def main() -> None:
         return statistics.median(row[number] for row in rows[name])
 
     print(f"medians of {len(rows['attnlens'])} rounds, load {os.getloadavg()[0]:.1f}")
-    for ours, peers in (("attnlens", ("eigenthings", "curvlinops")), ("surface", ("plane",))):
-        own = median(ours, "second")
+    for ours, peers in PAIRS.items():
+        own, used = median(ours, "second"), median(ours, "processor")
         extra = f"distance {median(ours, 'distance'):.2e}, " if ours == "attnlens" else ""
-        print(f"{ours:12} {own:7.2f} s ({extra}first call {median(ours, 'first'):.2f} s)")
+        print(f"{ours:13} {own:8.2f} s ({extra}first call {median(ours, 'first'):.2f} s)")
         for peer in (peer for peer in peers if peer in rows):
-            seconds = median(peer, "second")
+            seconds, theirs = median(peer, "second"), median(peer, "processor")
             said = f", distance {median(peer, 'distance'):.2e}" if ours == "attnlens" else ""
-            print(f"{peer:12} {seconds:7.2f} s = {seconds / own:.2f} × ours{said}")
+            print(
+                f"{peer:13} {seconds:8.2f} s = {seconds / own:.2f} × ours "
+                f"(processor time {theirs / used:.2f} ×){said}"
+            )
     gradient = median("product", "gradient")
     print(
         f"one Hessian product: {median('product', 'alone') / gradient:.2f} gradients alone, "

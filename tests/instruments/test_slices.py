@@ -14,7 +14,7 @@ from attnlens.checks import BadInput
 from attnlens.figures import surface_to_plotly
 from attnlens.instruments import Supervised, connect, interpolate, surface
 from attnlens.instruments.products import Subject
-from attnlens.instruments.slices import normalised
+from attnlens.instruments.slices import losses, normalised
 from attnlens.networks import Baseline
 from attnlens.records import Curve, Surface
 
@@ -68,6 +68,17 @@ def test_a_plane_of_a_quadratic_is_that_quadratic(chunk: int):
     lowest = np.unravel_index(expected.argmin(), expected.shape)
     assert found.minimum == (axis[lowest[1]], axis[lowest[0]], np.array(found.values).min())
     assert "lowest" in str(found)
+
+
+def test_points_in_batches_are_the_same_points():
+    subject = Subject(quadratic, PARAMS, DATA)
+    moves, coordinates = random.normal(size=(2, 6)), random.normal(size=(70, 2))
+    one_by_one = losses(subject, moves, coordinates)
+    at = W + coordinates @ moves
+    expected = 0.5 * np.einsum("ci,ij,cj->c", at, A, at)
+    within = 100 * EPS * np.abs(expected).max()
+    np.testing.assert_allclose(one_by_one, expected, atol=within)
+    np.testing.assert_allclose(losses(subject, moves, coordinates, 16), expected, atol=within)
 
 
 def test_eigenvector_directions_show_their_eigenvalues():

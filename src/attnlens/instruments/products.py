@@ -221,15 +221,16 @@ class Subject:
                 # The last block is filled up with zeros: another number of rows is another program.
                 full = np.zeros((width, self.size), self.precision)
                 full[: len(block)] = block
+                rows = jnp.asarray(full)
                 total = np.zeros((width, self.size))
                 for share, data in self.chunks(width):
-                    total += share * np.asarray(_times(matrix, self.loss, point, full, data))
+                    total += share * np.asarray(_times(matrix, self.loss, point, rows, data))
                 products[start : start + len(block)] = total[: len(block)]
         return products.reshape(np.shape(vectors))
 
     def point(self, vector: np.ndarray | None) -> Any:
         point = self.restore(self.vector if vector is None else vector)
-        return jax.tree.map(lambda leaf: jnp.asarray(leaf) if eqx.is_array(leaf) else leaf, point)
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf) if is_parameter(leaf) else leaf, point)
 
     def cast(self, leaf: Any) -> Any:
         if jnp.issubdtype(leaf.dtype, jnp.floating):
@@ -293,11 +294,10 @@ def _value_and_gradient(loss: Any, params: Any, data: Any) -> tuple[Array, Array
 
 @eqx.filter_jit
 def _times(
-    matrix: str, loss: Any, params: Any, directions: Float[np.ndarray | Array, "width size"],
+    matrix: str, loss: Any, params: Any, directions: Float[Array, "width size"],
     data: Any,
 ) -> Float[Array, "width size"]:  # fmt: skip
     vector, value = flat_loss(loss, params, data)
-    directions = jnp.asarray(directions)
     if matrix == "hessian":
         slope = jax.grad(value)
         return jax.vmap(lambda d: jax.jvp(slope, (vector,), (d,))[1])(directions)

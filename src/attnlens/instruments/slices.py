@@ -33,13 +33,14 @@ from attnlens.records import Curve, Reading, Surface
 
 from . import spectrum
 from .hessian import COLUMNS, DENSE
-from .products import CACHE, Subject, flat_loss, traced_bytes
+from .products import Subject, flat_loss, traced_bytes
 
 DIRECTIONS = ("random", "hessian", "hessian-ends", "principal")
 NORMALISED = ("filter", "array", "none")
 BIASES = ("ignore", "own")
 QUANTITIES = ("loss", "smallest-eigenvalue", "hessian-ratio")
-TOGETHER = 64  # points computed together at most
+CALL = 64  # points of one compiled call
+MEMORY = 1 << 30  # bytes of intermediate arrays of the points that are computed as one batch
 
 
 def surface(
@@ -132,33 +133,48 @@ def normalised(
     return scaled
 
 
-def losses(subject: Subject, directions: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
-    """L(w + c · directions) for each row c, as many in one compiled call as the cache holds."""
+def losses(
+    subject: Subject, directions: np.ndarray, coordinates: np.ndarray, together: int | None = None
+) -> np.ndarray:
+    """L(w + c · directions) for each row c, `CALL` points in one compiled call.
+
+    Of these, `together` are computed as one batch. Left out: one on a CPU, where a batch of points,
+    each with its own weights, was never faster than one after the other and up to three times as
+    slow; elsewhere as many as fit into `MEMORY`.
+    """
     with subject.numbers():
         base, moves = subject.point(None), jnp.asarray(directions, subject.precision)
-        size = traced_bytes(subject.loss, base, None) if subject.data is None else (
-            subject.rows_at_once() * subject.row_bytes()
-        )  # fmt: skip
-        together = min(int(np.clip(CACHE // max(size, 1), 1, TOGETHER)), len(coordinates))
+        if together is None:
+            together = 1 if jax.default_backend() == "cpu" else _fitting(subject, base)
         values = np.empty(len(coordinates))
-        for start in range(0, len(coordinates), together):
-            block = coordinates[start : start + together]
-            full = np.zeros((together, coordinates.shape[1]), subject.precision)
+        for start in range(0, len(coordinates), CALL):
+            block = coordinates[start : start + CALL]
+            full = np.zeros((CALL, coordinates.shape[1]), subject.precision)
             full[: len(block)] = block
-            total = np.zeros(together)
+            total = np.zeros(CALL)
             for share, data in subject.chunks():
-                total += share * np.asarray(_losses(subject.loss, base, moves, full, data))
+                values_here = _losses(subject.loss, base, moves, jnp.asarray(full), data, together)
+                total += share * np.asarray(values_here)
             values[start : start + len(block)] = total[: len(block)]
     return values
+
+
+def _fitting(subject: Subject, base: Any) -> int:
+    if subject.data is None:
+        size = traced_bytes(subject.loss, base, None)
+    else:
+        size = subject.rows_at_once() * subject.row_bytes()
+    return int(np.clip(MEMORY // max(size, 1), 1, CALL))
 
 
 @eqx.filter_jit
 def _losses(
     loss: Any, params: Any, directions: Float[Array, "directions size"],
-    coordinates: Float[np.ndarray | Array, "points directions"], data: Any,
+    coordinates: Float[Array, "points directions"], data: Any, together: int,
 ) -> Float[Array, " points"]:  # fmt: skip
     vector, value = flat_loss(loss, params, data)
-    return jax.vmap(lambda c: value(vector + c @ directions))(jnp.asarray(coordinates))
+    batch = None if together == 1 else together
+    return jax.lax.map(lambda c: value(vector + c @ directions), coordinates, batch_size=batch)
 
 
 def _eigenvalues(quantity: str) -> Callable[..., np.ndarray]:
