@@ -56,8 +56,8 @@ STARTS = 2
 ALPHA = 10.0
 MATCHED = 0.10  # the medians of the training losses may differ by this share
 REGION = Region(high=-0.1)
-TEACHERS = {"smoke": 2, "default": 24, "full": 216}
-CONTROL_TEACHERS = {"smoke": 2, "default": 8, "full": 72}  # nothing is left to chance there
+TEACHERS = {"smoke": 4, "default": 24, "full": 216}
+CONTROL_TEACHERS = {"smoke": 4, "default": 8, "full": 72}  # nothing is left to chance there
 TOGETHER = 2  # teachers a cell
 CONTROL = "rescaled"
 ATTENTION = partial(SelfAttention, **SHAPE)
