@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from attnlens.records import Figure, Point, Series
+from attnlens.records import Figure, Point, Series, Surface
 
 # Okabe and Ito's palette: told apart with any kind of colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 GREY = "#8c8c8c"
+SCALE = "viridis"  # of surfaces: even steps of lightness, in any kind of colour vision
+LEVELS = 24  # contour lines
 
 
 def colours(figure: Figure) -> list[str]:
@@ -102,6 +104,66 @@ def to_matplotlib(figure: Figure) -> Any:
     axes.set_yscale(_scale(figure.log_y))
     axes.legend(fontsize=8)
     return canvas
+
+
+def surface_to_plotly(surface: Surface, kind: str = "contour") -> dict[str, Any]:
+    """A surface as plotly's JSON: contours, or a surface in three dimensions."""
+    values, label = _heights(surface)
+    common = {
+        "x": list(surface.x), "y": list(surface.y), "z": values, "colorscale": SCALE.capitalize(),
+        "colorbar": {"title": {"text": label}},
+        "hovertemplate": "%{x:.3g}, %{y:.3g} → %{z:.4g}<extra></extra>",
+    }  # fmt: skip
+    axes = [{"title": {"text": text}} for text in (surface.x_label, surface.y_label, label)]
+    if kind == "surface":
+        layout = {"scene": dict(zip(("xaxis", "yaxis", "zaxis"), axes, strict=True))}
+        return {"data": [{"type": "surface", **common}], "layout": layout}
+    traces = [{"type": "contour", "ncontours": LEVELS, **common}]
+    if surface.path:
+        traces.append(
+            {
+                "type": "scatter", "mode": "lines+markers", "name": "path",
+                "x": [x for x, _ in surface.path], "y": [y for _, y in surface.path],
+                "marker": {"color": COLOURS[1], "size": 5}, "line": {"color": COLOURS[1]},
+            }
+        )  # fmt: skip
+    return {"data": traces, "layout": {"xaxis": axes[0], "yaxis": axes[1]}}
+
+
+def surface_to_matplotlib(surface: Surface, kind: str = "contour") -> Any:
+    """The same surface with matplotlib."""
+    import numpy as np
+    from matplotlib.figure import Figure as Canvas
+
+    values, label = _heights(surface)
+    heights = [[math.nan if v is None else v for v in row] for row in values]
+    canvas = Canvas(figsize=(6.4, 5.0), layout="constrained")
+    x, y = list(surface.x), list(surface.y)
+    if kind == "surface":
+        across, along = [x for _ in y], [[v for _ in x] for v in y]
+        axes: Any = canvas.subplots(subplot_kw={"projection": "3d"})
+        grids = [np.array(part) for part in (across, along, heights)]
+        axes.plot_surface(*grids, cmap=SCALE, rcount=len(y), ccount=len(x))
+        axes.set_zlabel(label)
+    else:
+        axes = canvas.subplots()
+        filled = axes.contourf(x, y, heights, levels=LEVELS, cmap=SCALE)
+        canvas.colorbar(filled, label=label)
+        if surface.path:
+            axes.plot(*zip(*surface.path, strict=True), "o-", color=COLOURS[1], ms=3)
+    axes.set(xlabel=surface.x_label, ylabel=surface.y_label, title=surface.quantity)
+    return canvas
+
+
+def _heights(surface: Surface) -> tuple[list[list[float | None]], str]:
+    """Values, or their logarithms where they span more than two powers of ten; and the label."""
+    known = [v for row in surface.values for v in row if math.isfinite(v)]
+    log = min(known) > 0 and max(known) > 100 * min(known)
+    rows: list[list[float | None]] = [
+        [(math.log10(v) if log else v) if math.isfinite(v) else None for v in row]
+        for row in surface.values
+    ]
+    return rows, f"log₁₀ {surface.quantity}" if log else surface.quantity
 
 
 def describe(figure: Figure) -> str:

@@ -2,6 +2,7 @@
 
 Reading   what an instrument measured: value, standard error, count, status, details
 Curve     readings along an axis, with the straight line through them on log–log axes
+Surface   a quantity over a plane through parameters
 Cell      the unit of work: a pure function of (claim, arm, parameters, seeds)
 Part      one judged quantity of a claim: estimate, interval, region, p-values
 Verdict   what a claim came to: supported, refuted or undecided, and why
@@ -71,11 +72,54 @@ class Curve:
             slope=self.slope.value if self.slope else None,
             reference=self.details.get("predicted"),
         )
-        return Figure(f"{self.quantity} over {self.axis}", self.axis, self.quantity, (series,))
+        # Logarithms where there are any: positions along a direction go through zero.
+        log_x, log_y = min(self.at) > 0, all(point.y > 0 for point in points)
+        title = f"{self.quantity} over {self.axis}"
+        return Figure(title, self.axis, self.quantity, (series,), log_x=log_x, log_y=log_y)
 
     def plot(self) -> Any:
         """The curve as a matplotlib figure."""
         return self.figure().plot()
+
+
+@dataclass(frozen=True)
+class Surface:
+    """A quantity over a plane; `values` has a row for each y. `path` is drawn over it."""
+
+    quantity: str
+    x_label: str
+    y_label: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    values: tuple[tuple[float, ...], ...]
+    path: tuple[tuple[float, float], ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def minimum(self) -> tuple[float, float, float]:
+        """(x, y, value) of the lowest point of the grid."""
+        finite = [
+            (value, x, y)
+            for y, row in zip(self.y, self.values, strict=True)
+            for x, value in zip(self.x, row, strict=True)
+            if math.isfinite(value)
+        ]
+        value, x, y = min(finite)
+        return x, y, value
+
+    def __str__(self) -> str:
+        x, y, value = self.minimum
+        high = max(v for row in self.values for v in row if math.isfinite(v))
+        return (
+            f"{self.quantity} over {len(self.x)} × {len(self.y)} points: lowest {value:.4g} at "
+            f"({x:.3g}, {y:.3g}), highest {high:.4g}"
+        )
+
+    def plot(self, kind: Literal["contour", "surface"] = "contour") -> Any:
+        """As a matplotlib figure: contour lines, or a surface in three dimensions."""
+        from attnlens.figures import surface_to_matplotlib
+
+        return surface_to_matplotlib(self, kind)
 
 
 @dataclass(frozen=True)
@@ -172,7 +216,7 @@ class Figure:
     log_y: bool = True
 
     def plot(self) -> Any:
-        """The figure drawn by matplotlib."""
+        """As a matplotlib figure."""
         from attnlens.figures import to_matplotlib
 
         return to_matplotlib(self)

@@ -1,8 +1,17 @@
+from .audit import Audit as Audit
+from .audit import stationarity as stationarity
+from .connectivity import Path as Path
+from .connectivity import connect as connect
+from .connectivity import interpolate as interpolate
 from .exchange import exchangeability as exchangeability
+from .hessian import Curvature as Curvature
+from .hessian import curvature as curvature
 from .inference import inference_error as inference_error
 from .learned import generalisation as generalisation
 from .martingale import wealth as wealth
+from .products import Supervised as Supervised
 from .registry import INSTRUMENTS as INSTRUMENTS
+from .slices import surface as surface
 from .sufficiency import representation as representation
 from .symmetry import equivariance as equivariance
 from .transfer import condition_number as condition_number

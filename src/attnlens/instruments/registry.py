@@ -4,20 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from attnlens.attention import softmax
-from attnlens.records import Reading
-from attnlens.worlds import LinearRegression, NormalMean
+from attnlens.networks import SelfAttention
+from attnlens.records import Curve, Reading
+from attnlens.worlds import LinearRegression, NormalMean, TokenTeacher
 
+from .audit import stationarity
 from .exchange import exchangeability
+from .hessian import curvature
 from .inference import inference_error
 from .learned import generalisation
+from .slices import surface
 from .sufficiency import representation
 from .symmetry import equivariance
 from .transfer import condition_number
+
+POINT, DATA = np.linspace(-1, 1, 40), np.arange(80.0).reshape(2, 40)
+
+
+def _bowl(params, data):
+    """½ Σ_i a_i w_i² + 0.1 Σ_i w_i⁴, a the mean of the data: the smallest landscape of all."""
+    return (0.5 * data.mean(0) @ params**2) + 0.1 * (params**4).sum()
+
+
+def _trace(**settings) -> Reading:
+    return curvature(
+        _bowl, np.linspace(-1, 1, 40), np.arange(80.0).reshape(2, 40), **settings
+    ).trace
+
+
+def _lines(**settings) -> Curve:
+    curve = surface(_bowl, POINT, DATA, **settings)
+    assert isinstance(curve, Curve)
+    return curve
+
+
+SHAPE: dict[str, Any] = {
+    "tokens": 2, "token_dim": 2, "query_dim": 1, "value_dim": 1, "hidden": 2,
+}  # fmt: skip
+
+
+def _worst(**settings) -> Reading:
+    networks = {"attention": partial(SelfAttention, **SHAPE)}
+    return stationarity(networks, TokenTeacher(**SHAPE), **settings).worst("attention")
 
 
 def first_token_gap(seed: int = 0) -> Reading:
@@ -67,4 +100,7 @@ INSTRUMENTS: dict[str, Callable[..., Reading | Several]] = {
     "representation-gap": first_token_gap,
     "representation-excess": first_token_excess,
     "condition_number": small_condition_number,
+    "curvature": partial(_trace, dense=False, probes=4, steps=0, scaled=False),
+    "stationarity": partial(_worst, samples=64, teachers=2, starts=4, l2=1e-3, tested=200),
+    "surface": partial(_lines, dims=1, normalise="none", points=2, draws=3),
 }
