@@ -1,2 +1,3 @@
 from .inference import inference_error as inference_error
+from .learning import learning_curve as learning_curve
 from .registry import INSTRUMENTS as INSTRUMENTS
