@@ -64,7 +64,7 @@ def test_it_agrees_with_scikit_learn_on_the_same_splits():
 
     data = labelled(X, CLASSES)
     cv = [(fold.train, fold.test) for fold in folds(data, 6, seed=0)]
-    sizes = (8, 20, 80)
+    sizes: Any = (8, 20, 80)
     model = LogisticRegression()
     _, _, accuracy = theirs(model, X, CLASSES, cv=cv, train_sizes=sizes, scoring="accuracy")[:3]
     ours = learning_curve(X, CLASSES, models={"logistic": model}, sizes=sizes, folds=6)

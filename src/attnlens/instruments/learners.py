@@ -215,7 +215,8 @@ def estimator_errors(
 
     def one(fold: Fold, size: int) -> float:
         train = fold.train[:size]
-        fitted = clone(estimator).fit(rows[train], data.labels[train])
+        fitted: Any = clone(estimator)
+        fitted.fit(rows[train], data.labels[train])
         return _error(data, fold, np.asarray(fitted.predict(rows[fold.test])).reshape(-1))
 
     return np.array([[one(fold, size) for size in sizes] for fold in parts])

@@ -199,7 +199,7 @@ def learning_curve(
     settings = dict(training or {})
     if taken := [name for name in learners.OWN if name in settings]:
         raise checks.BadInput(
-            f"training may not set {taken[0]!r}, which the learning curve sets itself; leave it out."
+            f"training may not set {taken[0]!r}, which is set here already; leave it out."
         )
     parts = split(data, folds, seed)
     used = usable_sizes(sizes, data, parts, SIZES)

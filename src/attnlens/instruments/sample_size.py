@@ -32,7 +32,7 @@ from .powerlaw import PowerLaw, fit_power_law, fit_with_floor
 DRAWS = 1000
 FARTHEST = 10.0  # extrapolation ends at this multiple of the largest size: nothing is known beyond
 FEWEST_FOR_FLOOR = 4  # sizes; three numbers cannot be fitted to three points with any error left
-# Laws are fitted to the larger sizes only: curves begin with a plateau where nothing is learned yet.
+# Laws are fitted to the larger sizes only: curves begin with a plateau where nothing is learned.
 TAIL = 0.6
 
 Logs = Float[np.ndarray, "draws sizes"]
