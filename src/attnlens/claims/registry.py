@@ -17,6 +17,9 @@ CLAIMS: dict[str, str] = {
     "A.softmax-smoothed": "attnlens.claims.lens_a.softmax_smoothed:CLAIM",
     "A.softmax-shrinking": "attnlens.claims.lens_a.softmax_shrinking:CLAIM",
     "A.same-limit": "attnlens.claims.lens_a.same_limit:CLAIM",
+    "B.known-attention": "attnlens.claims.lens_b.known_attention:CLAIM",
+    "B.self-attention": "attnlens.claims.lens_b.self_attention:CLAIM",
+    "B.multi-layer": "attnlens.claims.lens_b.multi_layer:CLAIM",
 }
 
 

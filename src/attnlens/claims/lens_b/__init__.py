@@ -1,0 +1,1 @@
+"""Claims of lens B: sample complexity and the loss landscape."""
