@@ -20,6 +20,8 @@ CLAIMS: dict[str, str] = {
     "B.known-attention": "attnlens.claims.lens_b.known_attention:CLAIM",
     "B.self-attention": "attnlens.claims.lens_b.self_attention:CLAIM",
     "B.multi-layer": "attnlens.claims.lens_b.multi_layer:CLAIM",
+    "B.softplus": "attnlens.claims.lens_b.softplus:CLAIM",
+    "B.guideline-sparsity": "attnlens.claims.lens_b.guideline_sparsity:CLAIM",
 }
 
 

@@ -66,30 +66,55 @@ def episodes(world: World, keys: Array, rows: int) -> Episode:
 
 
 @eqx.filter_jit
-def _attended(world: SparseTeacher, episode: Episode) -> tuple[Array, Array]:
-    attend = jax.vmap(world.attention)
-    return attend(episode.latent, episode.tokens.key), attend(episode.latent, episode.query)
+def _attentions(world: SparseTeacher, latent: Any, *inputs: Any) -> tuple[Array, ...]:
+    """f(x) of each teacher at each of its inputs."""
+    return tuple(jax.vmap(world.attention)(latent, x) for x in inputs)
 
 
-def token_samples(world: World, keys: Array, rows: int) -> Samples:
-    """The samples of token teachers."""
+@eqx.filter_jit
+def _answers(world: Any, latent: Any, *inputs: Any) -> tuple[Array, ...]:
+    """Noise-free answers of each teacher at each of its inputs."""
+    return tuple(jax.vmap(world.answer)(latent, x) for x in inputs)
+
+
+def _samples(world: World, keys: Array, rows: int, answering: World | None) -> tuple[Samples, Any]:
+    """The samples and the teachers; see `teacher_samples`."""
     episode = episodes(world, keys, rows)
     parts = (*episode.tokens, episode.query, episode.answer)
-    return Samples(*(np.asarray(part) for part in parts))
+    samples = Samples(*(np.asarray(part) for part in parts))
+    if answering is not None:
+        inputs = episode.tokens.key, episode.query
+        before, _ = _answers(world, episode.latent, *inputs)
+        after, fresh = _answers(answering, episode.latent, *inputs)
+        targets = samples.targets + np.asarray(after - before)
+        samples = samples._replace(targets=targets, answers=np.asarray(fresh))
+    return samples, episode.latent
 
 
-def sparse_samples(world: SparseTeacher, keys: Array, rows: int) -> tuple[Samples, Samples]:
+def teacher_samples(
+    world: World, keys: Array, rows: int, answering: World | None = None
+) -> Samples:
+    """The samples of one teacher a key.
+
+    With `answering`, a world of the same kind but with another activation or without attention,
+    the teachers' weights, inputs and noise stay, and the answers are its own.
+    """
+    return _samples(world, keys, rows, answering)[0]
+
+
+def sparse_samples(
+    world: SparseTeacher, keys: Array, rows: int, answering: SparseTeacher | None = None
+) -> tuple[Samples, Samples]:
     """The samples of sparse teachers as the baseline and as known attention sees them."""
-    episode = episodes(world, keys, rows)
-    attention, attention_fresh = (np.asarray(part) for part in _attended(world, episode))
-    x, y, fresh, answers = (np.asarray(p) for p in (*episode.tokens, episode.query, episode.answer))
+    seen, latent = _samples(world, keys, rows, answering)
+    attention = [np.asarray(f) for f in _attentions(world, latent, seen.inputs, seen.fresh)]
 
     def padded(inputs: np.ndarray) -> np.ndarray:
         return np.pad(inputs, ((0, 0), (0, 0), (0, WIDEST - inputs.shape[-1])))
 
-    plain = Samples(padded(x), y, padded(fresh), answers)
-    return plain, plain._replace(
-        inputs=padded(x * attention), fresh=padded(fresh * attention_fresh)
+    plain = seen._replace(inputs=padded(seen.inputs), fresh=padded(seen.fresh))
+    return plain, seen._replace(
+        inputs=padded(seen.inputs * attention[0]), fresh=padded(seen.fresh * attention[1])
     )
 
 
