@@ -22,6 +22,7 @@ CLAIMS: dict[str, str] = {
     "B.multi-layer": "attnlens.claims.lens_b.multi_layer:CLAIM",
     "B.softplus": "attnlens.claims.lens_b.softplus:CLAIM",
     "B.guideline-sparsity": "attnlens.claims.lens_b.guideline_sparsity:CLAIM",
+    "B.guideline-low-rank": "attnlens.claims.lens_b.guideline_low_rank:CLAIM",
 }
 
 

@@ -52,10 +52,12 @@ class Samples(NamedTuple):
 
 
 class Students(NamedTuple):
-    """Relative errors, and the loss on held-out rows where some were held out: (seeds, members)."""
+    """Relative errors, the loss on held-out rows where some were held out, and the mean training
+    loss since the evaluation before the last: (seeds, members of a seed)."""
 
     errors: np.ndarray
     validation: np.ndarray
+    train: np.ndarray
 
 
 @eqx.filter_jit
@@ -133,7 +135,8 @@ def train(
     )  # fmt: skip
     spread = samples.answers.reshape(len(seeds), -1).var(1)
     errors = fitted.test_loss.reshape(len(seeds), -1) / spread[:, None]
-    return Students(errors, fitted.validation[:, -1].reshape(len(seeds), -1))
+    losses = (part[:, -1].reshape(len(seeds), -1) for part in (fitted.validation, fitted.train))
+    return Students(errors, *losses)
 
 
 def train_sparse(
@@ -156,7 +159,7 @@ def best_width(
     tried = [
         train(partial(make, hidden=width), samples, seeds, sizes, **training) for width in widths
     ]
-    errors, held_out = (np.stack(parts) for parts in zip(*tried, strict=True))
+    errors, held_out, _ = (np.stack(parts) for parts in zip(*tried, strict=True))
     return np.take_along_axis(errors, held_out.argmin(0)[None], axis=0)[0]
 
 

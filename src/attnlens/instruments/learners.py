@@ -39,7 +39,19 @@ BUILT_IN = ("baseline", "known-attention", "self-attention", "multi-layer")
 TRAINING: dict[str, Any] = {
     "steps": 600, "batch": 32, "learning_rate": 1e-2, "schedule": "cosine", "l2": 1e-4,
 }  # fmt: skip
+BLOCK = 128  # members trained together at most
 OWN = ("seeds", "samples", "data_per_seed", "test", "loss", "dtype")  # arguments we give `fit`
+
+
+def settings(training: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What the caller wants `fit` to do, without what is not theirs to set."""
+    given = dict(training or {})
+    if taken := [name for name in OWN if name in given]:
+        raise checks.BadInput(
+            f"training may not set {taken[0]!r}, which is set here already; leave it out."
+        )
+    return given
+
 
 Errors = Float[np.ndarray, "folds sizes"]
 
@@ -47,7 +59,7 @@ Errors = Float[np.ndarray, "folds sizes"]
 def choose(
     models: Any, data: Labelled, attention: Any, hidden: int
 ) -> dict[str, Callable[..., Errors]]:
-    """Functions (folds, sizes, seed, training) -> errors, by name."""
+    """Functions (folds, sizes, seed, training, starts) -> errors, by name."""
     given = attended(data, attention)
     if models is None:
         models = ["baseline", "self-attention", *(["multi-layer"] if data.tokens else [])]
@@ -85,7 +97,7 @@ def _learner(
     )
 
 
-def built_in(model: str, data: Labelled, hidden: int, **shape: Any) -> tuple[Callable, str]:
+def built_in(model: str, data: Labelled, hidden: int, **shape: Any) -> tuple[partial, str]:
     """How to make one of B's networks for these data, and how its inputs are laid out."""
     outputs = max(data.classes, 1)
     if model in ("baseline", "known-attention"):
@@ -123,15 +135,26 @@ def network_errors(
     sizes: Sequence[int],
     seed: int,
     training: Mapping[str, Any],
+    starts: int = 1,
 ) -> Errors:
-    """Test errors of a network trained on each fold's first n rows: all at once, by `fit`."""
+    """Test errors of a network trained on each fold's first n rows: all at once, by `fit`.
+
+    Of several starts the one with the least training loss at the end counts. Several penalties in
+    `training` give as many columns for each size.
+    """
     inputs, tests, targets, undo = _prepared(layout, data, parts, sizes)
+    members = starts * len(parts)
     fitted = fit(
-        make, inputs, targets, seeds=range(seed * len(parts), (seed + 1) * len(parts)),
+        make, np.repeat(inputs, starts, axis=0), np.repeat(targets, starts, axis=0),
+        seeds=range(seed * members, (seed + 1) * members),
         samples=sizes, loss="softmax" if data.classes else "squared", data_per_seed=True,
-        dtype="float32", **{"block": len(parts) * len(sizes), **TRAINING, **training},
+        dtype="float32", **{"block": BLOCK, **TRAINING, **training},
     )  # fmt: skip
-    vectors = fitted.vectors.reshape(len(parts), len(sizes), -1)
+    vectors = fitted.vectors.reshape(len(parts), starts, -1, fitted.vectors.shape[1])
+    # A member that diverged has no last loss and is the last to be chosen.
+    losses = np.nan_to_num(fitted.train[:, -1], nan=np.inf).reshape(vectors.shape[:3])
+    best = losses.argmin(1)[:, None, :, None]
+    vectors = np.take_along_axis(vectors, best, axis=1)[:, 0]
     with jax.enable_x64(False):
         outputs = np.asarray(_outputs(Recipe.of(make), vectors, tests), float)
     errors = []
@@ -207,6 +230,7 @@ def estimator_errors(
     sizes: Sequence[int],
     seed: int,
     training: Mapping[str, Any],
+    starts: int = 1,
 ) -> Errors:
     """Test errors of a scikit-learn estimator, cloned and fitted anew; tokens are flattened."""
     from sklearn.base import clone

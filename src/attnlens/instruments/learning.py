@@ -168,6 +168,7 @@ def learning_curve(
     attention: Any = None,
     hidden: int = 16,
     folds: int = FOLDS,
+    starts: int = 1,
     seed: int = 0,
     training: Mapping[str, Any] | None = None,
 ) -> LearningCurves:
@@ -183,6 +184,7 @@ def learning_curve(
         of the variance of y); by default a tenth above the smallest error that all
         models reach.
     attention: f(X) for known attention, an array of X's shape or a function that returns one.
+    starts: of so many starts the one with the least training loss counts (networks only).
     training: arguments for `fit`, such as {"steps": 2000, "l2": 1e-3}.
 
     >>> random = np.random.default_rng(0)
@@ -193,18 +195,15 @@ def learning_curve(
     """
     data = labelled(X, y, task)
     checks.whole("hidden", hidden, at_least=1)
+    checks.whole("starts", starts, at_least=1)
     checks.whole("seed", seed)
     if target_error is not None:
         checks.positive("target_error", target_error)
-    settings = dict(training or {})
-    if taken := [name for name in learners.OWN if name in settings]:
-        raise checks.BadInput(
-            f"training may not set {taken[0]!r}, which is set here already; leave it out."
-        )
+    settings = learners.settings(training)
     parts = split(data, folds, seed)
     used = usable_sizes(sizes, data, parts, SIZES)
     chosen = learners.choose(models, data, attention, hidden)
-    errors = {name: _resolved(run(parts, used, seed, settings), len(data.inputs))
+    errors = {name: _resolved(run(parts, used, seed, settings, starts), len(data.inputs))
               for name, run in chosen.items()}  # fmt: skip
     if target_error is None:
         # A little above what the weakest learner reaches, so that its n(ε) lies inside the range.
