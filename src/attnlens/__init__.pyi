@@ -7,8 +7,10 @@ from .instruments import curvature as curvature
 from .instruments import equivariance as equivariance
 from .instruments import exchangeability as exchangeability
 from .instruments import generalisation as generalisation
+from .instruments import guidelines as guidelines
 from .instruments import inference_error as inference_error
 from .instruments import known_condition_number as known_condition_number
+from .instruments import learning_curve as learning_curve
 from .instruments import representation as representation
 from .instruments import stationarity as stationarity
 from .instruments import surface as surface

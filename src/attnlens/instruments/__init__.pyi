@@ -1,3 +1,4 @@
+from .advice import guidelines as guidelines
 from .audit import Audit as Audit
 from .audit import stationarity as stationarity
 from .connectivity import Path as Path
@@ -8,6 +9,7 @@ from .hessian import Curvature as Curvature
 from .hessian import curvature as curvature
 from .inference import inference_error as inference_error
 from .learned import generalisation as generalisation
+from .learning import learning_curve as learning_curve
 from .martingale import wealth as wealth
 from .products import Supervised as Supervised
 from .registry import INSTRUMENTS as INSTRUMENTS

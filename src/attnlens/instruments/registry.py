@@ -13,15 +13,36 @@ from attnlens.networks import SelfAttention
 from attnlens.records import Curve, Reading
 from attnlens.worlds import LinearRegression, NormalMean, TokenTeacher
 
+from .advice import guidelines
 from .audit import stationarity
 from .exchange import exchangeability
 from .hessian import curvature
 from .inference import inference_error
 from .learned import generalisation
+from .learning import learning_curve
 from .slices import surface
 from .sufficiency import representation
 from .symmetry import equivariance
 from .transfer import condition_number
+
+ROWS = np.random.default_rng(0).normal(size=(24, 2))
+
+
+def _baseline_curve(seed: int = 0) -> Curve:
+    curves = learning_curve(
+        ROWS, ROWS[:, 0] * ROWS[:, 1], models=["baseline"], sizes=(4, 12), folds=3, seed=seed,
+        hidden=4, training={"steps": 8},
+    )  # fmt: skip
+    return curves["baseline"]
+
+
+def _attention_effect(seed: int = 0) -> Reading:
+    found = guidelines(
+        ROWS, ROWS[:, 0] * ROWS[:, 1], folds=3, starts=1, seed=seed, hidden=4,
+        training={"steps": 8},
+    )  # fmt: skip
+    return found["attention"].effect
+
 
 POINT, DATA = np.linspace(-1, 1, 40), np.arange(80.0).reshape(2, 40)
 
@@ -103,4 +124,6 @@ INSTRUMENTS: dict[str, Callable[..., Reading | Several]] = {
     "curvature": partial(_trace, dense=False, probes=4, steps=0, scaled=False),
     "stationarity": partial(_worst, samples=64, teachers=2, starts=4, l2=1e-3, tested=200),
     "surface": partial(_lines, dims=1, normalise="none", points=2, draws=3),
+    "learning_curve": _baseline_curve,
+    "guidelines": _attention_effect,
 }
