@@ -32,6 +32,7 @@ from .families import Family
 PROBES = ("ridge", "quadratic", "kernel", "trees")
 PENALTIES = (1e-8, 1e-6, 1e-4, 1e-2)  # of features with variance 1: from none to strong
 MOST_PRODUCTS = 40  # coordinates whose products are used: 860 features, each a column
+WRITTEN_OUT = 16  # parameters of a law up to which its Hessian is kept as a matrix
 CENTRES = 200  # of the Nyström features
 NOTHING_TO_GAIN = 1e-6  # nats, a thousandth of what any use of a gap could tell apart
 TREES = 100  # rounds of boosting, scikit-learn's default
@@ -306,7 +307,12 @@ class _Law:
 
     def curve(self, weights: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
         """The Hessian, as a map of directions."""
-        along = self.family.curve(self.centre + self.design @ weights)
+        eta = self.centre + self.design @ weights
+        along = self.family.curve(eta)
+        if len(self.centre) <= WRITTEN_OUT:
+            units = (np.broadcast_to(unit, eta.shape) for unit in np.eye(len(self.centre)))
+            matrices = np.stack([along(unit) for unit in units], axis=1)
+            along = _times(matrices)
 
         def apply(direction: np.ndarray) -> np.ndarray:
             turned = along(self.design @ direction)
@@ -334,6 +340,10 @@ class _Law:
             step[outside] *= 0.5
             outside = ~self.family.allowed(self.centre + step)
         return self.centre + step
+
+
+def _times(matrices: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda direction: np.einsum("ni,nij->nj", direction, matrices)
 
 
 def _fisher(family: Family, eta: np.ndarray) -> np.ndarray:

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -213,7 +214,10 @@ def sampled(
     def one(key: Key[Array, ""]) -> tuple[Any, Any, Array, Array]:
         episode = world.sample(key, length)
         eta = natural(episode.tokens)
-        return episode.latent, episode.tokens, eta, world.representation(episode.tokens)
+        if not isinstance(world, GaussianProcess):  # then η is the representation
+            return episode.latent, episode.tokens, eta, eta
+        later = jax.lax.optimization_barrier((episode.tokens, eta))[0]
+        return episode.latent, episode.tokens, eta, world.representation(later)
 
     # In sequence: LAPACK calls must not overlap where JAX runs many threads.
     return jax.lax.map(one, keys)
@@ -226,7 +230,7 @@ def encoded(encode: Encoder, tokens: Any) -> np.ndarray:
         # A plain function may read things that change between two calls: it is traced each time.
         # One whose parts are arrays (a world's or a network's method) carries all it reads.
         plain = any(leaf is encode for leaf in jax.tree.leaves(encode))
-        found = jax.jit(jax.vmap(encode))(tokens) if plain else _traced(encode, tokens)
+        found = jax.jit(partial(_each, encode))(tokens) if plain else _traced(encode, tokens)
     except (jax.errors.JAXTypeError, TypeError):  # not made of JAX operations
         episodes = (jax.tree.map(lambda leaf, i=i: leaf[i], tokens) for i in range(rows))
         found = [np.asarray(encode(episode), float) for episode in episodes]
@@ -242,4 +246,9 @@ def encoded(encode: Encoder, tokens: Any) -> np.ndarray:
 @eqx.filter_jit
 def _traced(encode: Encoder, tokens: Any) -> Array:
     """Compiled once for a kind of encoder and a shape, however often it is asked."""
-    return jax.vmap(encode)(tokens)
+    return _each(encode, tokens)
+
+
+def _each(encode: Encoder, tokens: Any) -> Array:
+    """Episode after episode: an encoder may call LAPACK, and such calls must not overlap."""
+    return jax.lax.map(encode, tokens)
