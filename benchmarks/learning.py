@@ -67,10 +67,12 @@ def _one(x, y, train, test, seed):
     from sklearn.neural_network import MLPRegressor
 
     passes = max(1, round(STEPS / -(-len(train) // BATCH)))
-    network = MLPRegressor(
-        (HIDDEN,), solver="adam", batch_size=min(BATCH, len(train)), learning_rate_init=1e-2,
-        max_iter=passes, n_iter_no_change=passes + 1, tol=0.0, random_state=seed,
-    )  # fmt: skip
+    settings: dict[str, Any] = {
+        "hidden_layer_sizes": (HIDDEN,), "solver": "adam", "batch_size": min(BATCH, len(train)),
+        "learning_rate_init": 1e-2, "max_iter": passes, "n_iter_no_change": passes + 1,
+        "tol": 0.0, "random_state": seed,
+    }  # fmt: skip
+    network = MLPRegressor(**settings)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it has not converged, and is not asked to
         network.fit(x[train], y[train])

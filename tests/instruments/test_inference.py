@@ -137,7 +137,9 @@ def test_a_trained_network_is_measured_as_an_operator_is():
     def mean(query, key, value):
         return jnp.broadcast_to(jnp.mean(value, 0), (query.shape[0], 1))
 
-    settings = {"episodes": 20, "queries": 2}
-    trained, plain = (inference_error(o, WORLD, (8,), **settings) for o in (model.answers, mean))
+    trained, plain = (
+        inference_error(operator, WORLD, (8,), episodes=20, queries=2)
+        for operator in (model.answers, mean)
+    )
     # Two ways to add eight numbers of size one.
     assert abs(trained.readings[0].value - plain.readings[0].value) < 100 * np.finfo(float).eps

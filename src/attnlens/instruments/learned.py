@@ -245,22 +245,13 @@ def generalisation(
 
 def reader_for(world: ExactWorld, label: str = "next", **settings: Any) -> Any:
     """A recipe for a `Reader` that fits the world's tokens: two heads, sixteen hidden units."""
-    drawn = jax.eval_shape(
-        lambda key: _shapes(world, key, label), jax.eval_shape(lambda: jax.random.key(0))
-    )
-    key, value, query, target = drawn
+    drawn = episodes(world, jax.random.split(jax.random.key(0), 1), 1, label, exact=False)
+    key, value, query = drawn.inputs.key, drawn.inputs.value, drawn.inputs.query
     sizes = {
         "key_dim": key.shape[-1], "value_dim": value.shape[-1],
-        "query_dim": 0 if query is None else query.shape[-1], "outputs": target.shape[-1],
+        "query_dim": 0 if query is None else query.shape[-1], "outputs": drawn.target.shape[-1],
     }  # fmt: skip
     return partial(Reader, **{**sizes, "heads": 2, "hidden": 16, **settings})
-
-
-def _shapes(world: ExactWorld, key: Any, label: str) -> Any:
-    from .episodes import _draw
-
-    drawn = _draw.__wrapped__(world, key[None], 2, label, False)
-    return drawn.inputs.key, drawn.inputs.value, drawn.inputs.query, drawn.target
 
 
 def _curve(axis: str, at: Sequence[int], gaps: np.ndarray, details: Mapping[str, Any]) -> Curve:

@@ -63,5 +63,5 @@ def _change(old: dict[str, Any] | None, new: dict[str, Any] | None) -> tuple[int
 
 
 def _half_width(entry: dict[str, Any]) -> float:
-    low, high = entry["interval"] or (None, None)
-    return 0.0 if entry["exact"] or None in (low, high) else (high - low) / 2
+    interval: Any = entry["interval"] or [None]
+    return 0.0 if entry["exact"] or None in interval else (interval[1] - interval[0]) / 2

@@ -11,7 +11,6 @@ In this order, until there are three:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -76,8 +75,8 @@ def _measured(entry: Mapping[str, Any]) -> str:
     """Quantity, estimate and interval as a sentence."""
     quantity = entry["quantity"]
     said = f"{quantity[:1].upper()}{quantity[1:]} is {entry['estimate']:.3g}"
-    interval = entry["interval"] or (None, None)
-    if not entry["exact"] and None not in interval and all(map(math.isfinite, interval)):
+    interval = entry["interval"] or [None]
+    if not entry["exact"] and None not in interval:
         said += f" ({interval[0]:.3g} to {interval[1]:.3g})"
     return f"{said}; {entry['region']} was needed."
 

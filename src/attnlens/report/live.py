@@ -24,6 +24,7 @@ def serving(page: Callable[[], str], progress: Callable[[], dict[str, Any]]) -> 
 
     class Handler(_Handler):
         make_page, make_progress = staticmethod(page), staticmethod(progress)
+        port = staticmethod(lambda: server.server_port)
         one_at_a_time = threading.Lock()
 
     server = ThreadingHTTPServer((LOOPBACK, 0), Handler)
@@ -42,6 +43,7 @@ def serving(page: Callable[[], str], progress: Callable[[], dict[str, Any]]) -> 
 class _Handler(BaseHTTPRequestHandler):
     make_page: Callable[[], str]
     make_progress: Callable[[], dict[str, Any]]
+    port: Callable[[], int]
     one_at_a_time: threading.Lock
     timeout = 10  # seconds without a request line end a connection
 
@@ -52,7 +54,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(body=False)
 
     def _answer(self, body: bool) -> None:
-        port = self.server.server_address[1]
+        port = self.port()
         if self.headers.get("Host") not in (f"{LOOPBACK}:{port}", f"localhost:{port}"):
             self.send_error(HTTPStatus.FORBIDDEN, "ask for 127.0.0.1")
             return
