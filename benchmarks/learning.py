@@ -26,6 +26,7 @@ import statistics
 import subprocess
 import sys
 import time
+from typing import Any
 
 ROWS, FEATURES, HIDDEN, FOLDS, BATCH = 544, 16, 16, 16, 32
 SIZES = (16, 32, 64, 96, 128, 192, 256, 510)
