@@ -17,8 +17,8 @@ bounded by an ℓ₂ penalty of 1e−4: without one, valleys lead to infinity an
 number of samples, n = 512, is the largest at which 16 teachers and both arms fit into half a minute
 of one core; it is 24 samples a parameter. The full profile shows other n, to see where it turns. In
 pilots it did not: from n = 1024 (8 teachers) to n = 4096 (5) the median minimum fell from 0.002 to
-0.0005 while the worst was still at 0.9 and 0.5. Such minima belong to the expected loss itself, and
-no number of samples removes them.
+0.0005 while the worst of all was still at 0.9 and 0.5: it looks as if such minima belong to the
+expected loss itself, which no number of samples removes.
 
 Control: the baseline of equal width on the same data, whose minima cannot be good, since it cannot
 represent the teacher.
