@@ -163,6 +163,12 @@ class Figure:
     log_x: bool = True
     log_y: bool = True
 
+    def plot(self) -> Any:
+        """Drawn with matplotlib."""
+        from attnlens.figures import to_matplotlib
+
+        return to_matplotlib(self)
+
 
 @dataclass(frozen=True)
 class Verdict:

@@ -90,9 +90,7 @@ class Guidelines:
 
     def plot(self) -> Any:
         """The recommendations as a matplotlib figure."""
-        from attnlens.figures import to_matplotlib
-
-        return to_matplotlib(self.figure())
+        return self.figure().plot()
 
 
 def guidelines(

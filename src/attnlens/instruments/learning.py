@@ -139,9 +139,7 @@ class LearningCurves:
 
     def plot(self) -> Any:
         """The curves as a matplotlib figure."""
-        from attnlens.figures import to_matplotlib
-
-        return to_matplotlib(self.figure())
+        return self.figure().plot()
 
     @cached_property
     def _bundles(self) -> dict[str, Bundle]:
