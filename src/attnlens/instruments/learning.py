@@ -77,8 +77,7 @@ class LearningCurves:
             today = np.exp(own.logs[:, -1])
             # By the factor that the law predicts, from where the curve stands.
             later = today * own.law.error(then) / own.law.error(now)
-            status = "extrapolated" if then > 10 * now else "ok"
-            found[name] = (_estimate(today), _estimate(later, status))
+            found[name] = (_estimate(today), _estimate(later, "extrapolated"))
         return found
 
     def laws(self) -> dict[str, dict[str, Estimate]]:
