@@ -29,6 +29,16 @@ settings.register_profile("attnlens", deadline=None, derandomize=True, max_examp
 settings.load_profile("attnlens")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def bounded_memory() -> Iterator[None]:
+    """Compiled programs are dropped between files once a process holds more than 2 GB: kept to the
+    end they would come to 5 GB a process."""
+    yield
+    statm = Path("/proc/self/statm")
+    if statm.exists() and int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > 2e9:
+        jax.clear_caches()
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 1 MB."""

@@ -149,7 +149,7 @@ def test_figures_follow_the_colour_scheme(pages: dict[str, Path], browser: Any):
     paper = "document.querySelector('.figure')._fullLayout.paper_bgcolor"
     assert page.evaluate(paper) == "#0d1117"
     page.emulate_media(color_scheme="light")
-    page.wait_for_function(f"{paper} === '#ffffff'")
+    page.wait_for_function(f"() => {paper} === '#ffffff'")
     assert console == []
 
 

@@ -86,6 +86,7 @@ def scratch(function, *shapes):
     return analysis.temp_size_in_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operator", [softmax, kernel, sigmoid])
 def test_memory_is_linear_in_the_length(operator):
     def loss(query, key, value):

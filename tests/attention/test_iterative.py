@@ -111,6 +111,7 @@ def test_single_precision_converges_too():
     np.testing.assert_allclose(got.mean, direct, rtol=0, atol=2e-4 * np.sqrt(1000) * 0.8 * 1.6)
 
 
+@pytest.mark.slow
 def test_memory_is_linear_in_the_length():
     def scratch(length):
         def loss(query, key, value):

@@ -64,11 +64,14 @@ def ran(claim: Claim, cell: Cell) -> Ran:
     return Ran(cell, arrays, compilations() - before)
 
 
+# Most claims take ten seconds to compile: they are looked at with the slow tests, and `.ci/run` runs
+# the smoke profile of all. An exact one and a statistical one stay among the quick tests.
+QUICK = ("A.weights-are-posterior", "A.softmax-smoothed")
+
+
 def by_cost(claim: Claim):
-    """Claims that train networks take seconds to compile: they are looked at with the slow tests,
-    and `.ci/run` runs the smoke profile of all."""
-    dear = sum(cell.cost for cell in claim.cells("smoke")) > 2
-    return pytest.param(claim, id=claim.id, marks=[pytest.mark.slow] if dear else [])
+    marks = [] if claim.id in QUICK else [pytest.mark.slow]
+    return pytest.param(claim, id=claim.id, marks=marks)
 
 
 @pytest.mark.parametrize("claim", [by_cost(claim) for claim in ALL])

@@ -19,6 +19,7 @@ def drawn(world, rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
         return np.asarray(tokens.key), np.asarray(tokens.value)[:, 0]
 
 
+@pytest.mark.slow
 def test_gates_are_recommended_on_sparse_data_and_nothing_on_noise():
     x = np.random.default_rng(0).normal(size=(ROWS, FEATURES))
     found = guidelines(x, x[:, 0] - x[:, 1], labels=20, starts=1)

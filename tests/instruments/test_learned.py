@@ -110,6 +110,7 @@ def test_a_reader_is_made_to_measure(world: Any):
     assert jax.eval_shape(lambda m, x: m(x), model, row).shape == drawn.target.shape[2:]
 
 
+@pytest.mark.slow
 def test_the_gap_falls_with_sequences_and_says_so():
     found = generalisation(
         NormalMean(), samples=(16, 256), lengths=(4, 16), seeds=10, training={"steps": 300}

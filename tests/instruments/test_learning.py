@@ -28,6 +28,7 @@ Y = X[:, 0] - X[:, 1] + NOISE * random.normal(size=ROWS)
 CLASSES = np.where(X[:, 0] + 0.3 * random.normal(size=ROWS) > 0.5, "yes", "no")
 
 
+@pytest.mark.slow
 def test_least_squares_has_its_exact_risk_within_intervals_that_cover():
     """With normal inputs and n > p + 1 rows, E(y − ŷ)² = σ² (1 + p/(n − p − 1)) exactly."""
     sizes, times = (16, 32, 84), 150
@@ -82,6 +83,7 @@ def test_networks_learn_and_one_program_serves_every_size():
     assert compilations() == before
 
 
+@pytest.mark.slow
 def test_known_attention_needs_fewer_labels_on_sparse_data():
     world = SparseTeacher(features=16, attended=2)
     with jax.enable_x64(True):

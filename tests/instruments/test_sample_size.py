@@ -100,6 +100,7 @@ def test_draws_are_the_t_interval_at_each_size():
     assert np.abs(spread / relative - t.ppf(0.975, REPLICATES - 1)).max() < 0.19
 
 
+@pytest.mark.slow
 def test_intervals_cover_sample_sizes_exponents_and_ratios():
     random = np.random.default_rng(2)
     laws = np.array([4 * SIZES**-0.5, 3 * SIZES**-0.6])

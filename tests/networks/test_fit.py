@@ -216,6 +216,7 @@ def test_gates_stay_above_zero_and_the_penalty_closes_those_that_do_not_matter()
         fit(MAKE, X, Y, l1_gates=0.1, steps=5)
 
 
+@pytest.mark.slow
 def test_the_entropy_penalty_sharpens_attention_after_its_warm_up():
     make = partial(SelfAttention, tokens=2, token_dim=2, hidden=2)
     x = X.reshape(32, 2, 2)

@@ -104,9 +104,12 @@ def trained(
     make: Any, train: Episodes, seeds: Sequence[int], samples: Sequence[int], **training: Any
 ) -> Fitted:
     """One network a seed and sample size, all in one program; `training` overrides `TRAINING`."""
+    settings = {**TRAINING, **training}
+    if "warmup" not in training:
+        settings["warmup"] = min(TRAINING["warmup"], settings["steps"] // 4)
     return fit(
         make, train.inputs, train.target, seeds=seeds, samples=samples, data_per_seed=True,
-        block=len(seeds) * len(samples), **{**TRAINING, **training},
+        block=len(seeds) * len(samples), **settings,
     )  # fmt: skip
 
 
