@@ -64,8 +64,8 @@ def ran(claim: Claim, cell: Cell) -> Ran:
     return Ran(cell, arrays, compilations() - before)
 
 
-# Most claims take ten seconds to compile: they are looked at with the slow tests, and `.ci/run` runs
-# the smoke profile of all. An exact one and a statistical one stay among the quick tests.
+# Most claims take ten seconds to compile: they are looked at with the slow tests, and `.ci/run`
+# runs the smoke profile of all. An exact and a statistical one stay among the quick tests.
 QUICK = ("A.weights-are-posterior", "A.softmax-smoothed")
 
 
