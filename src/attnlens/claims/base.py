@@ -97,10 +97,16 @@ class Claim:
         ]
 
 
-def blocks(count: int, size: int) -> list[tuple[int, ...]]:
-    """`count` blocks of `size` seeds. More blocks only add to the list, so that a larger profile
-    reuses the cells of a smaller one."""
-    return [tuple(range(start, start + size)) for start in range(0, count * size, size)]
+# Where the seeds of a claim start whose settings were changed after a look at lower seeds: what a
+# setting was chosen on must not judge it.
+UNSEEN = 1000
+
+
+def blocks(count: int, size: int, first: int = 0) -> list[tuple[int, ...]]:
+    """`count` blocks of `size` seeds from `first` on. More blocks only add to the list, so that a
+    larger profile reuses the cells of a smaller one."""
+    starts = range(first, first + count * size, size)
+    return [tuple(range(start, start + size)) for start in starts]
 
 
 def by(measured: Iterable[Measured], *names: str) -> dict[Any, list[Measured]]:

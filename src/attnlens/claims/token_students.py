@@ -27,7 +27,7 @@ from attnlens.statistics import judge as judge_part
 from attnlens.statistics import mean_reading, t_interval
 from attnlens.worlds import TokenTeacher
 
-from .base import PREDICTION, Measured, Profile, Work, blocks
+from .base import PREDICTION, UNSEEN, Measured, Profile, Work, blocks
 from .samples import best_width, log_sizes, teacher_samples
 
 TOKENS = DIM = 4
@@ -48,7 +48,7 @@ SMOKE = {"sizes": [128, 1024], "widths": {"baseline": [16], "attention": [16]}}
 def plan(profile: Profile, counts: Mapping[str, tuple[int, int]], seconds: float) -> Iterator[Work]:
     """`counts[profile]` (blocks, seeds a block) for each arm."""
     for arm in (PREDICTION, CONTROL):
-        for seeds in blocks(*counts[profile]):
+        for seeds in blocks(*counts[profile], first=UNSEEN):
             given = SMOKE if profile == "smoke" else {"sizes": list(SIZES), "widths": WIDTHS}
             yield Work(arm, given, seeds, cost=seconds * len(seeds) * len(given["sizes"]))
 

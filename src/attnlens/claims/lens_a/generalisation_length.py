@@ -23,7 +23,7 @@ from typing import Any
 
 import equinox as eqx
 
-from attnlens.claims.base import PREDICTION, Claim, Measured, Profile, Work, blocks
+from attnlens.claims.base import PREDICTION, UNSEEN, Claim, Measured, Profile, Work, blocks
 from attnlens.claims.trained import across, judge_slope, line
 from attnlens.instruments.learned import TEST, TRAIN, draw, learn
 from attnlens.networks.dense import Baseline
@@ -65,7 +65,7 @@ def plan(profile: Profile) -> Iterable[Work]:
         (CONTROL, CONTROL_BLOCKS[profile], CONTROL_LENGTHS[profile]),
     ):
         for length in lengths:
-            for seeds in blocks(count, SEEDS_A_BLOCK):
+            for seeds in blocks(count, SEEDS_A_BLOCK, first=UNSEEN):
                 yield Work(arm, {"length": length}, seeds, 0.6 + 0.01 * length)
 
 

@@ -27,7 +27,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from attnlens.claims.base import PREDICTION, Claim, Measured, Profile, Work, blocks
+from attnlens.claims.base import PREDICTION, UNSEEN, Claim, Measured, Profile, Work, blocks
 from attnlens.claims.trained import judge_slope, line, within
 from attnlens.instruments.learned import TEST, TRAIN, draw, learn
 from attnlens.networks.reader import Reader
@@ -54,7 +54,7 @@ SLOPE = Region(high=-0.5)
 def plan(profile: Profile) -> Iterable[Work]:
     sizes = list(SAMPLES[profile])
     for arm in (PREDICTION, CONTROL):
-        for seeds in blocks(BLOCKS[profile], SEEDS_A_BLOCK):
+        for seeds in blocks(BLOCKS[profile], SEEDS_A_BLOCK, first=UNSEEN):
             yield Work(arm, {"samples": sizes}, seeds, 0.3 + 0.1 * len(sizes) + 1e-4 * sizes[-1])
 
 

@@ -26,7 +26,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from attnlens.claims.base import PREDICTION, Claim, Measured, Profile, Work, blocks, by
+from attnlens.claims.base import PREDICTION, UNSEEN, Claim, Measured, Profile, Work, blocks, by
 from attnlens.claims.rates import points
 from attnlens.instruments.inference import episode_keys
 from attnlens.instruments.learned import TEST, TRAIN
@@ -54,7 +54,7 @@ FLAT = Region(math.log(0.9), math.log(1.1))
 def plan(profile: Profile) -> Iterable[Work]:
     for arm in (PREDICTION, CONTROL):
         for heads in HEADS:
-            for seeds in blocks(BLOCKS[profile], SEEDS_A_BLOCK):
+            for seeds in blocks(BLOCKS[profile], SEEDS_A_BLOCK, first=UNSEEN):
                 parameters = {"heads": heads, "short": profile == "smoke"}
                 yield Work(arm, parameters, seeds, 0.3 + (0.5 if profile == "smoke" else 2.0))
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from attnlens.claims.base import PREDICTION, Claim, Measured, Profile, Work, blocks, by
+from attnlens.claims.base import PREDICTION, UNSEEN, Claim, Measured, Profile, Work, blocks, by
 from attnlens.claims.trained import across, judge_slope, line
 from attnlens.instruments.learned import TEST, TRAIN, draw, learn
 from attnlens.networks.reader import Reader
@@ -57,7 +57,7 @@ def plan(profile: Profile) -> Iterable[Work]:
     ):
         for world in WORLDS:
             for length in lengths:
-                for seeds in blocks(count, SEEDS_A_BLOCK):
+                for seeds in blocks(count, SEEDS_A_BLOCK, first=UNSEEN):
                     parameters = {"world": world, "length": length, "samples": SAMPLES[profile]}
                     yield Work(arm, parameters, seeds, 1.5 + 0.03 * length)
 
