@@ -12,10 +12,9 @@ Each student is the best of eight starts *by training loss*, as a practitioner w
 attention has bad local minima, and with few starts these, not samples, decide. In a pilot the
 deviation of a teacher's log ratio was 0.9 with four starts of 1000 steps and 0.2 with eight of
 1500; with six of 1200, eight teachers left the claim undecided, at −0.75 ± 0.9. The claim is judged
-on teachers that none of these choices saw. n = 768 because at
-n = 384 a start in a bad minimum can fit the samples as well as a good one, so that training loss
-cannot tell them apart. Value dimension 1 and logits of standard deviation 3 make most of the label
-depend on attention.
+on teachers that none of these choices saw. n = 768 because at n = 384 a start in a bad minimum can
+fit the samples as well as a good one, so that training loss cannot tell them apart. Value dimension
+1 and logits of standard deviation 3 make most of the label depend on attention.
 
 A replicate is a teacher with its data, the same for both students.
 """
