@@ -1,9 +1,10 @@
 """Write a lens's page from a stored run: what was claimed, what was measured, and what it means.
 
-    python tools/lens_page.py DIR A docs
+    python tools/lens_page.py A docs DIR [DIR ...]
 
-reads the results folder DIR of `attnlens verify` and writes docs/lens-a.md with one figure a claim
-in docs/lens-a/. Nothing on the page is typed by hand: run it again after a new run.
+reads results folders of `attnlens verify` and writes docs/lens-a.md with one figure a claim in
+docs/lens-a/. A claim is shown as the last folder that holds it judged it. Nothing on the page is
+typed by hand: run it again after a new run.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import matplotlib
 
 from attnlens.claims import find
 from attnlens.figures import to_matplotlib
-from attnlens.report.page import _figure, minus, number
+from attnlens.report.page import _figure, finished, minus, number
 from attnlens.store import Store
 
 TITLES = {
@@ -25,26 +26,25 @@ TITLES = {
 }
 
 
-def main(run: Path, lens: str, docs: Path) -> None:
+def main(lens: str, docs: Path, runs: list[Path]) -> None:
     matplotlib.use("svg")
     matplotlib.rcParams["svg.hashsalt"] = "attnlens"  # the same figure gives the same file
-    with Store.reading(run) as store:
-        ledger, page = store.document("ledger"), store.document("page")
-    assert ledger is not None
-    assert page is not None
-    entries = {entry["id"]: entry for entry in ledger["claims"] if entry["seed"] == lens}
-    drawn = {section["id"]: section["figure"] for section in page["claims"]}
+    entries, drawn, told = {}, {}, []
+    for run in runs:
+        with Store.reading(run) as store:
+            ledger, page = finished(store)
+        of_lens = {entry["id"]: entry for entry in ledger["claims"] if entry["seed"] == lens}
+        entries |= of_lens
+        drawn |= {section["id"]: section["figure"] for section in page["claims"]}
+        told.append(about(ledger, list(of_lens) if told else None))
     claims = [claim for claim in find() if claim.id in entries]
-    machine = ledger["machine"]
     name = f"lens-{lens.lower()}"
     (docs / name).mkdir(parents=True, exist_ok=True)
     lines = [
         f"# Lens {lens}: {TITLES[lens]}",
         "",
-        f"Every claim of lens {lens}, as one run of `attnlens verify --profile "
-        f"{ledger['profile']}` judged it on {machine['finished'][:10]} ({machine['processor']}, "
-        f"{machine['cores']} cores, Python {machine['python']}, attnlens {ledger['attnlens']}). "
-        f"This page is written by `tools/lens_page.py` from that run.",
+        f"Every claim of lens {lens}, as {' and '.join(told)} judged it. This page is written by "
+        f"`tools/lens_page.py` from what was stored.",
         "",
         "| claim | verdict | estimate | 95 % interval | needed | control | seconds |",
         "|---|---|---|---|---|---|---|",
@@ -82,6 +82,17 @@ def main(run: Path, lens: str, docs: Path) -> None:
     (docs / f"{name}.md").write_text("\n".join(lines))
 
 
+def about(ledger: dict[str, Any], only: list[str] | None) -> str:
+    """When, where and with what a run was made; `only` names the claims of a later one."""
+    machine = ledger["machine"]
+    said = (
+        f"a run of `attnlens verify --profile {ledger['profile']}` on "
+        f"{machine['finished'][:10]} ({machine['processor']}, {machine['cores']} cores, Python "
+        f"{machine['python']}, attnlens {ledger['attnlens']})"
+    )
+    return said if only is None else f"a later one of {', '.join(f'`{name}`' for name in only)}"
+
+
 def row(entry: dict[str, Any]) -> str:
     interval = "exact" if entry["exact"] else " to ".join(number(end) for end in entry["interval"])
     cells = [
@@ -96,4 +107,4 @@ def assumptions(given: Any) -> list[str]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))
+    main(sys.argv[1], Path(sys.argv[2]), [Path(folder) for folder in sys.argv[3:]])
