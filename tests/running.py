@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -21,10 +22,15 @@ def attnlens(*arguments: object, cwd: Path | None = None, **environment: str):
 
 
 def start(*arguments: object, **environment: str) -> subprocess.Popen[str]:
-    """Start `attnlens` and return the running process."""
+    """Start `attnlens` and return the running process.
+
+    It hears interrupts: a shell that runs the tests in the background makes them, and what they
+    start, deaf to SIGINT.
+    """
     return subprocess.Popen(
         [*ATTNLENS, *map(str, arguments)],
         env={**ENVIRONMENT, **environment},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 

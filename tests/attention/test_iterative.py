@@ -12,6 +12,8 @@ from attnlens.attention import cme
 from attnlens.attention.solve import System, preconditioner
 from attnlens.kernels import KERNELS
 
+pytestmark = pytest.mark.slow  # compiling takes most of a minute
+
 LENGTH = 300
 
 

@@ -101,6 +101,7 @@ def test_the_gradient_is_the_slope(name: str):
     assert float(found["slope"]) == pytest.approx(float(found["along"]), rel=1e-5, abs=bound)
 
 
+@pytest.mark.slow  # fourteen operators to compile
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_an_encoder_without_positions_is_equivariant_with_any_operator(operator: str):
     shape = {"token_dim": 3, "width": 8, "heads": 2, "layers": 1, "operator": operator}

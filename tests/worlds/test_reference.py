@@ -30,6 +30,8 @@ from attnlens.worlds import (
     reference,
 )
 
+pytestmark = pytest.mark.slow  # compiling takes most of a minute
+
 FIVE = 5.0
 LENGTH = 6
 QUICK = Nuts(warmup=300, draws=500)
