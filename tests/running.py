@@ -27,10 +27,11 @@ def start(*arguments: object, **environment: str) -> subprocess.Popen[str]:
     It hears interrupts: a shell that runs the tests in the background makes them, and what they
     start, deaf to SIGINT.
     """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # which a child would inherit
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     return subprocess.Popen(
         [*ATTNLENS, *map(str, arguments)],
         env={**ENVIRONMENT, **environment},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 

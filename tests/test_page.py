@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,15 @@ def browser() -> Iterator[Any]:
         browser.close()
 
 
+def until(page: Any, condition: str, arg: Any = None) -> None:
+    """Wait until a function in the page is true. Playwright's own wait asks by `eval` inside the
+    page, which its content policy forbids."""
+    deadline = time.monotonic() + 30
+    while not page.evaluate(condition, arg):
+        assert time.monotonic() < deadline, condition
+        page.wait_for_timeout(20)
+
+
 def visit(browser: Any, path: Path, **options: Any) -> tuple[Any, list[str], list[str]]:
     """The page with every figure drawn, what the console said, and what was requested."""
     page = browser.new_page(**options)
@@ -52,7 +62,7 @@ def visit(browser: Any, path: Path, **options: Any) -> tuple[Any, list[str], lis
     page.goto(path.as_uri())
     for place in page.query_selector_all("[data-figure]"):
         place.scroll_into_view_if_needed()
-        page.wait_for_function("place => place.dataset.drawn === 'done'", arg=place, timeout=30_000)
+        until(page, "place => place.dataset.drawn === 'done'", place)
     return page, console, requests
 
 
@@ -149,7 +159,7 @@ def test_figures_follow_the_colour_scheme(pages: dict[str, Path], browser: Any):
     paper = "document.querySelector('.figure')._fullLayout.paper_bgcolor"
     assert page.evaluate(paper) == "#0d1117"
     page.emulate_media(color_scheme="light")
-    page.wait_for_function(f"() => {paper} === '#ffffff'")
+    until(page, f"() => {paper} === '#ffffff'")
     assert console == []
 
 
