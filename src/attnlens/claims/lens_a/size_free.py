@@ -47,13 +47,6 @@ ALLOWED = 0.25
 RATIO = Region(high=math.log(ALLOWED))
 
 
-def unavoidable(length: int) -> float:
-    """The ratio of the best function of the mean token at `length`, used at four times that."""
-    longer = LONGER * length
-    shrink = length / (length + 1) - longer / (longer + 1)
-    return shrink**2 * (1 + 1 / longer) * (longer + 1)
-
-
 def plan(profile: Profile) -> Iterable[Work]:
     for arm in (PREDICTION, CONTROL):
         for seeds in blocks(BLOCKS[profile], SEEDS_A_BLOCK):
