@@ -7,6 +7,8 @@ Cell      the unit of work: a pure function of (claim, arm, parameters, seeds)
 Part      one judged quantity of a claim: estimate, interval, region, p-values
 Verdict   what a claim came to: supported, refuted or undecided, and why
 Figure    series of points with error bars, ready to be drawn anywhere
+Answer    one question about a user's data or model, answered in plain words with its evidence
+Sheet     what a command found out: facts, answers and figures
 """
 
 from __future__ import annotations
@@ -232,3 +234,47 @@ class Verdict:
     p_refute: float
     exact: bool
     reason: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One question about a user's data or model, answered in plain words, with its evidence.
+
+    `known` is False where there is not enough data to say. `readings` are the numbers behind the
+    words, by name.
+    """
+
+    question: str
+    answer: str
+    evidence: str
+    known: bool = True
+    readings: Mapping[str, Reading] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.question} {self.answer} ({self.evidence})"
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """What a command found out: facts about its subject, answers, and figures to look at."""
+
+    title: str
+    facts: tuple[tuple[str, str], ...]
+    answers: tuple[Answer, ...]
+    figures: tuple[Figure | Surface, ...] = ()
+
+    def __getitem__(self, question: str) -> Answer:
+        """The answer to a question."""
+        return {each.question: each for each in self.answers}[question]
+
+    def __str__(self) -> str:
+        facts = [f"  {name}: {words}" for name, words in self.facts]
+        return "\n".join([self.title, *facts, *(f"- {each}" for each in self.answers)])
+
+    def plain(self) -> dict[str, Any]:
+        """As plain data, for JSON; figures stay out of it."""
+        answers = [
+            {**vars(each), "readings": {name: vars(r) for name, r in each.readings.items()}}
+            for each in self.answers
+        ]
+        return {"title": self.title, "facts": dict(self.facts), "answers": answers}
