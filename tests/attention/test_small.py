@@ -107,7 +107,7 @@ def test_what_is_not_finite_stays_visible():
 
 @needs_kernel
 def test_softmax_takes_it_only_where_one_derivative_is_enough():
-    query, key, value, _ = (jnp.asarray(part[0]) for part in drawn(0, 1, 3, 7, 2, 1))
+    query, key, value, _ = (jnp.asarray(part[0]) for part in drawn(0, 1, 7, 7, 2, 1))
     mask = jnp.arange(7) < 5
 
     def inside(query):
@@ -120,7 +120,7 @@ def test_softmax_takes_it_only_where_one_derivative_is_enough():
     assert "attnlens_forward" in str(jax.make_jaxpr(inside)(query))
     assert "attnlens_forward" not in str(jax.make_jaxpr(outside)(query))
     query64, key64, value64 = (np.asarray(part, float) for part in (query, key, value))
-    shown, none = np.broadcast_to(mask, (3, 7)), np.zeros((3, 7))
+    shown, none = np.broadcast_to(mask, (7, 7)), np.zeros((7, 7))
     wanted = references.softmax(query64, key64, value64, 2**0.5, shown, none)
     np.testing.assert_allclose(inside(query), wanted, atol=1e-6)
     assert np.isfinite(jax.hessian(lambda q: outside(q).sum())(query)).all()
