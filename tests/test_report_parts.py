@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from attnlens.report.assumptions import checked
 from attnlens.report.comparison import compare
 from attnlens.report.findings import findings
 from attnlens.report.picture import END, LEFT, RIGHT, across, picture, position, weakest
@@ -152,3 +153,19 @@ def test_a_comparison_puts_what_changed_first():
         "A.moves": "estimate moved by +0.1, as chance would have it",
         "A.same": "the same",
     }
+
+
+@pytest.mark.parametrize(
+    ("sentence", "how"),
+    [
+        ("Keys are uniform (by construction).", "by construction"),
+        ("The family holds the posterior (true by construction).", "by construction"),
+        ("Sequences are independent (the control breaks this).", "a control breaks it"),
+        ("Only attention sees tokens (positions break it).", "a control breaks it"),
+        ("Losses agree (checked before anything is decided).", "checked"),
+        ("Descent finds good minima.", "not checked"),
+        ("The control is good.", "not checked"),
+    ],
+)
+def test_an_assumption_says_whether_it_was_checked(sentence: str, how: str):
+    assert checked(sentence) == how

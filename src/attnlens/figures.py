@@ -260,7 +260,8 @@ def map_to_plotly(record: Map) -> dict[str, Any]:
     columns = min(PANELS_A_ROW, len(record.panels))
     rows = math.ceil(len(record.panels) / columns)
     highest = _highest(record)
-    traces, layout = [], {"annotations": []}
+    traces: list[dict[str, Any]] = []
+    layout: dict[str, Any] = {"annotations": []}
     for place, (name, values) in enumerate(record.panels):
         row, column = divmod(place, columns)
         number = "" if place == 0 else str(place + 1)
