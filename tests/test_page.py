@@ -15,7 +15,7 @@ import pytest
 from attnlens import verify
 from attnlens.records import Map, Surface, plain
 from attnlens.report.page import finished, render_documents
-from attnlens.report.templating import minus, number
+from attnlens.report.templating import duration, minus, number
 from attnlens.store import Store
 from browsing import artefact, chromium, drawn, needs_browser, opened, until, visit
 from running import ENVIRONMENT
@@ -210,8 +210,8 @@ def test_everything_can_be_reached_and_used_from_the_keyboard(pages: dict[str, P
 def test_the_picture_and_the_findings_need_no_script(pages: dict[str, Path], browser: Any):
     page = browser.new_context(java_script_enabled=False).new_page()
     page.goto(pages["CLAIM"].as_uri())
-    assert page.locator("#picture circle").count() == 1
-    assert page.locator("#picture .control").count() == 1
+    assert page.locator("main .picture circle").count() == 1
+    assert page.locator(".picture .control").count() == 1
     assert "Toy: supported." in page.inner_text(".findings")
     assert page.locator("#filter").is_hidden()
 
@@ -252,9 +252,7 @@ def test_it_prints_every_claim_with_its_figure(
     pages: dict[str, Path], browser: Any, tmp_path: Path
 ):
     page, _, _ = opened(browser, pages["MANY"])
-    until(
-        page, "() => window.Plotly !== undefined"
-    )  # as soon as the browser has nothing else to do
+    until(page, "() => window.Plotly !== undefined")  # unpacked when there is nothing else to do
     # Straight from the top: nothing was scrolled to. Headings make the outline of the file.
     printed = page.pdf(outline=True, tagged=True)
     artefact("page.pdf", tmp_path).write_bytes(printed)
@@ -334,6 +332,12 @@ def test_numbers_read_well():
     assert minus("is -0.5, -0.6 to -.4; A.cme-is-posterior 3-4") == (
         "is −0.5, −0.6 to −.4; A.cme-is-posterior 3-4"
     )
+
+
+def test_durations_read_well():
+    assert [duration(s) for s in (0.04, 42, 968, 4 * 3600 + 90)] == [
+        "0.0 s", "42 s", "16 min", "4 h 2 min",
+    ]  # fmt: skip
 
 
 def test_a_formula_that_is_none_is_shown_as_it_stands():

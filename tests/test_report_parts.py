@@ -68,9 +68,8 @@ def test_a_claim_stands_where_its_weakest_part_stands():
     assert weakest(parts) == pytest.approx(1.0)
     assert weakest([]) is None
     drawn = picture([section("A.one", "supported", *parts), section("B.two", "undecided")])
-    lenses = [row["lens"] for row in drawn["rows"] if "lens" in row]
-    one, two = (row for row in drawn["rows"] if "lens" not in row)
-    assert lenses == ["A", "B"]
+    assert [panel["lens"] for panel in drawn] == ["A", "B"]
+    (one,), (two,) = (panel["rows"] for panel in drawn)
     assert one["x"] == pytest.approx(across(1.0), abs=0.1)
     assert one["low"] < one["x"] < one["high"]
     assert two["x"] is None
@@ -82,6 +81,7 @@ def test_what_cannot_be_trusted_comes_first_then_refuted_then_supported_by_lens(
     outside = part(3.0, 0.5, None, 1.0)
     sections = [
         section("A.identity", "supported", part(0.1, 0.0, None, 1.0, exact=True)),
+        section("A.rounding", "supported", part(1e-15, 1e-16, None, 1.0)),
         section("A.weak", "supported", inside),
         section("A.strong", "supported", far),
         section("B.only", "supported", inside),

@@ -227,18 +227,20 @@ def test_both_libraries_draw_it_and_the_store_keeps_it(name: str):
     canvas = record.plot()
     canvas.canvas.draw()
     if isinstance(record, Figure):
-        used = {
-            trace["marker"]["color"] for trace in to_plotly(record)["data"] if "marker" in trace
-        }
+        traces = [trace for trace in to_plotly(record)["data"] if "marker" in trace]
+        used = {trace["marker"]["color"] for trace in traces}
         assert used <= {*COLOURS, GREY}
         lines = {line.get_color() for line in canvas.axes[0].get_lines()}
         assert lines == used or not lines
 
 
 def test_old_folders_know_nothing_of_new_fields():
-    old = {"title": "t", "x_label": "x", "y_label": "y", "log_x": True, "log_y": True,
-           "series": [{"name": "a", "points": [{"x": 1.0, "y": 2.0, "half_width": 0.0}],
-                       "slope": None, "reference": None, "control": False, "line": False}]}  # fmt: skip
+    points = [{"x": 1.0, "y": 2.0, "half_width": 0.0}]
+    flags = {"slope": None, "reference": None, "control": False, "line": False}
+    old = {
+        "title": "t", "x_label": "x", "y_label": "y", "log_x": True, "log_y": True,
+        "series": [{"name": "a", "points": points, **flags}],
+    }  # fmt: skip
     assert restored(old) == Figure("t", "x", "y", (Series("a", (Point(1.0, 2.0),)),))
 
 
