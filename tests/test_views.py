@@ -19,7 +19,6 @@ from attnlens.figures import (
     GREY,
     MOST,
     colours,
-    describe,
     drawable,
     map_to_plotly,
     to_plotly,
@@ -34,6 +33,7 @@ from attnlens.networks.reader import Asked, Reader
 from attnlens.networks.stationary import StationaryPoint, StationaryPoints
 from attnlens.records import Figure, Map, Point, Reading, Series, Surface, plain
 from attnlens.report.views import restored, views
+from attnlens.report.words import describe
 from attnlens.worlds import (
     DirichletCategorical,
     FiniteMixture,
@@ -251,6 +251,23 @@ def test_many_points_are_drawn_as_means_of_neighbours():
     assert len(drawn.points) == MOST
     assert drawn.points[0] == Point(4.5, 0.5, pytest.approx(3 / math.sqrt(10)))
     assert drawable(Series("a", many.points[:MOST])).points == many.points[:MOST]
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ([3.0, 40.0], {"1", "2", "5", "10", "50", "100", "0.5"}),
+        ([0.02, 0.03], {"0.01", "0.02", "0.05", "0.1"}),
+        ([1e-3, 1e3], {"0.001", "1", "1,000"}),
+        ([1e-16, 1e-15], {"10<sup>−16</sup>", "5·10<sup>−16</sup>"}),
+    ],
+)
+def test_ticks_of_a_logarithmic_axis_are_numbers_that_people_read(values: Any, shown: set):
+    ticks = log_ticks(values)
+    assert shown <= set(ticks["ticktext"])
+    assert len(ticks["ticktext"]) == len(ticks["tickvals"]) <= 16
+    assert ticks["tickvals"][0] <= min(values) <= max(values) <= ticks["tickvals"][-1]
+    assert log_ticks([0.0, math.nan]) == {}
 
 
 def test_names_are_shown_as_they_stand_by_both_libraries():

@@ -114,14 +114,15 @@ def to_plotly(figure: Figure) -> dict[str, Any]:
                     "hovertemplate": "%{fullData.name}<extra></extra>",
                 }
             )  # fmt: skip
+    points = [p for series in figure.series for p in series.points]
     layout: dict[str, Any] = {
         name: {
             "title": {"text": _markup(label)}, "type": _scale(log), "exponentformat": "power",
-            "automargin": True,
+            "automargin": True, **(log_ticks(values) if log else {}),
         }
-        for name, label, log in (
-            ("xaxis", figure.x_label, figure.log_x),
-            ("yaxis", figure.y_label, figure.log_y),
+        for name, label, log, values in (
+            ("xaxis", figure.x_label, figure.log_x, [p.x for p in points]),
+            ("yaxis", figure.y_label, figure.log_y, [p.y for p in points]),
         )
     }  # fmt: skip
     if figure.names:
@@ -131,6 +132,29 @@ def to_plotly(figure: Figure) -> dict[str, Any]:
             "range": [0.5, len(figure.names) + 0.5],
         }
     return {"data": traces, "layout": layout}
+
+
+def log_ticks(values: list[float]) -> dict[str, Any]:
+    """Ticks of a logarithmic axis in whole numbers: 1, 2, 5, 10, … or powers of ten alone.
+
+    plotly's own put small digits between powers of ten, which few people can read.
+    """
+    known = [math.log10(v) for v in values if v > 0 and math.isfinite(v)]
+    if not known:
+        return {}
+    low, high = math.floor(min(known)) - 1, math.ceil(max(known)) + 1
+    few = max(known) - min(known) < 2.5
+    digits = (1, 2, 5) if few else (1,)
+    step = 1 if few else math.ceil((high - low) / 12)
+    ticks = [(k, d) for k in range(low, high + 1, step) for d in digits]
+    return {
+        "tickvals": [d * 10.0**k for k, d in ticks],
+        "ticktext": [
+            f"{d * 10.0**k:,.10g}" if -4 < k < 6
+            else f"{f'{d}·' * (d > 1)}10<sup>{k}</sup>".replace("-", "−")
+            for k, d in ticks
+        ],
+    }  # fmt: skip
 
 
 def _band(series: Series, colour: str, group: str) -> dict[str, Any]:
@@ -341,30 +365,6 @@ def _highest(record: Map) -> float:
 
 
 # -- words -----------------------------------------------------------------------------------------
-
-
-def describe(figure: Figure) -> str:
-    """The figure in words: its text alternative."""
-    said = [f"{figure.title}. Horizontal: {figure.x_label or 'names'}; vertical: {figure.y_label}."]
-    for series in figure.series:
-        points: list[Point] = [p for p in series.points if math.isfinite(p.y)]
-        if not points:
-            continue
-        first, last = points[0], points[-1]
-        if len(points) == 1:
-            said.append(f"{series.name}: {first.y:.3g} at {_at(figure, first.x)}.")
-            continue
-        said.append(
-            f"{series.name}: from {first.y:.3g} at {_at(figure, first.x)} to {last.y:.3g} at "
-            f"{_at(figure, last.x)}"
-            + (f", slope {series.slope:.2f}." if series.slope is not None else ".")
-        )
-    return " ".join(said)
-
-
-def _at(figure: Figure, x: float) -> str:
-    place = round(x) - 1
-    return figure.names[place] if 0 <= place < len(figure.names) else f"{x:g}"
 
 
 def _place(figure: Figure) -> str:

@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from attnlens.figures import PANELS_A_ROW, describe, map_to_plotly, surface_to_plotly, to_plotly
+from attnlens.figures import PANELS_A_ROW, map_to_plotly, surface_to_plotly, to_plotly
 from attnlens.records import Figure, Map, Point, Series, Surface, View
 
 from .tables import points_csv
+from .words import describe
 
 # A path is drawn over contours only: in three dimensions it would hide behind the surface.
 KINDS = {"contour": "from above", "surface": "in three dimensions"}
