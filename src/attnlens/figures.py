@@ -22,7 +22,8 @@ SCALE = "viridis"  # of surfaces: even steps of lightness, in any kind of colour
 WEIGHTS = "cividis"  # of maps: as even, and made for colour-blind eyes
 LEVELS = 24  # contour lines
 MOST = 400  # points of a series that a figure 400 pixels high can show
-PANELS_A_ROW = 4
+PANELS_A_ROW = 3  # of a map
+TICKS = 12  # along a side of a panel; more names would run into each other
 
 
 def colours(figure: Figure) -> list[str]:
@@ -79,6 +80,7 @@ def drawable(series: Series) -> Series:
 def to_plotly(figure: Figure) -> dict[str, Any]:
     """The figure as plotly's JSON: data and layout, without importing plotly."""
     traces: list[dict[str, Any]] = []
+    where = "%{x}" if figure.names else "%{x:,.6~g}"
     for whole, colour in zip(figure.series, colours(figure), strict=True):
         series = drawable(whole)
         group, joined = _markup(whole.name), series.line or series.curve
@@ -96,7 +98,7 @@ def to_plotly(figure: Figure) -> dict[str, Any]:
             "marker": {"color": colour, "size": 13 if series.mark else 8,
                        "symbol": _symbol(series)},
             "line": {"color": colour, "dash": "dash" if series.line else "solid"},
-            "hovertemplate": f"{_place(figure)} → %{{y:.4g}}<extra>%{{fullData.name}}</extra>",
+            "hovertemplate": f"{where} → %{{y:.4g}}<extra>%{{fullData.name}}</extra>",
         }  # fmt: skip
         if any(widths) and not series.curve:
             trace["error_y"] = {"type": "data", "array": widths, "thickness": 1.5}
@@ -189,7 +191,7 @@ def to_matplotlib(figure: Figure) -> Any:
             style = "--" if series.line else {"x": "x", "circle": "o"}.get(_symbol(series), "D")
             size = 9 if series.mark else 5
             axes.errorbar(
-                x, y, yerr=_bars(bars), fmt=style, color=colour, capsize=3, label=label, ms=size,
+                x, y, yerr=bars if any(bars) else None, fmt=style, color=colour, capsize=3, label=label, ms=size,
                 mfc="none" if series.mark else colour,
             )  # fmt: skip
         for slope, dash, _ in _lines(series):
@@ -280,9 +282,8 @@ def _heights(surface: Surface) -> tuple[list[list[float | None]], str]:
 
 
 def map_to_plotly(record: Map) -> dict[str, Any]:
-    """Panels of weights, at most four a row, on one scale from 0 to the largest weight."""
-    columns = min(PANELS_A_ROW, len(record.panels))
-    rows = math.ceil(len(record.panels) / columns)
+    """Panels of weights, on one scale from 0 to the largest weight."""
+    rows, columns = grid(record)
     highest = _highest(record)
     traces: list[dict[str, Any]] = []
     layout: dict[str, Any] = {"annotations": []}
@@ -322,8 +323,7 @@ def map_to_plotly(record: Map) -> dict[str, Any]:
 def _places(names: tuple[str, ...], count: int) -> dict[str, Any]:
     """Ticks of an axis that counts from one, with names where there are any."""
     shown = [_markup(name) for name in names] or [str(i + 1) for i in range(count)]
-    step = math.ceil(count / 12)  # more would run into each other
-    every = list(range(0, count, step))
+    every = list(range(0, count, math.ceil(count / TICKS)))
     return {
         "tickvals": every, "ticktext": [shown[i] for i in every], "showgrid": False,
         "zeroline": False, "automargin": True,
@@ -334,13 +334,12 @@ def map_to_matplotlib(record: Map) -> Any:
     """The same panels with matplotlib."""
     from matplotlib.figure import Figure as Canvas
 
-    columns = min(PANELS_A_ROW, len(record.panels))
-    rows = math.ceil(len(record.panels) / columns)
-    size = (max(4.8, 2.6 * columns), 1.0 + 2.4 * rows)
+    rows, columns = grid(record)
+    size = (max(6.4, 2.6 * columns), 1.0 + 2.0 * rows)
     canvas = Canvas(figsize=size, layout="constrained")
-    grid = canvas.subplots(rows, columns, squeeze=False)
+    places = canvas.subplots(rows, columns, squeeze=False)
     shown: Any = None
-    for place, axes in enumerate(grid.ravel()):
+    for place, axes in enumerate(places.ravel()):
         if place >= len(record.panels):
             axes.set_axis_off()
             continue
@@ -351,13 +350,20 @@ def map_to_matplotlib(record: Map) -> Any:
             (axes.xaxis, record.x_label, record.x_names, len(values[0])),
             (axes.yaxis, record.y_label, record.y_names, len(values)),
         ):
-            every = range(0, count, math.ceil(count / 12))
+            every = range(0, count, math.ceil(count / TICKS))
             labels = [_literal(names[i]) if names else str(i + 1) for i in every]
             axis.set_ticks(list(every), labels, fontsize=7)
             axis.set_label_text(_literal(words))
-    canvas.colorbar(shown, ax=grid, label="weight")
+    canvas.colorbar(shown, ax=places, label="weight")
     canvas.suptitle(_literal(record.title))
     return canvas
+
+
+def grid(record: Map) -> tuple[int, int]:
+    """Rows and columns of panels: wide ones, of more tokens than ticks, below each other."""
+    wide = len(record.panels[0][1][0]) > TICKS
+    columns = 1 if wide else min(PANELS_A_ROW, len(record.panels))
+    return math.ceil(len(record.panels) / columns), columns
 
 
 def _highest(record: Map) -> float:
@@ -365,10 +371,6 @@ def _highest(record: Map) -> float:
 
 
 # -- words -----------------------------------------------------------------------------------------
-
-
-def _place(figure: Figure) -> str:
-    return "%{x}" if figure.names else "%{x:,.6~g}"
 
 
 def _markup(text: str) -> str:
@@ -394,7 +396,3 @@ def _symbol(series: Series) -> str:
 
 def _scale(log: bool) -> str:
     return "log" if log else "linear"
-
-
-def _bars(half_widths: list[float]) -> list[float] | None:
-    return half_widths if any(half_widths) else None

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from attnlens.figures import PANELS_A_ROW, map_to_plotly, surface_to_plotly, to_plotly
+from attnlens.figures import grid, map_to_plotly, surface_to_plotly, to_plotly
 from attnlens.records import Figure, Map, Point, Series, Surface, View
 
 from .tables import points_csv
@@ -24,8 +24,8 @@ def views(records: Iterable[View]) -> list[dict[str, Any]]:
             made += [_surface(record, kind) for kind in KINDS]
         elif isinstance(record, Map):
             words = str(record).replace("\n", ". ")
-            many = len(record.panels) > PANELS_A_ROW
-            made.append(_view(record.title, map_to_plotly(record), f"{words}.", tall=many))
+            drawn, tall = map_to_plotly(record), grid(record)[0] > 1
+            made.append(_view(record.title, drawn, f"{words}.", tall=tall))
         else:
             made.append(_view(record.title, to_plotly(record), describe(record)))
             made[-1]["csv"] = points_csv(record)
