@@ -191,8 +191,8 @@ def to_matplotlib(figure: Figure) -> Any:
             style = "--" if series.line else {"x": "x", "circle": "o"}.get(_symbol(series), "D")
             size = 9 if series.mark else 5
             axes.errorbar(
-                x, y, yerr=bars if any(bars) else None, fmt=style, color=colour, capsize=3, label=label, ms=size,
-                mfc="none" if series.mark else colour,
+                x, y, yerr=bars if any(bars) else None, fmt=style, color=colour, capsize=3,
+                label=label, ms=size, mfc="none" if series.mark else colour,
             )  # fmt: skip
         for slope, dash, _ in _lines(series):
             axes.plot(
