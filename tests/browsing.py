@@ -43,14 +43,14 @@ class Visit(NamedTuple):
     requests: list[str]
 
 
-def opened(browser: Any, path: Path, **options: Any) -> Visit:
+def opened(browser: Any, where: Path | str, **options: Any) -> Visit:
     page = browser.new_page(**options)
     console: list[str] = []
     requests: list[str] = []
     page.on("console", lambda message: console.append(message.text))
     page.on("pageerror", lambda error: console.append(str(error)))
     page.on("request", lambda request: requests.append(request.url))
-    page.goto(path.as_uri())
+    page.goto(where if isinstance(where, str) else where.as_uri())
     return Visit(page, console, requests)
 
 

@@ -116,6 +116,8 @@ def test_the_numbers_come_as_a_table_that_a_spreadsheet_reads_as_text():
     assert rows[1][:6] == ["claim", '\'=HYPERLINK("x"), "quoted"', "", "0.5", "0.25", "0.75"]
     assert rows[2][0] == "control"
     assert rows[3][:6] == ["point", "a", "8.0", "2.0", "1.5", "2.5"]
+    one["views"] = [{"panels": []}, {"series": [{"name": "b", "points": []}]}, one["figure"]]
+    assert as_csv(one).count("point,a") == 2  # of further views too, where they are points
     assert '"' not in download(one)
     assert "<" not in download(one)
 

@@ -65,7 +65,7 @@ const drawWaiting = async () => {
     const [first] = waiting;
     const place = [...waiting].find(each => !("last" in each.dataset)) ?? first;
     waiting.delete(place);
-    await draw(place);
+    await draw(place).catch(console.error);  // one that fails does not keep the others waiting
     await new Promise(resolve => setTimeout(resolve));  // let the page scroll in between
   }
   drawing = false;
