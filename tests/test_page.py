@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -12,13 +13,13 @@ from typing import Any
 
 import pytest
 
+import attnlens
 from attnlens import verify
 from attnlens.records import Map, Surface, plain
 from attnlens.report.page import finished, render_documents
 from attnlens.report.templating import duration, minus, number
 from attnlens.store import Store
-from browsing import artefact, chromium, drawn, needs_browser, opened, until, visit
-from running import ENVIRONMENT
+from browsing import SCREENS, artefact, chromium, drawn, needs_browser, opened, until, visit
 from toy_claims import CLAIM, HOSTILE_TEXT
 
 SURFACE = Surface(
@@ -29,7 +30,7 @@ WEIGHTS = Map("Weights", "token", "query", (("head 1", ((0.9, 0.1), (0.4, 0.6)))
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A run, one with hostile names, and a page of eight claims with every kind of view."""
+    """A run, one with hostile names, and a page of four claims with every kind of view."""
     out = tmp_path_factory.mktemp("pages")
     for name in ("CLAIM", "HOSTILE"):
         verify("smoke", [f"toy_claims:{name}"], out / name, workers=2)
@@ -37,11 +38,11 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     with Store.reading(out / "CLAIM") as store:
         ledger, page = finished(store)
     (entry,), (section,) = ledger["claims"], page["claims"]
-    names = [f"{'AB'[i // 4]}.toy-{i}" for i in range(8)]
+    names = [f"{'AB'[i // 2]}.toy-{i}" for i in range(4)]
     views = [plain(SURFACE), plain(WEIGHTS)]
     ledger["claims"] = [{**entry, "id": name, "seed": name[0]} for name in names]
     page["claims"] = [
-        {**section, "id": name, "title": f"Toy {name}", "views": views if i == 7 else []}
+        {**section, "id": name, "title": f"Toy {name}", "views": views if i == 3 else []}
         for i, name in enumerate(names)
     ]
     made["MANY"] = out / "many.html"
@@ -49,7 +50,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return made
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with chromium() as started:
         yield started
@@ -75,7 +76,7 @@ def test_every_kind_of_view_is_drawn_when_scrolled_to_and_three_dimensions_last(
 ):
     page, console, requests = opened(browser, pages["MANY"], viewport={"width": 900, "height": 700})
     places = page.query_selector_all("[data-figure]")
-    assert len(places) == 8 + 3
+    assert len(places) == 4 + 3
     assert page.evaluate("place => place.dataset.drawn", places[-1]) is None
     # All of the last claim's views at once: a tall window.
     page.evaluate(
@@ -90,15 +91,15 @@ def test_every_kind_of_view_is_drawn_when_scrolled_to_and_three_dimensions_last(
     places[-1].scroll_into_view_if_needed()
     for place in places[-4:]:
         drawn(page, place)
-    order = [name for name in page.evaluate("window.order") if name.startswith("B-toy-7")]
-    assert order == [f"B-toy-7-figure-{i}" for i in (1, 2, 4, 3)]
+    order = [name for name in page.evaluate("window.order") if name.startswith("B-toy-3")]
+    assert order == [f"B-toy-3-figure-{i}" for i in (1, 2, 4, 3)]
     kinds = "place => place._fullData.map(trace => trace.type)"
     assert [page.evaluate(kinds, place) for place in places[-3:]] == [
         ["contour"], ["surface"], ["heatmap"],
     ]  # fmt: skip
     assert page.locator(".figure .gl-container canvas").count() > 0
     assert "WebGL is not supported" not in page.inner_text("body")
-    assert [text for text in console if "GPU stall" not in text] == []
+    assert console == []
     assert requests == [pages["MANY"].as_uri()]
 
 
@@ -109,8 +110,7 @@ def test_values_show_where_the_pointer_is(pages: dict[str, Path], browser: Any):
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     until(page, "() => document.querySelector('.hoverlayer .hovertext') !== null")
     shown = page.locator(".hoverlayer .hovertext").first.text_content()
-    assert shown.startswith("4 → ")
-    assert shown.endswith("prediction")
+    assert shown.startswith("prediction4 → ")
 
 
 @needs_browser
@@ -156,8 +156,7 @@ def test_hostile_text_is_escaped_in_the_source(pages: dict[str, Path]):
 
 
 @needs_browser
-@pytest.mark.parametrize("width", [1100, 390])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("scheme", "width"), SCREENS)
 def test_it_fits_the_screen(
     pages: dict[str, Path], browser: Any, width: int, scheme: str, tmp_path: Path
 ):
@@ -257,12 +256,12 @@ def test_it_prints_every_claim_with_its_figure(
     printed = page.pdf(outline=True, tagged=True)
     artefact("page.pdf", tmp_path).write_bytes(printed)
     assert printed.startswith(b"%PDF")
-    for i in range(8):
-        title = f"Toy {'AB'[i // 4]}.toy-{i}"
+    for i in range(4):
+        title = f"Toy {'AB'[i // 2]}.toy-{i}"
         assert title.encode() in printed or title.encode("utf-16-be") in printed
     places = page.query_selector_all("[data-figure]")
     states = [page.evaluate("place => place.dataset.drawn", place) for place in places]
-    assert states == ["done"] * 11
+    assert states == ["done"] * 7
 
 
 def test_the_page_is_small_and_names_its_licence(pages: dict[str, Path]):
@@ -282,8 +281,9 @@ def test_an_old_folder_renders_without_the_experiments_packages(pages: dict[str,
         "from attnlens.cli import main\nmain()"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT
-    )
+        [sys.executable, "-c", code], capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(attnlens.__file__).parents[1])},
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert (folder / "report.html").read_text() == before
 
@@ -300,7 +300,7 @@ def test_it_is_readable_in_a_second_and_draws_within_two(
         paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0"
         until(page, f"() => {paint} > 0")
         readable.append(page.evaluate(paint) / 1000)
-        place = page.query_selector_all("[data-figure]")[6]
+        place = page.query_selector_all("[data-figure]")[3]
         started = time.perf_counter()
         place.scroll_into_view_if_needed()
         drawn(page, place)
