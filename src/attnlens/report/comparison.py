@@ -9,7 +9,7 @@ from typing import Any
 
 from attnlens.store import Store, replace_file
 
-from .page import environment, finished
+from .page import environment, finished, readable
 
 FILE = "comparison.html"
 
@@ -21,9 +21,10 @@ def write_comparison(first: str | os.PathLike[str], second: str | os.PathLike[st
         with Store.reading(folder) as store:
             ledgers.append(finished(store)[0])
     page = environment().get_template("comparison.html")
-    text = page.render(
-        rows=compare(*ledgers), runs=[*zip((str(first), str(second)), ledgers, strict=True)]
-    )
+    with readable(Path(first), Path(second)):
+        text = page.render(
+            rows=compare(*ledgers), runs=[*zip((str(first), str(second)), ledgers, strict=True)]
+        )
     replace_file(Path(second) / FILE, text)
     return Path(second) / FILE
 
