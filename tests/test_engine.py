@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+from collections import deque
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +13,8 @@ import pytest
 
 import toy_claims
 from attnlens.engine import Outcome, cache, run
-from attnlens.engine.local import Waiting, kind_of
+from attnlens.engine.base import USUAL, Limits
+from attnlens.engine.local import Machine, Waiting, all_memory, kind_of
 from attnlens.records import Cell
 
 
@@ -65,6 +69,7 @@ def test_a_cell_that_kills_its_worker_is_tried_twice_then_reported():
 def test_a_worker_that_dies_once_is_replaced_and_nothing_is_lost():
     ended = outcomes(toy_claims.DIES_ONCE, 2).values()
     assert all(o.values is not None for o in ended)
+    assert [fault.kind for o in ended for fault in o.faults] == ["died"]
     assert len(ended) == 24
 
 
@@ -126,9 +131,74 @@ def test_a_cache_that_cannot_be_written_is_done_without(monkeypatch: pytest.Monk
     assert np.isfinite(outcome.values["x"]).all()
 
 
+def test_a_cell_that_takes_too_long_is_stopped_and_the_rest_go_on():
+    cells = toy_claims.HANGS.cells("smoke")
+    ended = list(run(cells, 2, limits=Limits(seconds=2.0)))
+    assert len(ended) == 24
+    late = [outcome for outcome in ended if outcome.values is None]
+    assert {outcome.cell.seeds[0] for outcome in late} == {4}
+    for outcome in late:
+        assert outcome.failure == "it took longer than its limit of 2 s (tried 2 times)"
+        assert [fault.kind for fault in outcome.faults] == ["time limit", "time limit"]
+
+
+def test_memory_is_limited_for_a_worker_alone():
+    ended = list(run(toy_claims.HOGS.cells("smoke"), 1, limits=Limits(memory=1_500_000_000)))
+    short = [outcome for outcome in ended if outcome.values is None]
+    assert {outcome.cell.seeds[0] for outcome in short} == {4}
+    assert {fault.kind for outcome in short for fault in outcome.faults} == {"memory"}
+    # Without a limit of ours the same cell succeeds on a machine that has 2 GB.
+    assert all_memory() > 3_000_000_000
+
+
+def test_a_limit_nobody_set_is_far_above_the_cost():
+    cell = one("measure")
+    assert USUAL.seconds_for(cell) == 1800
+    assert USUAL.seconds_for(replace(cell, cost=60.0)) == 6000
+    assert Limits(5.0).seconds_for(cell) == 5
+
+
+def test_an_array_that_the_store_cannot_keep_is_the_cells_own_failure():
+    (outcome,) = run([replace(one("measure"), measure="tiny_cells:half_precision")], 1)
+    assert outcome.failure == "TypeError: array 'x' must hold numbers, but it holds float16"
+
+
+def test_short_cells_are_given_ahead_and_long_ones_one_at_a_time():
+    cells = [one("measure")] * 200
+    waiting, worker = Waiting(cells), FakeWorker()
+    kind = kind_of(cells[0])
+    assert len(waiting.next_for(worker, [worker])) == 1  # type: ignore[arg-type]
+    waiting.pace[kind] = 0.001
+    assert waiting.ahead(kind) == 20
+    assert len(waiting.next_for(worker, [worker])) == 20  # type: ignore[arg-type]
+    worker.cells.extend(cells[:11])
+    assert waiting.next_for(worker, [worker]) == []  # type: ignore[arg-type]
+    worker.cells.pop()
+    assert len(waiting.next_for(worker, [worker])) == 10  # type: ignore[arg-type]
+    waiting.pace[kind] = 5.0
+    assert waiting.ahead(kind) == 1
+
+
+def test_workers_are_kept_between_runs_and_replaced_if_they_died_meanwhile():
+    machine = Machine(1)
+    cells = toy_claims.CLAIM.cells("smoke")
+    try:
+        first, second = list(machine.run(cells[:2])), list(machine.run(cells[2:4]))
+        used = {int(o.values["process"]) for o in first + second if o.values}
+        assert len(used) == 1
+        os.kill(used.pop(), signal.SIGKILL)
+        machine.alive[0].process.wait()
+        (third,) = machine.run(cells[4:5])
+        assert third.values is not None
+        assert third.faults == ()
+    finally:
+        machine.close()
+
+
 class FakeWorker:
     def __init__(self, kind: str | None = None):
         self.kind = kind
+        self.cells: deque[Cell] = deque()
 
 
 def test_workers_keep_to_their_kind_then_spread_then_help():
@@ -140,10 +210,9 @@ def test_workers_keep_to_their_kind_then_spread_then_help():
     one, two = FakeWorker(), FakeWorker()
     order = []
     for worker in (one, two, one, two, one, two):
-        taken = waiting.next_for(worker, [one, two])  # type: ignore[arg-type]
-        assert taken is not None
+        (taken,) = waiting.next_for(worker, [one, two])  # type: ignore[arg-type]
         worker.kind = kind_of(taken)
         order.append(taken.parameters["letter"])
     # One takes a, two spreads to b, one stays with a, two goes on to c, one helps with c.
     assert order == ["a", "b", "a", "c", "c", "c"]
-    assert waiting.next_for(one, [one, two]) is None  # type: ignore[arg-type]
+    assert waiting.next_for(one, [one, two]) == []  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ import pytest
 
 from attnlens import verify
 from attnlens.checks import BadInput
+from attnlens.report import write_comparison, write_report
 from attnlens.store import FILE, Store
 from attnlens.upkeep import check, compact, export, merge
 from running import attnlens, one_sentence
@@ -48,6 +49,11 @@ def test_a_sound_folder_is_found_sound(run: Path):
         ("UPDATE arrays SET shape = '[-4, -1]' WHERE name = 'x'", "unknown type or shape"),
         ("UPDATE arrays SET dtype = '|O8'", "unknown type or shape"),
         ("UPDATE arrays SET data = 'text' WHERE name = 'x'", "unknown type or shape"),
+        ("UPDATE arrays SET shape = '{' WHERE name = 'x'", "cannot be read"),
+        ("UPDATE cells SET seconds = 'long' WHERE rowid = 1", "seconds must be a number"),
+        ("UPDATE cells SET seconds = -1.0 WHERE rowid = 1", "seconds must be a number"),
+        ("UPDATE cells SET parameters = x'00ff' WHERE rowid = 1", "row cannot be read"),
+        ("UPDATE cells SET key = 7 WHERE rowid = 1", "key is not that of its content"),
         ("DELETE FROM cells WHERE rowid = 1", "that is not there"),
     ],
 )
@@ -81,6 +87,27 @@ def test_an_export_holds_every_number(run: Path, tmp_path: Path):
             assert row["shape"] == [4]
             assert len(json.loads(row["seeds"])) == 4
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_export_of_lies_names_the_folder_and_leaves_nothing(copy: Path, tmp_path: Path):
+    pytest.importorskip("pyarrow", reason="needs pyarrow (extra `data`)")
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    (tmp_path / ".cells.parquet.draft").symlink_to(precious)
+    change(copy, "UPDATE arrays SET shape = '[1000000000]'")
+    with pytest.raises(BadInput, match=rf"^{copy / FILE} is not a whole results file"):
+        export(copy, tmp_path / "cells.parquet")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "precious"]
+    assert precious.read_text() == "mine"
+
+
+def test_a_report_of_lies_gets_one_sentence(copy: Path):
+    for content in ("7", "{}", '{"claims": [1]}', "[" * 100_000):
+        change(copy, "UPDATE documents SET content = ? WHERE name = 'ledger'", content)
+        for more in ((), (copy,)):
+            with pytest.raises(BadInput, match=str(copy)):
+                (write_comparison if more else write_report)(copy, *more)
+    assert str(copy) in one_sentence(attnlens("report", copy).stderr)
 
 
 def test_an_export_without_pyarrow_names_what_to_install(run: Path, tmp_path: Path, monkeypatch):

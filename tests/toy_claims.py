@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+import tiny_cells
 from attnlens.claims import Claim, Measured, Work, blocks
 from attnlens.records import Figure, Part, Point, Region, Series
 from attnlens.statistics import judge as judge_part
@@ -170,3 +171,33 @@ def huge_plan(profile: str):
 
 
 HUGE = replace(CLAIM, id="T.huge", plan=huge_plan)
+
+
+def tiny_plan(profile: str):
+    """As many cells as `TOY_CELLS` says, half of them of the control."""
+    for arm in ("prediction", "control"):
+        for seeds in blocks(int(os.environ.get("TOY_CELLS", "100")) // 2, 1):
+            yield Work(arm, {"shift": 0.0 if arm == "prediction" else 3.0}, seeds, 0.001)
+
+
+def small_figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
+    means = [float(np.mean([cell.values["x"] for cell in cells])) for cells in arms.values()]
+    points = tuple(Point(1 + i, mean) for i, mean in enumerate(means))
+    return Figure("Toy", "arm", "mean", (Series("mean", points),), log_x=False, log_y=False)
+
+
+def marked_plan(profile: str):
+    """The marker of a fault that happens once comes from the environment of the driver."""
+    for work in plan(profile):
+        yield work._replace(parameters={**work.parameters, "marker": os.environ["TOY_MARKER"]})
+
+
+TINY = replace(CLAIM, id="T.tiny", plan=tiny_plan, measure=tiny_cells.measure, figure=small_figure)
+HANGS = replace(CLAIM, id="T.hangs", measure=tiny_cells.hangs)
+HANGS_ONCE = replace(CLAIM, id="T.hangs-once", plan=marked_plan, measure=tiny_cells.hangs_once)
+HOGS = replace(CLAIM, id="T.hogs", measure=tiny_cells.hogs)
+HALF_NAN = replace(CLAIM, id="T.half-nan", measure=tiny_cells.half_nan)
+FAULTLESS = replace(CLAIM, id="T.faultless", measure=tiny_cells.measure)
+LOSES_WORKER = replace(CLAIM, id="T.loses-worker", plan=marked_plan, measure=tiny_cells.dies_once)
+LOSES_HOST = replace(CLAIM, id="T.loses-host", plan=marked_plan, measure=tiny_cells.kills_host)
+SLOW_NODE = replace(CLAIM, id="T.slow-node", measure=tiny_cells.slow_node)

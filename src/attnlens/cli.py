@@ -33,6 +33,7 @@ class ProfileName(StrEnum):
 
 class EngineName(StrEnum):
     local = "local"
+    ray = "ray"
 
 
 Out = Annotated[Path, typer.Option(help="Folder for results, ledger and page.")]
@@ -52,13 +53,28 @@ def verify(
     ] = ProfileName.default,
     claim: Ids = None,
     out: Out = Path("attnlens-run"),
-    engine: Annotated[EngineName, typer.Option(help="Where cells run.")] = EngineName.local,
+    engine: Annotated[
+        EngineName, typer.Option(help="Where cells run: this machine, or a Ray cluster.")
+    ] = EngineName.local,
+    address: Annotated[
+        str | None,
+        typer.Option(help="The Ray cluster, host:port; if not given, the one that runs here."),
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Worker processes; one a core if not given.")
+    ] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds that a cell may take before it is stopped.")
+    ] = None,
+    memory_limit: Annotated[
+        float | None, typer.Option(help="GB of memory that a worker may take; more fails its cell.")
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print cells and an estimate of time, and stop.")
     ] = False,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, help="With --dry-run: also estimate for so many nodes.")
+    ] = None,
     live: Annotated[
         bool, typer.Option("--live", help="Serve the page on 127.0.0.1 while the run lasts.")
     ] = False,
@@ -73,13 +89,16 @@ def verify(
     from attnlens.progress import reporter
 
     if dry_run:
-        _print_plan(profile, claim, out, workers, fresh)
+        _print_plan(profile, claim, out, workers, fresh, nodes)
         return
+    if nodes is not None:
+        raise BadInput("--nodes is for estimates; give --dry-run too, or leave it out.")
     try:
         with reporter() as progress:
             ledger = verification.verify(
-                profile.value, claim, out, workers=workers, fresh=fresh, progress=progress,
-                live=_print_address if live else None,
+                profile.value, claim, out, workers=workers, engine=engine.value, address=address,
+                time_limit=time_limit, memory_limit=memory_limit and memory_limit * 1e9,
+                fresh=fresh, progress=progress, live=_print_address if live else None,
             )  # fmt: skip
     except KeyboardInterrupt:
         said = "interrupted; finished cells are kept, the same command goes on from there."
@@ -214,19 +233,33 @@ def _find_own_modules(names: list[str] | None) -> None:
 
 
 def _print_plan(
-    profile: ProfileName, claim: list[str] | None, out: Path, workers: int | None, fresh: bool
+    profile: ProfileName,
+    claim: list[str] | None,
+    out: Path,
+    workers: int | None,
+    fresh: bool,
+    nodes: int | None,
 ) -> None:
     from attnlens.engine.local import cores
+    from attnlens.progress import clock
     from attnlens.verification import plan
 
     planned = plan(profile.value, claim, None if fresh else out)
-    count = workers or cores()
-    done = len(planned.cells) - len(planned.missing)
-    print(f"{len(planned.cells)} cells, {done} of them done, {len(planned.missing)} to compute.")
+    count, missing = workers or cores(), len(planned.missing)
+    done = len(planned.cells) - missing
+    print(f"{len(planned.cells)} cells, {done} of them done, {missing} to compute.")
     print(
-        f"About {planned.seconds:.0f} s of work, {planned.seconds / count:.0f} s on {count} "
-        f"worker{'s' * (count > 1)}, plus up to a minute of compilation the first time."
+        f"About {planned.seconds:.0f} s of work ({planned.seconds / 3600:.3g} CPU-hours), "
+        f"{planned.seconds / count:.0f} s on {count} worker{'s' * (count > 1)}, plus up to a "
+        f"minute of compilation the first time."
     )
+    if missing:
+        guessed = "" if planned.measured == missing else "; the rest are the claims' own figures"
+        print(f"Seconds of {planned.measured} of them are from measured cells{guessed}.")
+    if nodes and missing:
+        least, most = (clock(seconds) for seconds in planned.spread(nodes * count))
+        each = f"{nodes} node{'s' * (nodes > 1)} with {count} worker{'s' * (count > 1)} each"
+        print(f"On {each}: {least} to {most}; the longest cell takes {clock(planned.longest)}.")
 
 
 def _print_ledger(ledger: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ merge    take over the cells of other folders. The same key with another value i
 from __future__ import annotations
 
 import json
+import math
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -20,9 +21,10 @@ from typing import Any, NamedTuple
 from attnlens.checks import BadInput
 from attnlens.records import Cell
 
-from .store import FILE, Store, _told, _unpack
+from .layout import unpack
+from .store import FILE, Store, _told
 
-ROWS_A_BATCH = 1000
+ROWS_A_BATCH, BYTES_A_BATCH = 1000, 10_000_000
 COLUMNS = ("key", "claim", "arm", "measure", "parameters", "seeds", "code", "seconds")
 
 
@@ -60,11 +62,11 @@ def check(folder: str | os.PathLike[str]) -> Checked:
             for cell, name, *packed in connection.execute(query):
                 arrays += 1
                 try:
-                    _unpack(*packed)
-                except (sqlite3.DatabaseError, ValueError, TypeError) as error:
-                    wrong.append(f"cell {cell[:12]}, array {name!r}: {error}")
+                    unpack(*packed)
+                except sqlite3.DatabaseError as error:
+                    wrong.append(f"cell {str(cell)[:12]}, array {name!r}: {error}")
             query = "SELECT DISTINCT cell FROM arrays WHERE cell NOT IN (SELECT key FROM cells)"
-            wrong += [f"arrays of a cell {key[:12]} that is not there" for (key,) in
+            wrong += [f"arrays of a cell {str(key)[:12]} that is not there" for (key,) in
                       connection.execute(query)]  # fmt: skip
         return Checked(cells, arrays, len(store.failures()), tuple(wrong))
 
@@ -78,8 +80,11 @@ def _wrong_key(row: dict[str, Any]) -> list[str]:
             row["claim"], row["arm"], row["measure"], content[0], tuple(content[1]), row["code"]
         )
         same = cell.key == row["key"]
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         return [f"{name}: its row cannot be read ({error})"]
+    seconds = row["seconds"]
+    if not (isinstance(seconds, float) and 0 <= seconds < math.inf):
+        return [f"{name}: its seconds must be a number of at least 0, but {seconds!r} came"]
     return [] if same else [f"{name}: its key is not that of its content"]
 
 
@@ -115,6 +120,7 @@ def export(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> int:
     draft, count = path.with_name(f".{path.name}.draft"), 0
     with Store.reading(folder) as store, _told(path.parent):
         try:
+            draft.unlink(missing_ok=True)  # if it is a link, what it points to stays
             with parquet.ParquetWriter(draft, schema) as writer:
                 for rows in _batches(store):
                     writer.write_table(pyarrow.Table.from_pylist(rows, schema))
@@ -126,17 +132,26 @@ def export(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> int:
 
 
 def _batches(store: Store) -> Iterator[list[dict[str, Any]]]:
+    """The rows of the export, in lists that fit in memory whatever the arrays' sizes are."""
     query = (
         f"SELECT {', '.join(f'cells.{name}' for name in COLUMNS)}, name, dtype, shape, data "
         f"FROM cells JOIN arrays ON arrays.cell = cells.key ORDER BY cells.key, name"
     )
-    cursor = store.connection.execute(query)
-    while rows := cursor.fetchmany(ROWS_A_BATCH):
-        batch = []
-        for *cell, name, dtype, shape, data in rows:
-            array = _unpack(dtype, shape, data)
-            values = {"array": name, "shape": list(array.shape), "values": array.ravel().tolist()}
-            batch.append({**dict(zip(COLUMNS, cell, strict=True)), **values})
+    batch, size = [], 0
+    with _told(store.folder):
+        for *cell, name, dtype, shape, data in store.connection.execute(query):
+            array = unpack(dtype, shape, data)
+            row = dict(zip(COLUMNS, map(str, cell), strict=True))
+            if not isinstance(cell[COLUMNS.index("seconds")], float):
+                raise sqlite3.DatabaseError("a cell's seconds are no number")
+            values = {"array": str(name), "shape": list(array.shape)}
+            values["values"] = array.ravel().tolist()
+            batch.append({**row, "seconds": float(row["seconds"]), **values})
+            size += array.nbytes
+            if len(batch) == ROWS_A_BATCH or size > BYTES_A_BATCH:
+                yield batch
+                batch, size = [], 0
+    if batch:
         yield batch
 
 
@@ -180,10 +195,12 @@ def _take_over(store: Store, source: Store, row: tuple[Any, ...], arrays: list[A
     *cell, run = row
     query = "SELECT started, machine, packages FROM runs WHERE id = ?"
     origin = source.connection.execute(query, (run,)).fetchone() or ("unknown", "{}", "{}")
+    origin = tuple(map(str, origin))
     query = "SELECT id FROM runs WHERE started = ? AND machine = ? AND packages = ?"
     known = store.connection.execute(query, origin).fetchone()
     if known is None:
-        statement = "INSERT INTO runs (started, machine, packages) VALUES (?, ?, ?)"
+        # Its cells are here, so as far as this folder goes it came to its end.
+        statement = "INSERT INTO runs (started, machine, packages, ended) VALUES (?1, ?2, ?3, ?1)"
         known = (store.connection.execute(statement, origin).lastrowid,)
     places = ", ".join("?" * (len(cell) + 1))
     store.connection.execute(f"INSERT INTO cells VALUES ({places})", (*cell, known[0]))

@@ -20,15 +20,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 from attnlens import __version__, statistics
-from attnlens.checks import BadInput, one_of, whole
+from attnlens.checks import BadInput, one_of
 from attnlens.claims.base import PREDICTION, Claim, Measured, Profile
 from attnlens.claims.registry import find
+from attnlens.computing import Engine, Plan, Progress, compute, runner_of
 from attnlens.engine import local
-from attnlens.records import Cell, Outcome, Part, Verdict, plain
+from attnlens.layout import dump
+from attnlens.records import Outcome, Part, Verdict, plain
 from attnlens.report import write_report
 from attnlens.report.live import serving
 from attnlens.report.page import render_documents
@@ -37,29 +40,16 @@ from attnlens.store import Store, replace_file
 PACKAGES = ("attnlens", "jax", "jaxlib", "numpy", "scipy", "equinox")
 
 
-class Progress(NamedTuple):
-    """How far a run is: cells done and in all, and the seconds that are left, roughly."""
-
-    done: int
-    total: int
-    cell: Cell | None
-    seconds_left: float | None
-
-
-class Plan(NamedTuple):
-    """What a run would compute."""
-
-    cells: list[Cell]
-    missing: list[Cell]
-    seconds: float  # of work that is missing, on one core
-
-
 def verify(
     profile: Profile = "default",
     claims: Sequence[str] | None = None,
     out: str | os.PathLike[str] = "attnlens-run",
     *,
     workers: int | None = None,
+    engine: Engine = "local",
+    address: str | None = None,
+    time_limit: float | None = None,
+    memory_limit: float | None = None,
     fresh: bool = False,
     progress: Callable[[Progress], None] = lambda _: None,
     live: Callable[[str], None] | None = None,
@@ -68,22 +58,23 @@ def verify(
 
     Cells that `out` already holds are not computed again, unless `fresh` sets them aside. A claim
     whose data come with a package that is not installed is left out: see the ledger's `skipped`.
+    `engine` "ray" computes on the Ray cluster at `address`, or on one found or made here. A cell
+    may take `time_limit` seconds, and its worker `memory_limit` bytes, before it is stopped.
     With `live`, the page is served on loopback while the run lasts; `live` is called with its
     address.
     """
     one_of("profile", profile, get_args(Profile))
-    if workers is not None:
-        whole("workers", workers, at_least=1)
+    run = runner_of(engine, address, workers, time_limit, memory_limit)
     (chosen, skipped), folder, started = _runnable(find(claims)), Path(out), time.perf_counter()
     with Store.writing(folder, fresh) as store:
         cells = [cell for claim in chosen for cell in claim.cells(profile)]
         had = store.keys()
         missing = [cell for cell in cells if cell.key not in had]
-        if missing:
-            store.start_run(machine(), packages())
         with _watched(chosen, profile, folder, progress, live) as told:
-            _compute(store, missing, len(cells), workers, told)
+            begin = partial(store.start_run, machine(), packages())
+            compute(store, missing, len(cells), run, begin, told)
         ledger, page = _judge_all(chosen, profile, store)
+        store.end_run()
         ledger["skipped"] = skipped
         _sign(ledger)
         ledger["seconds"] = round(time.perf_counter() - started, 3)
@@ -110,12 +101,10 @@ def plan(
         with Store.reading(Path(out)) as store:
             had, measured = store.keys(), store.mean_seconds()
     missing = [cell for cell in cells if cell.key not in had]
-
-    def seconds(cell: Cell) -> float:
-        parameters = json.dumps(cell.parameters, sort_keys=True, separators=(",", ":"))
-        return measured.get((cell.claim, cell.arm, parameters), cell.cost)
-
-    return Plan(cells, missing, sum(map(seconds, missing)))
+    known = [measured.get((c.claim, c.arm, dump(c.parameters))) for c in missing]
+    seconds = [c.cost if k is None else k for c, k in zip(missing, known, strict=True)]
+    counted = len(known) - known.count(None)
+    return Plan(cells, missing, sum(seconds), max(seconds, default=0.0), counted)
 
 
 def _runnable(claims: Sequence[Claim]) -> tuple[list[Claim], list[str]]:
@@ -124,31 +113,6 @@ def _runnable(claims: Sequence[Claim]) -> tuple[list[Claim], list[str]]:
     if len(skipped) == len(claims):
         raise BadInput(skipped[0])
     return [claim for claim in claims if not claim.needs], skipped
-
-
-def _compute(
-    store: Store,
-    missing: Sequence[Cell],
-    total: int,
-    workers: int | None,
-    progress: Callable[[Progress], None],
-) -> None:
-    """Run the missing cells and keep each as it finishes."""
-    done, cost_done, cost = total - len(missing), 0.0, sum(cell.cost for cell in missing)
-    started = time.perf_counter()
-    progress(Progress(done, total, None, None))
-    outcomes = local.run(missing, workers)
-    try:
-        for outcome in outcomes:
-            if outcome.values is None:
-                store.keep_failure(outcome.cell, outcome.failure or "no reason was given")
-            else:
-                store.keep(outcome.cell, outcome.values, outcome.seconds)
-            done, cost_done = done + 1, cost_done + outcome.cell.cost
-            left = (time.perf_counter() - started) * (cost - cost_done) / cost_done
-            progress(Progress(done, total, outcome.cell, left))
-    finally:
-        outcomes.close()
 
 
 @contextmanager
@@ -182,7 +146,9 @@ def _watched(
             with Store.reading(folder) as store:
                 ledger, content = _judge_all(claims, profile, store)
                 _sign(ledger)
-                text = render_documents(ledger, content, store.failures(), words())
+                # The run that is under way has no end yet: that is not a fault.
+                faults = [fault for fault in store.faults() if fault["kind"] != "stopped"]
+                text = render_documents(ledger, content, store.failures(), words(), faults)
             rendered = done, text
         return rendered[1]
 

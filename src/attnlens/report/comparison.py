@@ -9,7 +9,7 @@ from typing import Any
 
 from attnlens.store import Store, replace_file
 
-from .page import finished
+from .page import finished, readable
 from .templating import rendered
 
 FILE = "comparison.html"
@@ -22,7 +22,8 @@ def write_comparison(first: str | os.PathLike[str], second: str | os.PathLike[st
         with Store.reading(folder) as store:
             ledgers.append(finished(store)[0])
     runs = [*zip((str(first), str(second)), ledgers, strict=True)]
-    text = rendered("comparison.html", drawn=False, rows=compare(*ledgers), runs=runs)
+    with readable(Path(first), Path(second)):
+        text = rendered("comparison.html", drawn=False, rows=compare(*ledgers), runs=runs)
     replace_file(Path(second) / FILE, text)
     return Path(second) / FILE
 

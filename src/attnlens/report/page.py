@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -43,10 +46,25 @@ def write_report(folder: str | os.PathLike[str], store: Store | None = None) -> 
     """Write the page of a results folder beside its results, and return where it is."""
     folder = Path(folder)
     if store is None:
-        with Store.reading(folder) as opened:
+        with Store.reading(folder) as opened, readable(folder):
             return write_report(folder, opened)
     replace_file(folder / FILE, render(store))
     return folder / FILE
+
+
+@contextmanager
+def readable(*folders: Path) -> Iterator[None]:
+    """One sentence where documents that somebody else wrote are not what a page is made of."""
+    try:
+        yield
+    except BadInput:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, jinja2.UndefinedError) as error:
+        names = " or ".join(map(str, folders))
+        raise BadInput(
+            f"the ledger in {names} is not one that attnlens wrote ({type(error).__name__}); "
+            f"`attnlens verify --out DIR` writes it again."
+        ) from error
 
 
 def finished(store: Store) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -62,7 +80,7 @@ def finished(store: Store) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def render(store: Store) -> str:
     """The page of a finished run as text."""
-    return render_documents(*finished(store), store.failures())
+    return render_documents(*finished(store), store.failures(), None, store.faults())
 
 
 def render_documents(
@@ -70,6 +88,7 @@ def render_documents(
     page: dict[str, Any],
     failures: list[dict[str, Any]],
     running: str | None = None,
+    faults: Sequence[dict[str, Any]] = (),
 ) -> str:
     """The page from its two documents; `running` says how far a run is that has not ended."""
     sections = [
@@ -95,6 +114,7 @@ def render_documents(
         findings=findings(sections),
         counts=_counts(ledger["claims"]),
         failures=failures,
+        faults=_alike(faults),
     )
 
 
@@ -107,6 +127,11 @@ def _records(section: dict[str, Any]) -> list[dict[str, Any]]:
 def _counts(entries: list[dict[str, Any]]) -> dict[str, int]:
     outcomes = [entry["verdict"] for entry in entries]
     return {name: outcomes.count(name) for name in ("supported", "refuted", "undecided")}
+
+
+def _alike(faults: Sequence[dict[str, Any]]) -> list[tuple[tuple[str, str, str], int]]:
+    """Faults in the same words of the same claim, with how many there were."""
+    return list(Counter((f["kind"], f["claim"], f["words"]) for f in faults).items())
 
 
 def _formula(latex: str) -> markupsafe.Markup:

@@ -1,0 +1,95 @@
+"""Parallel efficiency of both engines, and the cost model beside it.
+
+    python -m benchmarks.scaling [--seconds 0.25] [--cells 96] [--repeats 5] [--workers 1 2 4]
+
+Every cell computes (products of matrices, one thread) for a fixed number of rounds, set beforehand
+so that one takes about `--seconds` alone. Timed is the time from the first outcome on: workers have
+started and Ray is connected by then, which a long run does not notice. With w workers, T(w) seconds
+for n − w cells and c seconds a cell alone,
+
+    efficiency = (n − w) c / (w T(w)),      the model says   T(w) = (n − w) c / w + c (1 − 1/w).
+
+Repeats alternate between engines and numbers of workers, so that whatever else the machine does
+falls on all alike; medians are printed with the smallest and the largest. More workers than cores
+cannot be efficient: their rows show what sharing costs. Needs a quiet machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from attnlens.computing import runner_of
+from attnlens.engine.local import cores
+from attnlens.records import Cell
+
+SIZE = 200
+
+
+def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+    """A cell: so many products of matrices."""
+    matrix = np.random.default_rng(seeds[0]).normal(size=(SIZE, SIZE)) / SIZE**0.5
+    product = matrix
+    for _ in range(parameters["rounds"]):
+        product = np.clip(product @ matrix, -1, 1)
+    return {"x": product[0, :4]}
+
+
+def cells(count: int, rounds: int, cost: float) -> list[Cell]:
+    name = "benchmarks.scaling:measure"
+    parameters = {"rounds": rounds}
+    return [Cell("S", "prediction", name, parameters, (seed,), "", cost) for seed in range(count)]
+
+
+def rounds_for(seconds: float) -> int:
+    """How many products take so long in a worker."""
+    *_, last = runner_of("local", workers=1)(cells(3, 1000, 1.0))
+    assert last.values is not None, last.failure
+    return max(1, round(1000 * seconds / last.seconds))
+
+
+def timed(engine: Any, workers: int, work: list[Cell]) -> tuple[float, float]:
+    """Seconds from the first outcome to the last, and the mean seconds of a cell."""
+    outcomes = list[float]()
+    began = 0.0
+    for outcome in runner_of(engine, workers=workers)(work):
+        assert outcome.values is not None, outcome.failure
+        began = began or time.perf_counter()
+        outcomes.append(outcome.seconds)
+    return time.perf_counter() - began, statistics.mean(outcomes)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=0.25)
+    parser.add_argument("--cells", type=int, default=96)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--engines", nargs="+", default=["local", "ray"])
+    options = parser.parse_args()
+    rounds = rounds_for(options.seconds)
+    work = cells(options.cells, rounds, options.seconds)
+    settings = [(engine, w) for engine in options.engines for w in options.workers]
+    found: dict[tuple[str, int], list[tuple[float, float]]] = {each: [] for each in settings}
+    for _ in range(options.repeats):
+        for each in settings:
+            found[each].append(timed(*each, work))
+    alone = statistics.median(mean for _, mean in found[options.engines[0], options.workers[0]])
+    print(f"{options.cells} cells of {alone:.3f} s each alone, {cores()} cores")
+    print("engine  workers  seconds  model  efficiency (smallest to largest)")
+    for (engine, w), runs in found.items():
+        left = options.cells - w
+        model = left * alone / w + alone * (1 - 1 / w)
+        shares = sorted(left * alone / (w * seconds) for seconds, _ in runs)
+        middle, seconds = statistics.median(shares), statistics.median(s for s, _ in runs)
+        spread = f"{middle:.1%} ({shares[0]:.1%} to {shares[-1]:.1%})"
+        print(f"{engine:6}  {w:7}  {seconds:7.2f}  {model:5.2f}  {spread}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""Kill a run at random moments until it is through, again and again.
+
+    python killing.py FOLDER SEED KILLS [ENGINE ADDRESS]
+
+A process of its own without threads, so that each run can be a fork of it and starts at once. Half
+of the kills hit the driver, half one of its workers. After each, no cell that was kept is gone;
+when a run got through, one more run without kills must end with the ledger of a run that was never
+disturbed. The last line that it prints is the number of kills.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import sqlite3
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from attnlens.report.page import render_documents  # noqa: F401 (loaded before the forks)
+from attnlens.verification import verify
+
+
+def go(out: Path, options: dict[str, Any]) -> dict[str, Any]:
+    ledger = verify("smoke", ["toy_claims:TINY"], out, workers=2, **options)
+    for entry in (ledger, *ledger["claims"]):
+        for name in ("seconds", "machine", "packages"):
+            entry.pop(name, None)
+    return json.loads(json.dumps(ledger))
+
+
+def start(out: Path, options: dict[str, Any]) -> int:
+    """A run in a fork of this process; its id."""
+    child = os.fork()
+    if child:
+        return child
+    os.setsid()
+    try:
+        go(out, options)
+        os._exit(0)
+    except BaseException as error:
+        print(repr(error), file=sys.stderr, flush=True)
+        os._exit(1)
+
+
+def kept(out: Path) -> set[str]:
+    with contextlib.suppress(sqlite3.Error):
+        address = f"file:{out / 'results.sqlite'}?mode=ro"
+        with closing(sqlite3.connect(address, uri=True)) as connection:
+            return {key for (key,) in connection.execute("SELECT key FROM cells")}
+    return set()
+
+
+def ended(child: int) -> bool:
+    found, status = os.waitpid(child, os.WNOHANG)
+    assert status == 0 or os.WIFSIGNALED(status), "a run failed by itself"
+    return bool(found)
+
+
+def victims(driver: int) -> list[int]:
+    """The driver's workers, as they are now."""
+    with contextlib.suppress(OSError):
+        return [int(p) for p in Path(f"/proc/{driver}/task/{driver}/children").read_text().split()]
+    return []
+
+
+def kill_until_through(
+    out: Path, moments: random.Random, longest: float, options: dict[str, Any]
+) -> int:
+    """Kill one run after the other until one comes to its end; how many kills that took."""
+    kills, before = 0, set()
+    driver = start(out, options)
+    while True:
+        time.sleep(moments.uniform(0, longest))
+        if ended(driver):
+            return kills
+        workers = victims(driver)
+        if workers and "engine" not in options and moments.random() < 0.5:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(moments.choice(workers), signal.SIGKILL)
+            kills += 1
+            continue
+        os.kill(driver, signal.SIGKILL)
+        os.waitpid(driver, 0)
+        kills += 1
+        now = kept(out)
+        assert before <= now, "a kept cell is gone"
+        before = now
+        driver = start(out, options)
+
+
+def main(folder: Path, seed: int, wanted: int, options: dict[str, Any]) -> None:
+    moments, kills = random.Random(seed), 0
+    reference = go(folder / "undisturbed", {})
+    began = time.monotonic()
+    os.waitpid(start(folder / "timed", options), 0)
+    longest = time.monotonic() - began  # a kill may come at any moment of a whole run
+    while kills < wanted:
+        out = folder / str(kills)
+        kills += kill_until_through(out, moments, longest, options)
+        assert go(out, {}) == reference, f"another ledger in {out}"
+        assert kept(out) == kept(folder / "undisturbed")
+    print(f"{time.monotonic() - began:.0f} s", file=sys.stderr)
+    print(kills)
+
+
+if __name__ == "__main__":
+    extra = {"engine": sys.argv[4], "address": sys.argv[5]} if len(sys.argv) > 4 else {}
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), extra)

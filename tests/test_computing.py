@@ -1,0 +1,88 @@
+"""Estimates of how long a run takes, and what shares a commit."""
+
+from __future__ import annotations
+
+import heapq
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnlens.computing import CELLS_A_COMMIT, CELLS_A_SECOND, Plan, _groups
+from attnlens.engine.base import Outcome
+from attnlens.records import Cell
+from running import attnlens, one_sentence, toy
+
+CELL = Cell("T", "prediction", "m:f", {}, (0,), "")
+
+
+def greedy(seconds: list[float], workers: int) -> float:
+    """When the last cell ends if each goes, in order, to whoever is free first."""
+    free = [0.0] * workers
+    for each in seconds:
+        heapq.heapreplace(free, free[0] + each)
+    return max(free)
+
+
+@given(
+    st.lists(st.floats(0.1, 100.0), min_size=1, max_size=40),
+    st.integers(1, 12),
+)
+def test_handing_out_cells_in_order_stays_within_the_bounds(seconds: list[float], workers: int):
+    plan = Plan([], [CELL] * len(seconds), sum(seconds), max(seconds), 0)
+    least, most = plan.spread(workers)
+    # Sums in another order differ by rounding: 40 additions of numbers below 4000.
+    assert least - 1e-9 <= greedy(seconds, workers) <= most + 1e-9
+
+
+def test_the_bounds_by_hand():
+    plan = Plan([], [CELL] * 4, 8.0, 5.0, 4)
+    assert plan.spread(1) == (8.0, 8.0)
+    assert plan.spread(2) == (5.0, 6.5)
+    many = Plan([], [CELL] * 10_000, 1.0, 0.0001, 0)
+    assert many.spread(1000) == (10_000 / CELLS_A_SECOND, 10_000 / CELLS_A_SECOND)
+
+
+def test_nothing_is_held_back_for_what_has_not_come():
+    seen = []
+
+    def outcomes():
+        for number in range(4):
+            yield Outcome(CELL, {"x": np.zeros(1)}, None, 0.0, more=number in (0, 2))
+            seen.append(number)
+
+    groups = _groups(outcomes())
+    assert len(next(groups)) == 2
+    assert seen == [0]  # the second was handed on before a third was asked for
+    assert len(next(groups)) == 2
+
+
+def test_a_commit_has_an_upper_bound():
+    one = Outcome(CELL, {}, None, 0.0, more=True)
+    large = Outcome(CELL, {"x": np.zeros(2_000_000)}, None, 0.0, more=True)
+    assert [len(g) for g in _groups([one] * (CELLS_A_COMMIT + 1))] == [CELLS_A_COMMIT]
+    assert [len(g) for g in _groups([large, large])] == [1, 1]
+
+
+def test_a_dry_run_estimates_for_nodes_from_measured_cells(tmp_path: Path):
+    first = ("verify", "--claim", "toy_claims:CLAIM", "--out", tmp_path, "--dry-run")
+    guessed = attnlens(*first, "--workers", 4, "--nodes", 10).stdout
+    assert "80 cells, 0 of them done, 80 to compute." in guessed
+    assert "(0.000222 CPU-hours)" in guessed  # 80 cells of 0.01 s
+    assert "0 of them are from measured cells; the rest are the claims' own figures" in guessed
+    assert "On 10 nodes with 4 workers each: 0 s to 0 s" in guessed
+    attnlens(*toy("CLAIM", tmp_path))
+    measured = attnlens(*first, "--nodes", 1).stdout
+    assert "Seconds of 56 of them are from measured cells." in measured
+    done = attnlens(*toy("CLAIM", tmp_path / "new", "--nodes", 3))
+    assert done.returncode == 2
+    assert "give --dry-run too" in one_sentence(done.stderr)
+
+
+def test_an_unknown_engine_is_refused():
+    from attnlens.computing import runner_of
+
+    with pytest.raises(ValueError, match="engine must be one of local, ray, but 'abacus' came"):
+        runner_of("abacus")  # type: ignore[arg-type]

@@ -1,0 +1,417 @@
+"""The same cells on a Ray cluster: equal to the last bit, whatever breaks on the way."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from attnlens.checks import BadInput
+from attnlens.computing import runner_of
+from attnlens.engine import on_ray
+from attnlens.engine.base import Fault, Limits
+from attnlens.engine.on_ray import Batch, Driver, Line, own_folder
+from attnlens.records import Cell
+from ray_cluster import Loopback
+from running import TESTS, attnlens, one_sentence, start, toy
+from test_faults import faults, kill_points
+from test_verify import comparable, kept, ledger, query
+
+needs_ray = pytest.mark.skipif(
+    importlib.util.find_spec("ray") is None, reason="needs ray (extra `ray`)"
+)
+on_a_cluster = [pytest.mark.slow, needs_ray]
+
+
+def cell(seed: int, letter: str = "a", cost: float = 1.0) -> Cell:
+    return Cell("T", "prediction", "tiny_cells:measure", {"l": letter}, (seed,), "", cost)
+
+
+# -- without a cluster: how batches are made, and what happens to them -----------------------------
+
+
+def test_batches_are_single_until_measured_then_about_a_second():
+    line = Line([cell(seed) for seed in range(10_000)])
+    first = line.next(workers=2)
+    assert len(first.cells) == 1
+    line.pace[first.kind] = 0.01
+    assert len(line.next(2).cells) == 100
+    line.pace[first.kind] = 1e-9
+    assert len(line.next(2).cells) == on_ray.MOST_A_BATCH
+    line.pace[first.kind] = 7.0
+    assert len(line.next(2).cells) == 1
+
+
+def test_scheduling_costs_less_than_a_twentieth_of_the_work():
+    """Ray needs a few milliseconds a task at most; full batches take `SECONDS_A_BATCH`."""
+    milliseconds_a_task = 0.005
+    for seconds in (0.0011, 0.01, 0.3, 0.99):
+        line = Line([cell(seed) for seed in range(5000)])
+        (kind,) = line.kinds
+        line.pace[kind] = seconds
+        work = seconds * line.size(kind, workers=2)
+        assert milliseconds_a_task / work < 0.05
+
+
+def test_one_driver_can_hand_out_work_to_thirty_thousand_workers():
+    line = Line([cell(seed) for seed in range(1)])
+    (kind,) = line.kinds
+    line.pace[kind] = 1.0
+    workers = 32_000
+    line.kinds[kind].extend([cell(0)] * (100 * workers))
+    seconds = line.size(kind, workers) * line.pace[kind]
+    assert workers / seconds <= 1 / on_ray.SECONDS_A_TASK
+
+
+def test_the_last_batches_are_shared_by_all_workers():
+    line = Line([cell(seed) for seed in range(12)])
+    (kind,) = line.kinds
+    line.pace[kind] = 0.001
+    sizes = []
+    while line:
+        sizes.append(len(line.next(4).cells))
+    assert sizes == [3, 3, 2, 1, 1, 1, 1]
+
+
+def test_kinds_with_the_fewest_batches_under_way_go_first():
+    line = Line([cell(0, "a"), cell(1, "a"), cell(2, "b")])
+    taken = []
+    while line:
+        batch = line.next(2)
+        line.out[batch.kind] += 1
+        taken.append(batch.cells[0].parameters["l"])
+    assert taken == ["a", "b", "a"]
+
+
+class FakeRay:
+    """As much of Ray as the driver needs, with tasks that end when the test says so."""
+
+    class exceptions:
+        class RayError(Exception): ...
+
+        class RayTaskError(RayError): ...
+
+        class RuntimeEnvSetupError(RayError): ...
+
+        class NodeDiedError(RayError): ...
+
+        class WorkerCrashedError(RayError): ...
+
+    def __init__(self, cpus: int = 2):
+        self.cpus, self.count, self.most = cpus, 0, 0
+        self.batches: dict[int, list[Cell]] = {}
+        self.results: dict[int, object] = {}
+        self.cancelled: list[int] = []
+        self.decide = lambda task, cells: self.good(cells)
+
+    def good(self, cells: list[Cell]) -> tuple[None, list]:
+        return None, [(i, ({}, None, 0.001, ())) for i in range(len(cells))]
+
+    def remote(self, *arguments, **options):
+        if options:
+            return lambda function: self
+        cells, _, _ = arguments
+        self.count += 1
+        self.batches[self.count] = cells
+        self.most = max(self.most, len(self.batches))
+        return self.count
+
+    def options(self, **_):
+        return self
+
+    def cluster_resources(self):
+        return {"CPU": self.cpus}
+
+    def nodes(self):
+        return [{"Alive": True}, {"Alive": True}]
+
+    def wait(self, tasks, num_returns, timeout):
+        for task in tasks:
+            if task not in self.results:
+                result = self.decide(task, self.batches[task])
+                if result is not None:
+                    self.results[task] = result
+        return [task for task in tasks if task in self.results], []
+
+    def get(self, task):
+        self.batches.pop(task)
+        result = self.results.pop(task)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def cancel(self, task, force):
+        self.batches.pop(task, None)
+        self.cancelled.append(task)
+
+
+def ended(ray: FakeRay, cells: list[Cell], workers: int | None = None):
+    return list(Driver(ray, cells, workers, Limits()).run())
+
+
+def test_a_hundred_thousand_cells_never_sit_with_ray_all_at_once():
+    ray = FakeRay(cpus=4)
+    outcomes = ended(ray, [cell(seed) for seed in range(100_000)])
+    assert len({outcome.cell.seeds for outcome in outcomes}) == len(outcomes) == 100_000
+    assert ray.most <= on_ray.WINDOW * 4
+    assert ray.count < 500  # tasks: batches of up to a thousand, not one a cell
+
+
+def test_fewer_workers_than_cpus_means_fewer_tasks_at_a_time():
+    ray = FakeRay(cpus=4)
+    ended(ray, [cell(seed) for seed in range(50)], workers=1)
+    assert ray.most == 1
+
+
+def test_a_lost_node_is_noted_once_and_its_batch_computed_again():
+    ray = FakeRay()
+    lost = ray.exceptions.NodeDiedError()
+    ray.decide = lambda task, cells: lost if task == 3 else ray.good(cells)
+    outcomes = ended(ray, [cell(seed) for seed in range(50)])
+    assert len({outcome.cell.seeds for outcome in outcomes}) == len(outcomes) == 50
+    assert [f for o in outcomes for f in o.faults] == [Fault("node lost", "NodeDiedError of Ray")]
+
+
+def test_what_is_lost_every_time_ends_with_the_reason_and_alone():
+    ray, bad = FakeRay(), cell(7)
+    lost = ray.exceptions.WorkerCrashedError()
+    ray.decide = lambda task, cells: lost if bad in cells else ray.good(cells)
+    outcomes = ended(ray, [cell(seed) for seed in range(50)])
+    assert len(outcomes) == 50
+    (failed,) = [outcome for outcome in outcomes if outcome.values is None]
+    assert failed.cell == bad
+    assert failed.failure == "WorkerCrashedError of Ray (tried 4 times)"
+    # Lost with its batch, with its batch again, and twice alone; nobody else's fault is noted.
+    assert [fault.kind for o in outcomes for fault in o.faults] == ["died"] * 4
+    assert len(failed.faults) >= 2
+
+
+def test_a_straggler_is_started_again_and_the_slower_one_stopped(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(on_ray, "SHORTEST_WAIT", 0.05)
+    ray = FakeRay()
+    ray.decide = lambda task, cells: None if task == 2 else ray.good(cells)
+    outcomes = ended(ray, [cell(seed, cost=0.001) for seed in range(2)])
+    assert len({outcome.cell.seeds for outcome in outcomes}) == len(outcomes) == 2
+    assert ray.cancelled == [2]
+    assert [f.kind for o in outcomes for f in o.faults] == ["slow"]
+
+
+def test_a_node_with_other_versions_or_another_source_is_refused():
+    packages = {**on_ray.versions(), "numpy": "0.1"}
+    with pytest.raises(BadInput, match=r"has numpy .*, the driver has 0\.1: install the same"):
+        on_ray._check_this_node([cell(0)], packages)
+    other = Cell("T", "prediction", "tiny_cells:measure", {}, (0,), "another")
+    with pytest.raises(BadInput, match="another source of tiny_cells:measure"):
+        on_ray._check_this_node([other], on_ray.versions())
+
+
+def test_what_a_task_cannot_do_ends_the_run_with_one_sentence():
+    ray = FakeRay()
+    error = ray.exceptions.RayTaskError()
+    error.cause = BadInput("node x has numpy 1, the driver has 2")
+    ray.decide = lambda task, cells: error
+    with pytest.raises(BadInput, match="cannot compute: node x has numpy 1"):
+        ended(ray, [cell(0)])
+
+
+def test_the_users_own_folder_travels_and_installed_code_does_not():
+    inside = Cell("A", "prediction", "attnlens.claims.base:blocks", {}, (0,), "")
+    assert own_folder([inside]) is None
+    assert own_folder([cell(0), inside]) == TESTS
+    assert own_folder([Cell("A", "prediction", "scipy.stats:norm", {}, (0,), "")]) is None
+
+
+def test_a_batch_knows_what_it_should_take():
+    line = Line([])
+    batch = Batch([cell(0, cost=2.0), cell(1, cost=2.0)])
+    assert line.seconds(batch) == 4.0
+    line.pace[batch.kind] = 10.0
+    assert line.seconds(batch) == 20.0
+
+
+def test_without_ray_the_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(BadInput, match=r"pip install 'attnlens\[ray\]'"):
+        runner_of("ray")
+
+
+def test_the_examples_are_well_formed():
+    yaml = pytest.importorskip("yaml")
+    examples = TESTS.parent / "examples"
+    content = yaml.safe_load((examples / "cluster.yaml").read_text())
+    assert content["provider"]["type"] == "local"
+    assert subprocess.run(["bash", "-n", examples / "slurm.sh"]).returncode == 0
+
+
+def test_an_address_without_ray_is_bad_input(tmp_path: Path):
+    done = attnlens(*toy("CLAIM", tmp_path / "run", "--address", "127.0.0.1:1"))
+    assert done.returncode == 2
+    assert "belongs to engine='ray'" in one_sentence(done.stderr)
+    assert not (tmp_path / "run").exists()
+
+
+# -- on a cluster of several nodes -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
+    cache = tmp_path_factory.mktemp("cache")
+    with Loopback(ATTNLENS_CACHE=str(cache)) as cluster:
+        cluster.add()
+        cluster.add()
+        yield cluster
+
+
+def on(cluster: Loopback, name: str, out: Path, *more: object) -> list[object]:
+    return toy(name, out, "--engine", "ray", "--address", cluster.address, *more)
+
+
+def bits(out: Path) -> list[tuple[object, ...]]:
+    """Every number of every cell, to the last bit."""
+    query_all = "SELECT cell, name, dtype, shape, data FROM arrays ORDER BY cell, name"
+    return query(out, query_all)
+
+
+class TestOnACluster:
+    pytestmark = on_a_cluster
+
+    def test_results_are_equal_to_local_ones_bit_for_bit(self, cluster: Loopback, tmp_path: Path):
+        names = ("--claim", "A.cme-is-posterior")
+        done = attnlens(*on(cluster, "FAULTLESS", tmp_path / "ray", *names))
+        assert done.returncode == 0, done.stderr
+        assert attnlens(*toy("FAULTLESS", tmp_path / "local", *names)).returncode == 0
+        assert bits(tmp_path / "ray") == bits(tmp_path / "local")
+        assert comparable(tmp_path / "ray") == comparable(tmp_path / "local")
+        assert faults(tmp_path / "ray") == []
+
+    def test_workers_are_held_to_one_thread(self, cluster: Loopback, tmp_path: Path):
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", ONE_THREAD, cluster.address],
+            env={**os.environ, "PYTHONPATH": str(TESTS)}, capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        share, double = done.stdout.split()
+        assert float(share) <= 1.1
+        assert double == "True"
+
+    @pytest.mark.parametrize(("name", "kind"), [("LOSES_WORKER", "died"), ("LOSES_HOST", "died")])
+    def test_a_process_killed_in_mid_cell(
+        self, cluster: Loopback, tmp_path: Path, name: str, kind: str
+    ):
+        marker = {"TOY_MARKER": str(tmp_path / "marker")}
+        done = attnlens(*on(cluster, name, tmp_path / "faulty"), **marker)
+        assert done.returncode == 0, done.stderr
+        assert attnlens(*toy(name, tmp_path / "clean"), **marker).returncode == 0
+        assert [each for each, _ in faults(tmp_path / "faulty")] == [kind]
+        assert bits(tmp_path / "faulty") == bits(tmp_path / "clean")
+        assert comparable(tmp_path / "faulty") == comparable(tmp_path / "clean")
+        assert "Faults on the way: 1" in (tmp_path / "faulty" / "report.html").read_text()
+
+    @pytest.mark.parametrize(
+        ("name", "options", "kind"),
+        [
+            ("RAISES", (), "raised"),
+            ("HANGS", ("--time-limit", 3), "time limit"),
+            ("HOGS", ("--memory-limit", 1.5), "memory"),
+        ],
+    )
+    def test_a_faulty_cell_ends_alone_and_is_listed(
+        self, cluster: Loopback, tmp_path: Path, name: str, options: tuple[object, ...], kind: str
+    ):
+        done = attnlens(*on(cluster, name, tmp_path, *options))
+        assert done.returncode == 1, done.stderr
+        assert kept(tmp_path) == 22
+        assert ledger(tmp_path)["claims"][0]["cells_without_result"] == 2
+        assert {each for each, _ in faults(tmp_path)} - {"slow"} == {kind}
+
+    def test_numbers_that_are_none_are_kept_and_listed(self, cluster: Loopback, tmp_path: Path):
+        assert attnlens(*on(cluster, "HALF_NAN", tmp_path)).returncode == 0
+        assert kept(tmp_path) == 24
+        assert faults(tmp_path) == [("not a number", "NaN in x")] * 2
+
+    def test_a_full_disk_keeps_what_was_kept(self, cluster: Loopback, small_disk: Path):
+        done = attnlens(*on(cluster, "FAULTLESS", small_disk / "run"))
+        assert done.returncode == 2
+        assert "is full or failing" in one_sentence(done.stderr)
+        assert kept(small_disk / "run") == 24
+
+    def test_a_killed_driver_is_followed_by_one_that_ends(self, cluster: Loopback, tmp_path: Path):
+        process = start(*on(cluster, "SLOW", tmp_path / "killed"), TOY_PAUSE="0.05")
+        deadline = time.monotonic() + 120
+        while kept(tmp_path / "killed") < 2 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        before = {key for (key,) in query(tmp_path / "killed", "SELECT key FROM cells")}
+        assert before
+        assert attnlens(*on(cluster, "SLOW", tmp_path / "killed")).returncode == 0
+        after = {key for (key,) in query(tmp_path / "killed", "SELECT key FROM cells")}
+        assert before <= after
+        assert attnlens(*toy("SLOW", tmp_path / "clean")).returncode == 0
+        assert comparable(tmp_path / "killed") == comparable(tmp_path / "clean")
+        assert [kind for kind, _ in faults(tmp_path / "killed")] == ["stopped"]
+
+    def test_no_cluster_at_an_address_gets_one_sentence(self, tmp_path: Path):
+        done = attnlens(*toy("CLAIM", tmp_path, "--engine", "ray", "--address", "127.0.0.1:1"))
+        assert done.returncode == 2
+        assert "ray start --head" in done.stderr.splitlines()[-1]
+        assert "Traceback" not in done.stderr
+
+    def test_killed_at_20_random_moments_nothing_is_lost(self, cluster: Loopback, tmp_path: Path):
+        kill_points(tmp_path, 20, "ray", cluster.address)
+
+
+# Two clusters of their own: nodes are lost or slow in them.
+
+
+@pytest.mark.slow
+@needs_ray
+def test_a_killed_node_costs_nothing_but_time(tmp_path: Path):
+    with Loopback(TINY_PAUSE="0.3", ATTNLENS_CACHE=str(tmp_path / "cache")) as cluster:
+        numbers = [cluster.add(), cluster.add()]
+        process = start(*on(cluster, "FAULTLESS", tmp_path / "faulty"))
+        deadline = time.monotonic() + 120
+        while kept(tmp_path / "faulty") < 4 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        cluster.kill(numbers[0])
+        _, stderr = process.communicate(timeout=240)
+        assert process.returncode == 0, stderr
+    assert attnlens(*toy("FAULTLESS", tmp_path / "clean")).returncode == 0
+    assert bits(tmp_path / "faulty") == bits(tmp_path / "clean")
+    assert comparable(tmp_path / "faulty") == comparable(tmp_path / "clean")
+    listed = {kind for kind, _ in faults(tmp_path / "faulty")}
+    assert listed & {"node lost", "died"}
+
+
+@pytest.mark.slow
+@needs_ray
+def test_a_slow_node_is_overtaken(tmp_path: Path):
+    with Loopback(ATTNLENS_CACHE=str(tmp_path / "cache")) as cluster:
+        cluster.add(TOY_SLOW_NODE="1")
+        cluster.add()
+        began = time.monotonic()
+        done = attnlens(*on(cluster, "SLOW_NODE", tmp_path / "faulty"))
+        assert done.returncode == 0, done.stderr
+        assert time.monotonic() - began < 110  # one cell alone takes 120 s on the slow node
+    assert attnlens(*toy("SLOW_NODE", tmp_path / "clean")).returncode == 0
+    assert bits(tmp_path / "faulty") == bits(tmp_path / "clean")
+    assert comparable(tmp_path / "faulty") == comparable(tmp_path / "clean")
+    assert "slow" in {kind for kind, _ in faults(tmp_path / "faulty")}
+
+
+ONE_THREAD = """
+import sys
+from attnlens.engine import on_ray
+from attnlens.records import Cell
+cell = Cell("T", "prediction", "toy_claims:busy", {}, (0,), "")
+(outcome,) = on_ray.run([cell], address=sys.argv[1])
+assert outcome.values is not None, outcome.failure
+print(outcome.values["share"], outcome.values["double"])
+"""

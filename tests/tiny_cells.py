@@ -1,0 +1,77 @@
+"""Measurements of milliseconds, some of them faulty, in a module that a worker loads at once.
+
+Where a fault must happen only once, the parameters name a file that says that it has.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+FAULTY = 4  # the first seed of the cells that go wrong
+
+
+def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+    time.sleep(float(os.environ.get("TINY_PAUSE", "0")))
+    draws = [np.random.default_rng(seed).normal() for seed in seeds]
+    return {"x": np.array(draws) + parameters["shift"]}
+
+
+def hangs(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+    if seeds[0] == FAULTY:
+        time.sleep(3600)
+    return measure(arm, parameters, seeds)
+
+
+def hangs_once(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+    if seeds[0] == FAULTY and _first_time(parameters):
+        time.sleep(3600)
+    return measure(arm, parameters, seeds)
+
+
+def hogs(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+    if seeds[0] == FAULTY:
+        np.ones(2_000_000_000 // 8)
+    return measure(arm, parameters, seeds)
+
+
+def half_nan(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+    values = measure(arm, parameters, seeds)
+    return {"x": values["x"] + (np.nan if seeds[0] == FAULTY else 0.0)}
+
+
+def half_precision(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+    return {"x": np.zeros(1, np.float16)}
+
+
+def dies_once(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+    if seeds[0] == FAULTY and _first_time(parameters):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return measure(arm, parameters, seeds)
+
+
+def kills_host(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+    """Ends the process that this worker belongs to."""
+    if seeds[0] == FAULTY and _first_time(parameters):
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(60)
+    return measure(arm, parameters, seeds)
+
+
+def slow_node(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+    time.sleep(120 if "TOY_SLOW_NODE" in os.environ else 0.2)
+    return measure(arm, parameters, seeds)
+
+
+def _first_time(parameters: Mapping[str, Any]) -> bool:
+    try:
+        Path(parameters["marker"]).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
