@@ -180,22 +180,27 @@ def train(
 
 def outputs(shape: Shape, vector: np.ndarray, inputs: np.ndarray) -> np.ndarray:
     """The network's outputs, (n, outputs)."""
-    return in_blocks(partial(_outputs, shape.recipe()), vector, shape.read(inputs))[0]
+    return _over(_outputs, shape, vector, inputs)
 
 
 def attention(shape: Shape, vector: np.ndarray, inputs: np.ndarray) -> np.ndarray:
     """Attention weights (n, layers, tokens, tokens): row z holds token z's and sums to one."""
-    return in_blocks(partial(_attention, shape.recipe()), vector, shape.read(inputs))[0]
+    return _over(_attention, shape, vector, inputs)
 
 
-def in_blocks(function: Any, fixed: Any, rows: np.ndarray) -> list[np.ndarray]:
-    """`function(fixed, block)`, a tuple of arrays, over blocks of rows of two sizes, in float64."""
-    size = FEW if len(rows) <= FEW or rows.shape[1] > WIDE else MANY
+def _over(function: Any, shape: Shape, vector: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+    most = FEW if shape.tokens > WIDE else MANY
+    return in_blocks(partial(function, shape.recipe(), vector), shape.read(inputs), most)[0]
+
+
+def in_blocks(function: Any, rows: np.ndarray, most: int = MANY) -> list[np.ndarray]:
+    """`function(block)`, a tuple of arrays, over blocks of rows of two sizes, in float64."""
+    size = FEW if len(rows) <= FEW else most
     parts = []
     with jax.enable_x64(True):
         for start in range(0, len(rows), size):
             block = rows[start : start + size]
-            results = function(fixed, padded(block, size))
+            results = function(padded(block, size))
             parts.append([np.asarray(result)[: len(block)] for result in results])
     return [np.concatenate(each) for each in zip(*parts, strict=True)]
 

@@ -115,8 +115,7 @@ class KernelAttentionRegressor(Saved, MultiOutputMixin, RegressorMixin, BaseEsti
         queries = self._scaled(self._read(X, reset=False))
         columns = rows.bucket(queries.shape[1], *COLUMNS)
         keys = _wide(rows.padded(self.keys_, rows.bucket(len(self.keys_), *KEYS)), columns)
-        posterior = partial(self._posterior, return_std)
-        found = in_blocks(posterior, keys, _wide(queries, columns)[:, None])
+        found = in_blocks(partial(self._posterior, return_std, keys), _wide(queries, columns))
         mean, *std = (
             rows.told(each)[:, 0] if self.one_output_ else rows.told(each) for each in found
         )
@@ -124,7 +123,7 @@ class KernelAttentionRegressor(Saved, MultiOutputMixin, RegressorMixin, BaseEsti
 
     def _posterior(self, return_std: bool, keys: np.ndarray, queries: np.ndarray) -> Any:
         """Mean, and standard deviation if wanted, of one block of queries."""
-        attended = _attend(self.kernel, keys, queries[:, 0], np.float64(self.temperature_))
+        attended = _attend(self.kernel, keys, queries, np.float64(self.temperature_))
         cross, prior = (np.asarray(each) for each in attended)
         cross = cross[:, : len(self.keys_)]
         with np.errstate(over="ignore", invalid="ignore"):  # `predict` tells
