@@ -150,7 +150,7 @@ TAMPERED: dict[str, tuple[str, Callable[[dict[str, Any], Arrays], Any], str]] = 
     "kernel facts": ("kernel", fact("more", 1), "other entries"),
     "kernel outputs": ("kernel", fact("one_output", 1), "how many outputs"),
     "flat rows": ("kernel", array("rows", np.ravel), "does not fit the rest"),
-    "scalar weights": ("kernel", array("weights", lambda w: w[0].reshape(())), "does not fit"),
+    "scalar weights": ("kernel", array("weights", lambda w: np.ones(())), "does not fit"),
     "fewer labels": ("kernel", array("labels", lambda y: y[1:]), "does not fit the rest"),
     "negative weight": ("kernel", array("weights", lambda w: -w), "not above zero"),
     "no rows": ("kernel", lambda _, a: a.update(

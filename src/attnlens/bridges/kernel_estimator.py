@@ -190,10 +190,11 @@ class KernelAttentionRegressor(Saved, MultiOutputMixin, RegressorMixin, BaseEsti
         share = places.weights / places.weights.sum()
         spread = np.sum(share @ (places.inputs - share @ places.inputs) ** 2)
         middle = float(spread) if spread > 0 else 1.0
+        ends = middle * COARSE[[0, -1]]
         tried = {tau: self._best_ridge(places, tau, rule) for tau in middle * COARSE}
         for factor in FINER:
             best = min(tried, key=lambda tau: tried[tau][0])
-            for tau in (best / factor, best * factor):
+            for tau in np.clip([best / factor, best * factor], *ends):
                 tried[tau] = self._best_ridge(places, tau, rule)
         best = min(tried, key=lambda tau: tried[tau][0])
         return float(best), tried[best][1]
