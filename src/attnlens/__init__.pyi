@@ -1,8 +1,12 @@
 from . import attention as attention
+from . import bridges as bridges
 from . import data as data
 from . import networks as networks
 from . import worlds as worlds
 from .instruments import attention_maps as attention_maps
+from .bridges import AttentionClassifier as AttentionClassifier
+from .bridges import AttentionRegressor as AttentionRegressor
+from .bridges import KernelAttentionRegressor as KernelAttentionRegressor
 from .instruments import condition_number as condition_number
 from .instruments import curvature as curvature
 from .instruments import equivariance as equivariance

@@ -1,0 +1,9 @@
+"""Where other libraries meet attnlens: their conventions outside, our networks inside.
+
+`AttentionClassifier`, `AttentionRegressor` and `KernelAttentionRegressor` are scikit-learn
+estimators. Each library is imported when one of its names is first used.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,3 @@
+from .estimators import AttentionClassifier as AttentionClassifier
+from .estimators import AttentionRegressor as AttentionRegressor
+from .kernel_estimator import KernelAttentionRegressor as KernelAttentionRegressor
