@@ -7,6 +7,7 @@ from .instruments import attention_maps as attention_maps
 from .bridges import AttentionClassifier as AttentionClassifier
 from .bridges import AttentionRegressor as AttentionRegressor
 from .bridges import KernelAttentionRegressor as KernelAttentionRegressor
+from .bridges import from_torch as from_torch
 from .instruments import condition_number as condition_number
 from .instruments import curvature as curvature
 from .instruments import equivariance as equivariance

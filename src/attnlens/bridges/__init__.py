@@ -1,7 +1,8 @@
-"""Where other libraries meet attnlens: their conventions outside, our networks inside.
+"""Where other libraries meet attnlens: their conventions outside, our networks and instruments inside.
 
 `AttentionClassifier`, `AttentionRegressor` and `KernelAttentionRegressor` are scikit-learn
-estimators. Each library is imported when one of its names is first used.
+estimators; `from_torch` and `torch_loss` take PyTorch modules; `Bert` is a pretrained encoder. Each
+library is imported when one of its names is first used.
 """
 
 import lazy_loader
