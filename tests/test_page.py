@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from attnlens import verify
-from attnlens.report.page import minus, number
+from attnlens.report.templating import minus, number
 from toy_claims import CLAIM, HOSTILE_TEXT
 
 CHROMIUM = shutil.which("chromium")
