@@ -14,6 +14,9 @@ from .instruments import learning_curve as learning_curve
 from .instruments import representation as representation
 from .instruments import stationarity as stationarity
 from .instruments import surface as surface
+from .practice import advise as advise
+from .practice import landscape as landscape
+from .practice import transfer as transfer
 from .records import Cell as Cell
 from .records import Curve as Curve
 from .records import Reading as Reading

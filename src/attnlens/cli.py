@@ -13,6 +13,7 @@ import typer
 
 from attnlens import __version__
 from attnlens.checks import BadInput
+from attnlens.commands import advising
 
 app = typer.Typer(
     name="attnlens",
@@ -195,6 +196,9 @@ def store_merge(
             file=sys.stderr,
         )
         raise typer.Exit(FAILED)
+
+
+advising.register(app)
 
 
 @app.command()
