@@ -13,7 +13,7 @@ import typer
 
 from attnlens import __version__
 from attnlens.checks import BadInput
-from attnlens.commands import advising
+from attnlens.commands import advising, files
 
 app = typer.Typer(
     name="attnlens",
@@ -199,6 +199,7 @@ def store_merge(
 
 
 advising.register(app)
+files.register(app)
 
 
 @app.command()

@@ -16,3 +16,4 @@ from .tables import TABLES as TABLES
 from .tables import table as table
 from .text import Embedding as Embedding
 from .text import words as words
+from .wording import embedded as embedded

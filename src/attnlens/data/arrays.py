@@ -62,8 +62,8 @@ def _unpacked(packed: zipfile.ZipFile, path: Path) -> dict[str, np.ndarray]:
         )
     if (size := sum(each.file_size for each in members)) > MOST_UNPACKED:
         raise checks.BadInput(
-            f"{path} unpacks to {size:,} bytes, more than the {MOST_UNPACKED:,} that are read; store "
-            f"a part of it, or Parquet, which is sampled."
+            f"{path} unpacks to {size:,} bytes, more than the {MOST_UNPACKED:,} that are read; "
+            f"store a part of it, or Parquet, which is sampled."
         )
     names = clean_names((each.filename.removesuffix(".npy") for each in members), path)
     found = {}
@@ -130,7 +130,9 @@ def _table(arrays: dict[str, Any], path: Path, request: Request) -> Table:
     total = next(iter(counts.values())) or 0
     if not total:
         raise checks.BadInput(f"{path} has no row; give an array with one entry a row.")
-    wide = sum(len(array.dtype.names or " ") * math.prod(array.shape[1:]) for array in arrays.values())
+    wide = sum(
+        len(array.dtype.names or " ") * math.prod(array.shape[1:]) for array in arrays.values()
+    )
     kept, rows = max(1, min(request.rows, total, MOST_NUMBERS // max(wide, 1))), np.arange(total)
     if kept < total and (ids := _ids(arrays, request.id)) is not None:
         chosen = choose_ids(Counter(ids.tolist()), kept, request.seed)

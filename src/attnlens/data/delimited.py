@@ -131,8 +131,8 @@ def _lines(path: Path, file: object) -> Iterator[str]:
         number += 1
         if "\0" in line:
             raise checks.BadInput(
-                f"{path} must be CSV, Parquet, NPY, NPZ or a folder of IDX files, but line {number} "
-                f"holds a zero byte, which no text does."
+                f"{path} must be CSV, Parquet, NPY, NPZ or a folder of IDX files, but line "
+                f"{number} holds a zero byte, which no text does."
             )
         if len(line) == LONGEST_LINE:
             raise checks.BadInput(

@@ -24,7 +24,7 @@ Item = TypeVar("Item")
 
 
 class Request(NamedTuple):
-    """What is wanted of a file: at most so many rows, and columns to be kept as they are written."""
+    """What is wanted of a file: so many rows at most, and columns that are kept as written."""
 
     rows: int
     seed: int
@@ -58,12 +58,13 @@ def reservoir(stream: Iterator[Item], count: int, seed: int) -> tuple[list[Item]
     length = len(held)
     if length == count:
         weight = _root(dice, count)
-        enters = length + _skip(dice, weight)
-        for length, item in enumerate(stream, length + 1):
-            if length - 1 == enters:
-                held[dice.randrange(count)] = (enters, item)
+        enters = count + _skip(dice, weight)
+        for place, item in enumerate(stream, count):
+            if place == enters:
+                held[dice.randrange(count)] = (place, item)
                 weight *= _root(dice, count)
                 enters += 1 + _skip(dice, weight)
+            length = place + 1
     held.sort(key=lambda pair: pair[0])
     return [item for _, item in held], [place for place, _ in held], length
 
