@@ -37,6 +37,7 @@ class Table(NamedTuple):
     rows: np.ndarray  # increasing
     total: int  # rows of the file
     facts: tuple[tuple[str, str], ...] = ()
+    unread: tuple[str, ...] = ()  # columns of a kind that is not read
 
     def take(self, keep: np.ndarray) -> Table:
         """The rows where `keep` is true, or with these numbers."""

@@ -55,8 +55,8 @@ class Loaded:
     task        "regression" or "classification"; None without a target
     names       of X's last axis
     sequences   one array a sequence, however long; None where rows are no sequences
-    encoder     how columns became numbers, and `raw` what they were: fit it on training rows alone
-                where it must not see others
+    encoder     how columns became numbers, and `columns` what they were: fit it on training rows
+                alone where it must not see others
     """
 
     dataset: Dataset
@@ -68,7 +68,7 @@ class Loaded:
     sequences: list[np.ndarray] | None
     facts: Facts
     encoder: Encoder | None = None
-    raw: Mapping[str, Typed] = dataclasses.field(default_factory=dict)
+    columns: Mapping[str, Typed] = dataclasses.field(default_factory=dict)
 
     def __str__(self) -> str:
         return "\n".join([str(self.dataset), *(f"  {name}: {words}" for name, words in self.facts)])
@@ -121,6 +121,11 @@ def read(
     else:
         stem, table = Path(path).stem, _table(Path(path), request)
     for name, role in roles.items():
+        if name in table.unread:
+            raise checks.BadInput(
+                f"{role} must hold numbers, dates, strings or lists, but {name} holds structures, "
+                f"maps or bytes; write it flat."
+            )
         known(role, name, table.columns)
     wanted = check_types(types, table.columns)
     kept = _kept(table, roles, wanted, columns, drop)

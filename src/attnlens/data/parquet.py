@@ -94,7 +94,7 @@ def _read(path: Path, request: Request) -> Table:
     for name in usable:
         column = table.column(stored[name])
         values[name] = _values(column, kinds[name], name in request.as_text)
-    found = Table(values, rows, total, tuple(facts))
+    found = Table(values, rows, total, tuple(facts), tuple(left))
     return _shortened(found, lists, request) if lists else found
 
 

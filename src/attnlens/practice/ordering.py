@@ -75,7 +75,7 @@ def _subject(loaded: Loaded, along: str) -> Subject:
         spread = X.std(0)
         scaled = (X - X.mean(0)) / np.where(spread > 0, spread, 1.0)
         return Subject(scaled, f"the {X.shape[1]} columns of each row, standardised")
-    columns = list(loaded.raw.values())
+    columns = list(loaded.columns.values())
     if len(columns) == 1 and columns[0].kind == "category":
         values = [str(each) for each in columns[0].values]
         codes = np.unique(values, return_inverse=True)[1]
