@@ -91,6 +91,7 @@ def _round(
     settings: Mapping[str, Any], deadline: Deadline,
 ) -> Iterator[Found]:  # fmt: skip
     """The questions in the order in which their answers are wanted; each as soon as it is known."""
+    deadline()
     used = sample(case.data, effort.rows, seed)
     given = {"steps": effort.steps, "progress": deadline, **settings}
     trial = Trial.of(used, effort, len(case.data.inputs), hidden, seed, given)

@@ -17,10 +17,13 @@ by up to a tenth of the loss as flat, by more than all of it as sharp.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from attnlens.instruments import Curvature
 from attnlens.records import Answer, Reading
+
+if TYPE_CHECKING:
+    from attnlens.instruments import Curvature
+    from attnlens.instruments.spectrum import Eigenpair
 
 SETTLED, DOWNWARD = 0.01, 0.01
 NUDGE = 0.1
@@ -120,7 +123,7 @@ def _count(share: Reading, size: int) -> str:
     return f"{share.value * size:.0f}"
 
 
-def _eigenvalue(pair) -> str:
+def _eigenvalue(pair: Eigenpair) -> str:
     return f"{pair.value:.3g} (residual {pair.residual:.1g})"
 
 
