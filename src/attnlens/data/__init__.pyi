@@ -1,12 +1,15 @@
 from .dataset import Dataset as Dataset
 from .dataset import deduplicated as deduplicated
 from .dataset import split as split
+from .encoding import Encoder as Encoder
 from .idx import read_idx as read_idx
 from .images import canvases as canvases
 from .images import digits as digits
 from .images import idx_folder as idx_folder
 from .images import mnist as mnist
 from .images import patches as patches
+from .loading import Loaded as Loaded
+from .loading import read as read
 from .optional import installed as installed
 from .reviews import movie_reviews as movie_reviews
 from .tables import TABLES as TABLES
