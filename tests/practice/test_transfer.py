@@ -104,7 +104,7 @@ def test_text_is_classes_and_rows_with_gaps_are_left_out(tmp_path: Path):
         ("p0", "nowhere.csv", "'nowhere.csv' is neither"),
         ("p0,word", "y", "one of them holds text"),
         ("short.csv", "y", "pretrain 5"),
-        ("p0", "constant", "vary among them"),
+        ("p0", "constant", "'constant' is neither"),
     ],
     ids=["column", "file", "text", "rows", "constant"],
 )

@@ -10,7 +10,7 @@ With loss L, gradient g, curvature H, parameters w and D = diag(w):
                ½ · 0.1² · tr(D H D) on average, to second order; unlike λ_max this is the same
                however the same function is written down
 
-These thresholds are conventions of ours: one part in a hundred of the loss counts as settled, a rise
+The thresholds are conventions of ours: one part in a hundred of the loss counts as settled, a rise
 by up to a tenth of the loss as flat, by more than all of it as sharp.
 """
 

@@ -104,9 +104,7 @@ def _of_tokens(
     return Answer(ORDER, answer, evidence, known=False, readings=readings)
 
 
-def length(
-    trial: Trial, choice: Choice, deadline: Deadline
-) -> tuple[Answer, Figure | None]:
+def length(trial: Trial, choice: Choice, deadline: Deadline) -> tuple[Answer, Figure | None]:
     """How many tokens, or columns, are enough?"""
     question = CONTEXT if trial.data.tokens else COLUMNS
     whole = trial.data.inputs.shape[1]

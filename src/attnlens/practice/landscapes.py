@@ -93,9 +93,8 @@ def from_name(path: str) -> Any:
         raise checks.BadInput(f"{module!r} cannot be imported: {_line(error)}.") from error
     function = getattr(found, name, None)
     if not callable(function):
-        public = [each for each, value in vars(found).items()
-                  if callable(value) and getattr(value, "__module__", None) == found.__name__]  # fmt: skip
-        told = f"its functions are {', '.join(public[:8])}" if public else "it has none"
+        own = [each for each, value in vars(found).items() if _made_in(value, module)]
+        told = f"its functions are {', '.join(own[:8])}" if own else "it has none"
         raise checks.BadInput(f"{module!r} has no function {name!r}; {told}.")
     try:
         return function()
@@ -103,6 +102,10 @@ def from_name(path: str) -> Any:
         raise
     except Exception as error:
         raise checks.BadInput(f"{path} failed: {_line(error)}.") from error
+
+
+def _made_in(value: Any, module: str) -> bool:
+    return callable(value) and getattr(value, "__module__", None) == module
 
 
 def _model(given: Any, name: str) -> Model:
@@ -188,6 +191,4 @@ def _line(error: BaseException) -> str:
     """An error of someone else's code in one line."""
     text = str(error).strip().splitlines()
     said = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
-    return said.rstrip(".")[: 300]
-
-
+    return said.rstrip(".")[:300]
