@@ -56,9 +56,17 @@ def order(subject: Subject, trial: Trial, choice: Choice) -> Answer:
 
 
 def _shuffled(tokens: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Each row's tokens in an order of its own; a token stays whole."""
-    places = random.permuted(np.tile(np.arange(tokens.shape[1]), (len(tokens), 1)), axis=1)
-    return np.take_along_axis(tokens, places[:, :, None], axis=1)
+    """Each row's tokens in an order of its own; zeros that fill a row up stay at its end.
+
+    >>> tokens = np.arange(1.0, 4)[None, :, None] * [[[1.0], [1.0], [0.0]]]
+    >>> sorted(_shuffled(tokens, np.random.default_rng(0))[0, :, 0].tolist()[:2])
+    [1.0, 2.0]
+    """
+    places = np.arange(tokens.shape[1])
+    length = ((tokens != 0).any(2) * (places + 1)).max(1)
+    keys = random.random(tokens.shape[:2])
+    keys = np.where(places < length[:, None], keys, 1.0 + places)
+    return np.take_along_axis(tokens, keys.argsort(1)[:, :, None], axis=1)
 
 
 def _of_columns(choice: Choice, change: Change, readings: dict[str, Reading]) -> Answer:

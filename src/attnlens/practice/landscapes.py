@@ -141,7 +141,7 @@ def _measured(name: str, instrument: Any, model: Model, **settings: Any) -> Any:
         raise
     except Exception as error:  # the loss is the user's own code
         raise checks.BadInput(
-            f"the loss of {name} must be one number for (params, data) that JAX can differentiate, "
+            f"the loss of {name} must be one number for (params, data) that can be differentiated, "
             f"but it failed: {_line(error)}."
         ) from error
 
@@ -151,9 +151,19 @@ def _of_torch(params: Any) -> bool:
 
 
 def _from_torch(model: Model, name: str) -> Model:
-    raise checks.BadInput(
-        f"{name} gives a PyTorch module; convert it first with attnlens.from_torch."
-    )
+    """A PyTorch module with loss(outputs, targets): values and derivatives by PyTorch itself."""
+    import jax
+
+    from attnlens.bridges import torch_loss
+
+    if not callable(model.loss):
+        raise checks.BadInput(
+            f"{name} must give (module, loss, data) with loss a function of (outputs, targets), "
+            f"but the second is a {type(model.loss).__name__}."
+        )
+    params, loss = torch_loss(model.params, model.loss)
+    data = jax.tree.map(lambda x: x.detach().cpu().numpy() if _of_torch(x) else x, model.data)
+    return Model(params, loss, data)
 
 
 def _spectrum(found: Any) -> Answer:
