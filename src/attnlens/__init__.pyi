@@ -1,7 +1,9 @@
 from . import attention as attention
+from . import bridges as bridges
 from . import data as data
 from . import networks as networks
 from . import worlds as worlds
+from .bridges import from_torch as from_torch
 from .instruments import attention_maps as attention_maps
 from .instruments import condition_number as condition_number
 from .instruments import curvature as curvature

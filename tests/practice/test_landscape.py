@@ -106,3 +106,23 @@ def test_a_module_that_cannot_be_imported_says_why(tmp_path: Path, monkeypatch):
         landscape("needs_something:make")
     with pytest.raises(BadInput, match="'is_broken' cannot be imported: SyntaxError"):
         landscape("is_broken:make")
+
+
+def test_a_pytorch_module_has_the_hessian_of_its_loss():
+    torch = pytest.importorskip("torch")
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(20, 3)), random.normal(size=(20, 1))
+    module = torch.nn.Linear(3, 1, bias=False).double()
+    with torch.no_grad():
+        module.weight[:] = torch.tensor(np.linalg.lstsq(x, y, rcond=None)[0].T)
+    before = module.weight.detach().clone()
+    data = (torch.tensor(x), torch.tensor(y))
+    sheet = landscape((module, torch.nn.functional.mse_loss, data), **SMALL)
+    exact = np.linalg.eigvalsh(2 * x.T @ x / len(x))
+    found = sheet[landscapes.SPECTRUM].readings
+    assert math.isclose(found["top_1"].value, exact[-1], rel_tol=1e-9)
+    assert math.isclose(found["bottom_1"].value, exact[0], rel_tol=1e-9)
+    assert sheet[health.MINIMUM].answer.startswith("yes")
+    assert torch.equal(before, module.weight)
+    with pytest.raises(BadInput, match="loss a function of \\(outputs, targets\\)"):
+        landscape((module, "squared", data), **SMALL)
