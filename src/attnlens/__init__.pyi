@@ -1,7 +1,10 @@
 from . import attention as attention
+from . import bridges as bridges
 from . import data as data
 from . import networks as networks
 from . import worlds as worlds
+from .bridges import from_torch as from_torch
+from .instruments import attention_maps as attention_maps
 from .instruments import condition_number as condition_number
 from .instruments import curvature as curvature
 from .instruments import equivariance as equivariance
@@ -14,6 +17,7 @@ from .instruments import learning_curve as learning_curve
 from .instruments import representation as representation
 from .instruments import stationarity as stationarity
 from .instruments import surface as surface
+from .instruments import tightening as tightening
 from .practice import advise as advise
 from .practice import landscape as landscape
 from .practice import transfer as transfer

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -72,6 +73,26 @@ class Supervised:
     def __call__(self, params: Any, data: Any) -> Float[Array, ""]:
         inputs, targets = data
         return jnp.mean(self.each(self.outputs(params, inputs), targets))
+
+
+class Outside(ABC):
+    """A loss that is not made of JAX operations and brings its derivatives along.
+
+    Trees of arrays in (parameters, a direction like them, a chunk of data), numbers and trees of
+    NumPy arrays out. Only its Hessian is known.
+    """
+
+    @abstractmethod
+    def value(self, params: Any, data: Any) -> float: ...
+
+    @abstractmethod
+    def value_and_gradient(self, params: Any, data: Any) -> tuple[float, Any]: ...
+
+    @abstractmethod
+    def product(self, params: Any, direction: Any, data: Any) -> Any: ...
+
+    def __call__(self, params: Any, data: Any) -> float:
+        return self.value(params, data)
 
 
 class Subject:
@@ -153,8 +174,8 @@ class Subject:
 
     def rows_at_once(self, width: int = 1) -> int:
         """Rows of a chunk, `width` copies of whose intermediate arrays exist together."""
-        if self.chunk is not None:
-            return min(self.chunk, self.rows)
+        if self.chunk is not None or isinstance(self.loss, Outside):  # which cannot be traced
+            return min(self.chunk or self.rows, self.rows)
         most = int(np.clip(CACHE // (width * self.row_bytes()), 1, self.rows))
         return math.ceil(self.rows / math.ceil(self.rows / most))  # about equal chunks
 
@@ -197,7 +218,11 @@ class Subject:
         with self.numbers():
             at, parts = self.point(vector), list[Any]()
             for share, data in self.chunks():
-                value, slope = _value_and_gradient(self.loss, at, data)
+                if isinstance(self.loss, Outside):
+                    value, slope = self.loss.value_and_gradient(at, data)
+                    slope = self.flatten(slope)
+                else:
+                    value, slope = _value_and_gradient(self.loss, at, data)
                 parts.append((share * float(value), share * np.asarray(slope, float)))
         return sum(v for v, _ in parts), np.sum([g for _, g in parts], axis=0)
 
@@ -216,6 +241,9 @@ class Subject:
         products = np.empty(given.shape)
         with self.numbers():
             point = self.point(at)
+            if isinstance(self.loss, Outside):
+                products = [self._product(point, row) for row in given]
+                return np.reshape(products, np.shape(vectors))
             for start in range(0, len(given), width):
                 block = given[start : start + width]
                 # The last block is filled up with zeros: another number of rows is another program.
@@ -227,6 +255,14 @@ class Subject:
                     total += share * np.asarray(_times(matrix, self.loss, point, rows, data))
                 products[start : start + len(block)] = total[: len(block)]
         return products.reshape(np.shape(vectors))
+
+    def _product(self, point: Any, row: np.ndarray) -> np.ndarray:
+        """The Hessian of a loss from outside times one direction."""
+        parts = [
+            share * self.flatten(self.loss.product(point, self.restore(row), data))
+            for share, data in self.chunks()
+        ]
+        return np.sum(parts, axis=0)
 
     def point(self, vector: np.ndarray | None) -> Any:
         point = self.restore(self.vector if vector is None else vector)

@@ -33,7 +33,7 @@ from attnlens.records import Curve, Reading, Surface
 
 from . import spectrum
 from .hessian import COLUMNS, DENSE
-from .products import Subject, flat_loss, traced_bytes
+from .products import Outside, Subject, flat_loss, traced_bytes
 
 DIRECTIONS = ("random", "hessian", "hessian-ends", "principal")
 NORMALISED = ("filter", "array", "none")
@@ -142,6 +142,8 @@ def losses(
     each with its own weights, was never faster than one after the other and up to three times as
     slow; elsewhere as many as fit into `MEMORY`.
     """
+    if isinstance(subject.loss, Outside):
+        return _losses_outside(subject, directions, coordinates)
     with subject.numbers():
         base, moves = subject.point(None), jnp.asarray(directions, subject.precision)
         if together is None:
@@ -156,6 +158,18 @@ def losses(
                 values_here = _losses(subject.loss, base, moves, jnp.asarray(full), data, together)
                 total += share * np.asarray(values_here)
             values[start : start + len(block)] = total[: len(block)]
+    return values
+
+
+def _losses_outside(
+    subject: Subject, directions: np.ndarray, coordinates: np.ndarray
+) -> np.ndarray:
+    """The same for a loss that is not made of JAX operations, point by point."""
+    values = np.zeros(len(coordinates))
+    with subject.numbers():
+        for i, coordinate in enumerate(coordinates):
+            point = subject.point(subject.vector + coordinate @ directions)
+            values[i] = sum(share * subject.loss(point, data) for share, data in subject.chunks())
     return values
 
 

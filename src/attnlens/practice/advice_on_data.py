@@ -12,7 +12,7 @@ from typing import Any
 
 from attnlens import checks
 from attnlens.instruments import learners
-from attnlens.records import Answer, Figure, Sheet, Surface
+from attnlens.records import Answer, Sheet, View
 
 from . import inputs_asked, model_choice, models_asked
 from .budget import FIRST, ROUNDS, Deadline, Effort, OutOfTime, affordable, sample, seconds
@@ -20,7 +20,7 @@ from .phrases import unknown
 from .subjects import Subject, subject
 from .trials import Trial
 
-Found = tuple[list[Answer], list[Figure | Surface]]
+Found = tuple[list[Answer], list[View]]
 
 
 def advise(
@@ -59,7 +59,7 @@ def advise(
     clock, first = Deadline(total), Deadline(max(total, FIRST))
     case = subject(data, target, text=text, seed=seed)
     book: dict[str, tuple[int, Answer]] = {}
-    pictures: dict[str, Figure | Surface] = {}
+    pictures: dict[str, View] = {}
     efforts = list(dict.fromkeys(affordable(effort, case.data) for effort in rounds))
     ended = f"all {len(efforts)} rounds"
     at = 0
@@ -70,7 +70,7 @@ def advise(
             for answers, figures in _round(case, effort, error, hidden, seed, settings, deadline):
                 for answer in answers:
                     book[answer.question] = (at, answer)
-                    say(str(answer))
+                    say(f"  {answer.question} {answer.answer}")
                 pictures |= {_about(figure): figure for figure in figures}
                 deadline()
     except OutOfTime:
@@ -91,6 +91,7 @@ def _round(
     settings: Mapping[str, Any], deadline: Deadline,
 ) -> Iterator[Found]:  # fmt: skip
     """The questions in the order in which their answers are wanted; each as soon as it is known."""
+    deadline()
     used = sample(case.data, effort.rows, seed)
     given = {"steps": effort.steps, "progress": deadline, **settings}
     trial = Trial.of(used, effort, len(case.data.inputs), hidden, seed, given)
@@ -118,6 +119,6 @@ def _unasked(question: str) -> Answer:
     return unknown(question, "the time was up before it could be asked; give a larger budget")
 
 
-def _about(figure: Figure | Surface) -> str:
+def _about(figure: View) -> str:
     """What a figure is about: a newer one takes the place of the older."""
     return f"{getattr(figure, 'x_label', '')}|{getattr(figure, 'y_label', '')}"

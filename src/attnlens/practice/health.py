@@ -10,17 +10,20 @@ With loss L, gradient g, curvature H, parameters w and D = diag(w):
                ½ · 0.1² · tr(D H D) on average, to second order; unlike λ_max this is the same
                however the same function is written down
 
-These thresholds are conventions of ours: one part in a hundred of the loss counts as settled, a rise
+The thresholds are conventions of ours: one part in a hundred of the loss counts as settled, a rise
 by up to a tenth of the loss as flat, by more than all of it as sharp.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from attnlens.instruments import Curvature
 from attnlens.records import Answer, Reading
+
+if TYPE_CHECKING:
+    from attnlens.instruments import Curvature
+    from attnlens.instruments.spectrum import Eigenpair
 
 SETTLED, DOWNWARD = 0.01, 0.01
 NUDGE = 0.1
@@ -120,7 +123,7 @@ def _count(share: Reading, size: int) -> str:
     return f"{share.value * size:.0f}"
 
 
-def _eigenvalue(pair) -> str:
+def _eigenvalue(pair: Eigenpair) -> str:
     return f"{pair.value:.3g} (residual {pair.residual:.1g})"
 
 

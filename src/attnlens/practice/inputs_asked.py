@@ -2,10 +2,10 @@
 
 Each is asked of the chosen model, by folds that are paired. *Order*: the error when every row's
 tokens (or standardised columns) are mixed among each other, against the error as they stand; of
-sequences also `exchangeability`, which needs no labels. *Length*: the error with only the first k
-tokens, or with the k most important columns, against all of them; what is enough is the smallest k
-whose error is shown to be less than a tenth above that of all. A fold chooses its columns on its
-own training rows.
+sequences also `exchangeability`, which needs no labels. *Length*: the error with only the first or
+the last k tokens, or with the k most important columns, against all of them; what is enough is the
+smallest k whose error is shown to be less than a tenth above that of all. Which end of a sequence
+is kept is decided by the longest k, once; a fold chooses its columns on its own training rows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import numpy as np
 
 from attnlens.instruments import exchangeability
 from attnlens.instruments.exchange import LEVEL, Exchangeability
-from attnlens.instruments.labelled import Fold
 from attnlens.records import Answer, Curve, Figure, Reading
 
 from .budget import Deadline
@@ -47,7 +46,9 @@ def order(subject: Subject, trial: Trial, choice: Choice) -> Answer:
     readings = {"log_error_ratio": change.reading}
     if subject.sequences is None:
         return _of_columns(choice, change, readings)
-    few = subject.sequences[:MOST_SEQUENCES]
+    few = [each for each in subject.sequences if len(each) > 1][:MOST_SEQUENCES]
+    if not few:
+        return unknown(ORDER, "no sequence has two tokens")
     found = exchangeability(few, wealth=False, seed=trial.seed)
     readings["p_value"] = Reading(found.value, found.standard_error, found.count)
     readings |= {name: _plain(effect) for name, effect in found.effects.items()}
@@ -55,9 +56,17 @@ def order(subject: Subject, trial: Trial, choice: Choice) -> Answer:
 
 
 def _shuffled(tokens: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Each row's tokens in an order of its own; a token stays whole."""
-    places = random.permuted(np.tile(np.arange(tokens.shape[1]), (len(tokens), 1)), axis=1)
-    return np.take_along_axis(tokens, places[:, :, None], axis=1)
+    """Each row's tokens in an order of its own; zeros that fill a row up stay at its end.
+
+    >>> tokens = np.arange(1.0, 4)[None, :, None] * [[[1.0], [1.0], [0.0]]]
+    >>> sorted(_shuffled(tokens, np.random.default_rng(0))[0, :, 0].tolist()[:2])
+    [1.0, 2.0]
+    """
+    places = np.arange(tokens.shape[1])
+    length = ((tokens != 0).any(2) * (places + 1)).max(1)
+    keys = random.random(tokens.shape[:2])
+    keys = np.where(places < length[:, None], keys, 1.0 + places)
+    return np.take_along_axis(tokens, keys.argsort(1)[:, :, None], axis=1)
 
 
 def _of_columns(choice: Choice, change: Change, readings: dict[str, Reading]) -> Answer:
@@ -103,9 +112,7 @@ def _of_tokens(
     return Answer(ORDER, answer, evidence, known=False, readings=readings)
 
 
-def length(
-    trial: Trial, choice: Choice, deadline: Deadline
-) -> tuple[Answer, Figure | None]:
+def length(trial: Trial, choice: Choice, deadline: Deadline) -> tuple[Answer, Figure | None]:
     """How many tokens, or columns, are enough?"""
     question = CONTEXT if trial.data.tokens else COLUMNS
     whole = trial.data.inputs.shape[1]
@@ -117,11 +124,11 @@ def length(
     # Quarters of what is left: fine where few are kept, and never more shapes than rounds pay for.
     count = LENGTHS + max(0, trial.effort.sizes - 4)
     shorter = np.unique(np.geomspace(1, whole, count + 1).round().astype(int))[:-1]
-    ranked = None if trial.data.tokens else [_ranked(trial, fold) for fold in trial.parts]
-    errors = {whole: _kept(trial, choice.model, whole, ranked)}
+    keep = _Keep(trial, choice.model)
+    errors = {whole: keep(whole)}
     for k in reversed(shorter.tolist()):
         deadline()
-        errors[k] = _kept(trial, choice.model, k, ranked)
+        errors[k] = keep(k)
     changes = {k: trial.change(own, errors[whole]) for k, own in errors.items() if k != whole}
     enough = min((k for k, c in changes.items() if c.high < math.log(ENOUGH)), default=whole)
     short = max((k for k, c in changes.items() if c.low > 0 and k < enough), default=0)
@@ -130,7 +137,7 @@ def length(
     )
     readings = {f"log_error_ratio_{k}": c.reading for k, c in sorted(changes.items())}
     figure = _figure(trial, errors, what)
-    kept = "the first" if trial.data.tokens else "the most important"
+    kept = keep.words
     if enough < whole:
         between = f", {short} are too few" if short else ""
         said = f"{enough} ({kept}) of {whole} are enough{between}"
@@ -142,22 +149,39 @@ def length(
     return unknown(question, evidence, why, **readings), figure
 
 
-def _ranked(trial: Trial, fold: Fold) -> np.ndarray:
-    return important(trial.data, fold.train[:MOST_ASIDE], trial.seed)
+class _Keep:
+    """Errors with some tokens or columns only."""
 
+    def __init__(self, trial: Trial, model: str):
+        self.trial, self.model, self.words = trial, model, "the most important"
+        self.last = None  # whether the last tokens are kept; not decided yet
+        self.ranked = [
+            important(trial.data, fold.train[:MOST_ASIDE], trial.seed)
+            for fold in trial.parts if not trial.data.tokens
+        ]  # fmt: skip
 
-def _kept(
-    trial: Trial, model: str, count: int, ranked: list[np.ndarray] | None
-) -> np.ndarray:
-    """Errors with the first `count` tokens, or the `count` most important columns of each fold."""
-    data = trial.data
-    if ranked is None:
-        return trial.errors(model, data._replace(inputs=data.inputs[:, :count]))
-    errors = []
-    for i, (fold, columns) in enumerate(zip(trial.parts, ranked, strict=True)):
-        own = data._replace(inputs=data.inputs[:, np.sort(columns[:count])])
-        errors.append(trial.errors(model, own, [fold], seed=trial.seed + i))
-    return np.concatenate(errors)
+    def __call__(self, count: int) -> np.ndarray:
+        trial, data = self.trial, self.trial.data
+        if not data.tokens:
+            own = [
+                trial.errors(
+                    self.model, data._replace(inputs=data.inputs[:, np.sort(columns[:count])]),
+                    [fold], seed=trial.seed + i,
+                )
+                for i, (fold, columns) in enumerate(zip(trial.parts, self.ranked, strict=True))
+            ]  # fmt: skip
+            return np.concatenate(own)
+        if count == data.inputs.shape[1]:
+            return trial.errors(self.model)
+        ends = {
+            last: trial.errors(self.model, data._replace(
+                inputs=data.inputs[:, -count:] if last else data.inputs[:, :count]))
+            for last in (False, True) if self.last in (None, last)
+        }  # fmt: skip
+        if self.last is None:
+            self.last = bool(ends[True].mean() < ends[False].mean())
+            self.words = "the last" if self.last else "the first"
+        return ends[self.last]
 
 
 def _figure(trial: Trial, errors: dict[int, np.ndarray], what: str) -> Figure:

@@ -93,9 +93,8 @@ def from_name(path: str) -> Any:
         raise checks.BadInput(f"{module!r} cannot be imported: {_line(error)}.") from error
     function = getattr(found, name, None)
     if not callable(function):
-        public = [each for each, value in vars(found).items()
-                  if callable(value) and getattr(value, "__module__", None) == found.__name__]  # fmt: skip
-        told = f"its functions are {', '.join(public[:8])}" if public else "it has none"
+        own = [each for each, value in vars(found).items() if _made_in(value, module)]
+        told = f"its functions are {', '.join(own[:8])}" if own else "it has none"
         raise checks.BadInput(f"{module!r} has no function {name!r}; {told}.")
     try:
         return function()
@@ -103,6 +102,10 @@ def from_name(path: str) -> Any:
         raise
     except Exception as error:
         raise checks.BadInput(f"{path} failed: {_line(error)}.") from error
+
+
+def _made_in(value: Any, module: str) -> bool:
+    return callable(value) and getattr(value, "__module__", None) == module
 
 
 def _model(given: Any, name: str) -> Model:
@@ -138,7 +141,7 @@ def _measured(name: str, instrument: Any, model: Model, **settings: Any) -> Any:
         raise
     except Exception as error:  # the loss is the user's own code
         raise checks.BadInput(
-            f"the loss of {name} must be one number for (params, data) that JAX can differentiate, "
+            f"the loss of {name} must be one number for (params, data) that can be differentiated, "
             f"but it failed: {_line(error)}."
         ) from error
 
@@ -148,9 +151,19 @@ def _of_torch(params: Any) -> bool:
 
 
 def _from_torch(model: Model, name: str) -> Model:
-    raise checks.BadInput(
-        f"{name} gives a PyTorch module; convert it first with attnlens.from_torch."
-    )
+    """A PyTorch module with loss(outputs, targets): values and derivatives by PyTorch itself."""
+    import jax
+
+    from attnlens.bridges import torch_loss
+
+    if not callable(model.loss):
+        raise checks.BadInput(
+            f"{name} must give (module, loss, data) with loss a function of (outputs, targets), "
+            f"but the second is a {type(model.loss).__name__}."
+        )
+    params, loss = torch_loss(model.params, model.loss)
+    data = jax.tree.map(lambda x: x.detach().cpu().numpy() if _of_torch(x) else x, model.data)
+    return Model(params, loss, data)
 
 
 def _spectrum(found: Any) -> Answer:
@@ -188,6 +201,4 @@ def _line(error: BaseException) -> str:
     """An error of someone else's code in one line."""
     text = str(error).strip().splitlines()
     said = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
-    return said.rstrip(".")[: 300]
-
-
+    return said.rstrip(".")[:300]

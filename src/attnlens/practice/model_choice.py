@@ -12,13 +12,15 @@ is less; of the best model, where the baseline learns nothing.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import NamedTuple
 
+from attnlens import checks
 from attnlens.instruments import learning_curve
 from attnlens.instruments.labelled import usable_sizes
 from attnlens.instruments.learning import LearningCurves
-from attnlens.instruments.sample_size import Estimate
+from attnlens.instruments.sample_size import FARTHEST, Estimate
 from attnlens.records import Answer, Reading
 
 from .phrases import UNKNOWN, listed, number, reading_of, unknown
@@ -41,6 +43,12 @@ class Choice(NamedTuple):
 
 def compared(trial: Trial, error: float | None) -> tuple[Choice, Answer]:
     """The paired learning curves of all models, and which needs the fewest labels."""
+    least = 2 * max(4, 2 * trial.data.classes)  # twice the smallest size that is tried
+    if trial.labels < least:
+        raise checks.BadInput(
+            f"{len(trial.data.inputs)} rows of {trial.data.classes} classes are too few to learn "
+            f"from: folds must leave {least} to train on, and leave {trial.labels}; collect more."
+        )
     sizes = usable_sizes(None, trial.data, trial.parts, trial.effort.sizes)
     curves = learning_curve(
         trial.data.inputs, trial.data.labels, models=MODELS, sizes=sizes,
@@ -56,6 +64,7 @@ def judged(trial: Trial, curves: LearningCurves, error: float | None) -> tuple[C
     last = {name: curves[name].readings[-1] for name in curves}
     learned = [name for name, reading in last.items() if trial.learned(reading)]
     target, rule = (error, "as asked") if error is not None else _target(trial, last, learned)
+    curves = dataclasses.replace(curves, target_error=target)  # drawn with the curves
     told = ", ".join(f"{name} {_told(reading)}" for name, reading in last.items())
     now = f"{trial.quantity} with {curves.sizes[-1]:,} labels: {told}"
     if not learned:
@@ -68,6 +77,11 @@ def judged(trial: Trial, curves: LearningCurves, error: float | None) -> tuple[C
     rivals = {name: curves.ratio(name, best, target) for name in curves if name != best}
     close = [name for name, ratio in rivals.items() if not ratio.low > 1]
     sizes = ", ".join(f"{name} {needs[name]}" for name in curves)
+    if needs[best].status == "not reached":
+        best = min(learned, key=lambda name: last[name].value)
+        why = f"none reaches {target:.3g}, not with {FARTHEST:.0f} times the labels either"
+        answer = unknown(FEWEST, now, why, **{_key(n): r for n, r in last.items()})
+        return Choice(best, True, curves, target, rule), answer
     evidence = f"labels for {trial.quantity} {target:.3g} ({rule}): {sizes}; {now}"
     readings = {_key(n): reading_of(e, last[n].count) for n, e in needs.items()}
     readings |= {

@@ -52,7 +52,7 @@ def _guideline(question: str, one: Recommendation, labels: int, learned: bool) -
         return Answer(question, f"yes: {one.words}", evidence, readings=reading)
     if one.verdict == "advised against":
         return Answer(question, "no, it does harm", evidence, readings=reading)
-    if -SAME < one.low and one.high < SAME:
+    if one.low > -SAME and one.high < SAME:
         said = f"no: it changes the error by less than {SAME:.0%}"
         return Answer(question, said, evidence, readings=reading)
     return unknown(question, evidence, **reading)

@@ -63,7 +63,7 @@ class Change:
     @property
     def none(self) -> bool:
         """Whether it is known to be too small to matter."""
-        return -SAME < self.low and self.high < SAME
+        return self.low > -SAME and self.high < SAME
 
     def __str__(self) -> str:
         middle, low, high = (100 * math.expm1(v) for v in (self.reading.value, self.low, self.high))

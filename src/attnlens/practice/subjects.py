@@ -7,18 +7,21 @@ on rows that are then set aside, so that no row both chooses columns and judges 
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from attnlens import checks
+from attnlens.data import Dataset, Embedding, Loaded, read
 from attnlens.instruments.labelled import FEWEST_ROWS, Labelled, labelled
 
 MOST_TOKENS = 64
 ASIDE = 0.2  # of the rows, to choose columns on
 MOST_ASIDE = 1_000
 TREES = 100
+TEXT_TOKENS, WORD_DIM = 32, 8  # of texts: what two cores can learn from in a minute
 
 
 class Subject(NamedTuple):
@@ -51,28 +54,63 @@ def subject(data: Any, target: Any = None, *, text: str | None = None, seed: int
         facts = (("data", str(made)),)
         return _narrowed(Subject(made, sequences, names, "arrays", facts), seed)
     loaded = data
-    if isinstance(data, str | Path) or hasattr(data, "columns"):
-        from attnlens.data import read
-
-        loaded = read(data, target=target, text=text)
+    if isinstance(data, str | Path):
+        loaded = read(data, target=_named(target), text=text)
+    elif hasattr(data, "to_csv"):
+        loaded = _of_frame(data, _named(target), text)
     elif target is not None:
         raise checks.BadInput(
             f"data that were read already hold their labels, but target={target!r} came too; give "
             f"it to attnlens.data.read."
         )
-    if not all(hasattr(loaded, name) for name in ("X", "y", "task", "names", "facts")):
+    if not isinstance(loaded, Loaded):
         raise checks.BadInput(
             f"data must be a path, a DataFrame, a pair (X, y) or what attnlens.data.read returned, "
             f"but a {type(data).__name__} came."
         )
-    if loaded.y is None:
-        raise checks.BadInput("advice needs labels, but no target was named; give target=COLUMN.")
-    made = labelled(loaded.X, loaded.y, loaded.task)
-    title = loaded.dataset if isinstance(loaded.dataset, str) else loaded.dataset.name
-    facts = tuple((str(name), str(words)) for name, words in loaded.facts)
-    sequences = loaded.sequences if made.tokens else None
-    found = Subject(made, sequences, tuple(loaded.names), title, facts)
-    return _narrowed(found, seed)
+    if loaded.y is None or loaded.task is None:
+        raise checks.BadInput(
+            f"advice needs labels, but no target was named; the columns are {_listed(loaded)}."
+        )
+    facts = loaded.facts
+    X = loaded.X
+    if X is None:
+        X, fact = _embedded(loaded.dataset)
+        facts = (*facts, fact)
+    made = labelled(X, loaded.y, loaded.task)
+    sequences = (loaded.sequences or list(X)) if made.tokens else None
+    title = "a DataFrame" if data is not loaded and hasattr(data, "to_csv") else loaded.dataset.name
+    return _narrowed(Subject(made, sequences, loaded.names, title, facts), seed)
+
+
+def _named(target: Any) -> str | None:
+    if target is None or isinstance(target, str):
+        return target
+    raise checks.BadInput(f"target must be the name of a column, but {target!r} came.")
+
+
+def _listed(loaded: Loaded) -> str:
+    names = [*loaded.columns] or [*loaded.names]
+    return ", ".join(names[:8]) + (" …" if len(names) > 8 else "")
+
+
+def _of_frame(frame: Any, target: str | None, text: str | None) -> Loaded:
+    """A DataFrame goes the way of a file, so that both are treated alike."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "frame.csv"
+        frame.to_csv(path, index=False)
+        return read(path, target=target, text=text)
+
+
+def _embedded(texts: Dataset) -> tuple[np.ndarray, tuple[str, str]]:
+    """Texts as tokens: word vectors that are made on these texts, without their labels."""
+    embedding = Embedding.learn(texts, dim=WORD_DIM)
+    fact = (
+        "tokens",
+        f"the first {TEXT_TOKENS} known words of each text as vectors of {WORD_DIM} numbers, made "
+        f"from how words go together in these texts, without labels",
+    )
+    return embedding(texts, TEXT_TOKENS).array, fact
 
 
 def _narrowed(whole: Subject, seed: int) -> Subject:

@@ -16,7 +16,7 @@ from attnlens import checks
 from attnlens.instruments import condition_number
 from attnlens.instruments.labelled import MOST_CLASSES
 from attnlens.instruments.transfer import Transfer
-from attnlens.records import Answer, Figure, Point, Reading, Series, Sheet
+from attnlens.records import Answer, Reading, Sheet
 from attnlens.statistics import t_interval
 
 from .phrases import UNKNOWN, number
@@ -47,7 +47,8 @@ def transfer(
         facts = [("features", "an array")]
         title = "arrays"
     else:
-        columns = _read(features)
+        apart = any(_is_file(given) for given in (pretrain, downstream))
+        columns = _read(features, alone=not apart)
         asked, used = _targets("pretrain", pretrain, columns)
         wanted, also = _targets("downstream", downstream, columns)
         table, names, left = _features({k: v for k, v in columns.items() if k not in used | also})
@@ -66,8 +67,10 @@ def transfer(
         table, asked, wanted = table[whole], asked[whole], wanted[whole]
     found = condition_number(table, asked, wanted, resamples=resamples, seed=seed)
     facts.append(("samples", f"{len(table):,}"))
-    facts += [(name, _kind(target)) for name, target in (("pretrain", asked), ("downstream", wanted))]
-    return Sheet(f"Transfer of {title}", tuple(facts), _answers(found, wanted), _figures(found))
+    facts += [
+        (name, _kind(target)) for name, target in (("pretrain", asked), ("downstream", wanted))
+    ]
+    return Sheet(f"Transfer of {title}", tuple(facts), _answers(found, wanted))
 
 
 # -- words -----------------------------------------------------------------------------------------
@@ -81,7 +84,9 @@ def _answers(found: Transfer, wanted: np.ndarray) -> tuple[Answer, ...]:
 def _asked(found: Transfer) -> Answer:
     kappa, (low, high) = found.kappa, found.interval
     details = {"low": low, "high": high}
-    reading = {"kappa": Reading(kappa.value, kappa.standard_error, kappa.count, kappa.status, details)}
+    reading = {
+        "kappa": Reading(kappa.value, kappa.standard_error, kappa.count, kappa.status, details)
+    }
     if math.isinf(kappa.value):
         return Answer(ASKED, "no: κ is infinite", kappa.status, readings=reading)
     if kappa.value == 0:
@@ -93,7 +98,9 @@ def _asked(found: Transfer) -> Answer:
         evidence += f"; infinite in {infinite:.0%} of resamples"
         return Answer(ASKED, UNKNOWN, evidence, known=False, readings=reading)
     word = "yes" if high**2 <= CLOSE else "hardly" if low**2 > CLOSE else "more or less"
-    said = f"{word}: the task's excess error is at most {number(kappa.value**2)} times pretraining's"
+    said = (
+        f"{word}: the task's excess error is at most {number(kappa.value**2)} times pretraining's"
+    )
     return Answer(ASKED, said, evidence, readings=reading)
 
 
@@ -101,7 +108,9 @@ def _held(found: Transfer) -> Answer:
     share = found.kappa.details["explained"]
     said = f"a linear head explains {max(share, 0.0):.0%} of the target's variance"
     evidence = "1 − residual variance / variance, with the degrees of freedom taken off"
-    return Answer(HELD, said, evidence, readings={"explained": Reading(share, math.nan, found.kappa.count)})
+    return Answer(
+        HELD, said, evidence, readings={"explained": Reading(share, math.nan, found.kappa.count)}
+    )
 
 
 def _error(found: Transfer, classes: bool) -> Answer:
@@ -122,27 +131,25 @@ def _scored(found: Transfer) -> Answer:
     return Answer(SCORES, said, evidence, readings=readings)
 
 
-def _figures(found: Transfer) -> tuple[Figure, ...]:
-    if not (math.isfinite(found.kappa.value) and found.kappa.value > 0):
-        return ()
-    half = (found.interval[1] - found.interval[0]) / 2
-    points = (Point(1.0, found.kappa.value, half), Point(2.0, found.error.value,
-                                                         1.96 * found.error.standard_error))  # fmt: skip
-    series = tuple(
-        Series(name, (point,))
-        for name, point in zip(("condition number κ", "measured transfer error"), points, strict=True)
-    )
-    return (Figure("Condition number and measured error", "1 κ, 2 error", "value", series,
-                   log_x=False, log_y=False),)  # fmt: skip
-
-
 # -- files -----------------------------------------------------------------------------------------
 
 
-def _read(path: str | Path) -> Columns:
-    from attnlens.data.files import table
+def _read(path: str | Path, alone: bool = True) -> Columns:
+    """The columns of a file that vary; of one that goes with another every row must be read."""
+    from attnlens.data import read
 
-    return dict(table(path, rows=MOST_ROWS).columns)
+    loaded = read(path, rows=MOST_ROWS)
+    if loaded.X is None or loaded.X.ndim != 2:
+        raise checks.BadInput(
+            f"{path} must be a table, a row a sample and a column a number, but it holds "
+            f"{loaded.dataset.kind}."
+        )
+    if not alone and "all read" not in dict(loaded.facts)["rows"]:
+        raise checks.BadInput(
+            f"samples of two files cannot be matched row by row, and {path} has more than the "
+            f"{len(loaded.X):,} rows that are read; put features and targets into one file."
+        )
+    return {name: column.values for name, column in loaded.columns.items()}
 
 
 def _targets(what: str, given: Any, columns: Columns) -> tuple[np.ndarray, set[str]]:
@@ -156,13 +163,13 @@ def _targets(what: str, given: Any, columns: Columns) -> tuple[np.ndarray, set[s
     if len(taken) and all(_columns(name, columns) for name in names):
         return _as_target(what, [columns[own] for own in taken]), set(taken)
     if len(names) == 1 and Path(names[0]).exists():
-        other = _read(names[0])
+        other = _read(names[0], alone=False)
         return _as_target(what, list(other.values())), set()
     missing = next(name for name in names if not _columns(name, columns))
     shown = ", ".join([*columns][:8]) + (" …" if len(columns) > 8 else "")
     raise checks.BadInput(
         f"{what} must name columns of the features' file or another file, but {missing!r} is "
-        f"neither; the columns are {shown}."
+        f"neither; the columns that vary are {shown}."
     )
 
 
@@ -171,6 +178,10 @@ def _columns(name: str, columns: Columns) -> list[str]:
     if name in columns:
         return [name]
     return [own for own in columns if own.rpartition(" ")[0] == name and own.split()[-1].isdigit()]
+
+
+def _is_file(given: Any) -> bool:
+    return isinstance(given, str | Path) and Path(given).is_file()
 
 
 def _names(given: Any) -> bool:

@@ -17,6 +17,7 @@ import markupsafe
 from attnlens.checks import BadInput
 from attnlens.store import Store, replace_file
 
+from .assumptions import checked
 from .findings import findings
 from .picture import picture
 from .tables import download
@@ -77,6 +78,7 @@ def render_documents(
             "anchor": re.sub(r"[^A-Za-z0-9-]", "-", section["id"]),
             "entry": entry,
             "mathml": _formula(section["formula"]),
+            "assumed": [(said, checked(said)) for said in section["assumptions"]],
             "drawn": views(restored(plain) for plain in _records(section)),
         }
         for section, entry in zip(page["claims"], ledger["claims"], strict=True)

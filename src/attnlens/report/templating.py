@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import hashlib
 import importlib.util
 import math
 import re
@@ -24,7 +25,11 @@ def rendered(template: str, *, drawn: bool, running: str | None = None, **conten
     """A page as text; with the script for figures where some are `drawn`."""
     licence, script = plotly_script() if drawn else (None, None)
     page = environment().get_template(template)
-    return page.render(licence=licence, script=script, running=running, **content)
+    content |= {"licence": licence, "script": script, "running": running}
+    # Only scripts with the page's own word run. A text cannot hold that word: it is the hash of
+    # the page with the text in it, so it changes with the text, and equal pages stay equal.
+    word = hashlib.sha256(page.render(nonce="", **content).encode()).hexdigest()
+    return page.render(nonce=word, **content)
 
 
 @cache

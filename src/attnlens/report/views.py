@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from attnlens.figures import describe, surface_to_plotly, to_plotly
-from attnlens.records import Figure, Point, Series, Surface
+from attnlens.figures import PANELS_A_ROW, describe, map_to_plotly, surface_to_plotly, to_plotly
+from attnlens.records import Figure, Map, Point, Series, Surface, View
 
 from .tables import points_csv
 
@@ -15,12 +15,16 @@ from .tables import points_csv
 KINDS = {"contour": "from above", "surface": "in three dimensions"}
 
 
-def views(records: Iterable[Figure | Surface]) -> list[dict[str, Any]]:
+def views(records: Iterable[View]) -> list[dict[str, Any]]:
     """One view a figure; a surface is seen from above and in three dimensions."""
     made = []
     for record in records:
         if isinstance(record, Surface):
             made += [_surface(record, kind) for kind in KINDS]
+        elif isinstance(record, Map):
+            words = str(record).replace("\n", ". ")
+            many = len(record.panels) > PANELS_A_ROW
+            made.append(_view(record.title, map_to_plotly(record), f"{words}.", tall=many))
         else:
             made.append(_view(record.title, to_plotly(record), describe(record)))
             made[-1]["csv"] = points_csv(record)
@@ -39,13 +43,15 @@ def _view(
 ) -> dict[str, Any]:
     """`last`: drawn after all others, because it is slow."""
     return {
-        "title": title, "plotly": _finite(plotly), "alternative": alternative, "tall": tall,
+        "title": title, "plotly": plotly, "alternative": alternative, "tall": tall,
         "last": last, "csv": None,
     }  # fmt: skip
 
 
-def restored(plain: Mapping[str, Any]) -> Figure | Surface:
+def restored(plain: Mapping[str, Any]) -> View:
     """A record from its plain form, as the store keeps it."""
+    if "panels" in plain:
+        return Map(**{**plain, "panels": tuple((name, rows) for name, rows in plain["panels"])})
     if "values" in plain:
         rows = tuple(tuple(math.nan if v is None else v for v in row) for row in plain["values"])
         return Surface(**{**plain, "values": rows})
@@ -54,12 +60,3 @@ def restored(plain: Mapping[str, Any]) -> Figure | Surface:
         for each in plain["series"]
     )
     return Figure(**{**plain, "series": series})
-
-
-def _finite(content: Any) -> Any:
-    """Content that JSON can hold: what is not a finite number becomes null."""
-    if isinstance(content, float):
-        return content if math.isfinite(content) else None
-    if isinstance(content, dict):
-        return {name: _finite(value) for name, value in content.items()}
-    return [_finite(value) for value in content] if isinstance(content, list | tuple) else content

@@ -40,6 +40,7 @@ const load = () => library ??= (async () => {
   const packed = Uint8Array.from(atob(document.getElementById("plotly").textContent), c => c.charCodeAt(0));
   const unpacked = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   const script = document.createElement("script");
+  script.nonce = nonce;
   script.textContent = await new Response(unpacked).text();
   document.head.append(script);
   return window.Plotly;

@@ -1,0 +1,5 @@
+"""Bridges to models and conventions that others made: PyTorch modules, pretrained encoders."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

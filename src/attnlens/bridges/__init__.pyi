@@ -1,0 +1,12 @@
+from .bert import Bert as Bert
+from .layers import attended_share as attended_share
+from .layers import attention_map as attention_map
+from .layers import attention_maps as attention_maps
+from .layers import permutation_sensitivity as permutation_sensitivity
+from .layers import probe_curvature as probe_curvature
+from .layers import token_rates as token_rates
+from .layers import transfers as transfers
+from .torch_losses import TorchLoss as TorchLoss
+from .torch_losses import torch_loss as torch_loss
+from .torch_modules import from_torch as from_torch
+from .wordpiece import WordPiece as WordPiece

@@ -1,0 +1,122 @@
+"""BERT's tokeniser: words of a text, cut into pieces that stand in a vocabulary.
+
+A text is cleaned (control characters out, accents and case dropped), split at spaces, around every
+punctuation mark and around every Chinese character; then each word is cut greedily, the longest
+piece of the vocabulary first, and pieces inside a word start with ## (Wu et al., 2016; Devlin et
+al., NAACL 2019). A word with no such cut, or of more than 100 characters, is [UNK].
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from attnlens import checks
+
+START, END, UNKNOWN, PADDING = SPECIAL = ("[CLS]", "[SEP]", "[UNK]", "[PAD]")
+LONGEST = 100  # characters of a word, as in BERT
+# Blocks of Chinese characters that BERT splits one by one.
+CHINESE = (
+    (0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F),
+    (0x2B920, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F),
+)  # fmt: skip
+ASCII_MARKS = frozenset(
+    "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
+)  # punctuation, although some are symbols
+
+
+class WordPiece:
+    """Texts to numbers of pieces, by a vocabulary {piece: number}.
+
+    >>> tokeniser = WordPiece({p: i for i, p in enumerate([*SPECIAL, "un", "##seen", "film", "!"])})
+    >>> tokeniser.pieces("Unseen film!")
+    ['un', '##seen', 'film', '!']
+    >>> tokeniser("Unseen film!")
+    [0, 4, 5, 6, 7, 1]
+    """
+
+    def __init__(self, vocabulary: Mapping[str, int]):
+        missing = [piece for piece in SPECIAL if piece not in vocabulary]
+        if missing:
+            raise checks.BadInput(
+                f"a BERT vocabulary must hold {', '.join(SPECIAL)}, but {', '.join(missing)} is "
+                f"not in it; give the vocabulary that belongs to the model."
+            )
+        self.vocabulary = dict(vocabulary)
+        self._longest = max(map(len, self.vocabulary))
+
+    @classmethod
+    def read(cls, path: str | Path) -> WordPiece:
+        """From a file `vocab.txt`: one piece a line, numbered from 0."""
+        try:
+            lines = Path(path).read_text(encoding="utf-8").split("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise checks.BadInput(f"the vocabulary {path} cannot be read ({error}).") from error
+        pieces = lines[:-1] if lines[-1] == "" else lines
+        return cls({piece.rstrip("\r"): number for number, piece in enumerate(pieces)})
+
+    def pieces(self, text: str) -> list[str]:
+        """The pieces of a text, without the marks around it."""
+        return [piece for word in split_words(text) for piece in self._cut(word)]
+
+    def __call__(self, text: str, most: int | None = None) -> list[int]:
+        """Numbers of [CLS], the pieces and [SEP], at most `most` of them (at least 2)."""
+        pieces = self.pieces(text)
+        if most is not None:
+            pieces = pieces[: checks.whole("most", most, at_least=2) - 2]
+        return [self.vocabulary[piece] for piece in (START, *pieces, END)]
+
+    def batch(self, texts: Sequence[str], most: int) -> tuple[np.ndarray, np.ndarray]:
+        """(numbers, mask), both (texts, length), with as many places as the longest text needs."""
+        rows = [self(text, most) for text in texts]
+        length = max(map(len, rows), default=0)
+        numbers = np.full((len(rows), length), self.vocabulary[PADDING], np.int32)
+        mask = np.zeros((len(rows), length), bool)
+        for row, found in enumerate(rows):
+            numbers[row, : len(found)], mask[row, : len(found)] = found, True
+        return numbers, mask
+
+    def _cut(self, word: str) -> list[str]:
+        if len(word) > LONGEST:
+            return [UNKNOWN]
+        found, start = [], 0
+        while start < len(word):
+            before = "##" if start else ""
+            for end in range(min(len(word), start + self._longest), start, -1):
+                if (piece := before + word[start:end]) in self.vocabulary:
+                    break
+            else:
+                return [UNKNOWN]
+            found.append(piece)
+            start = end
+        return found
+
+
+def split_words(text: str) -> list[str]:
+    """Lower-case words and single punctuation marks, without accents.
+
+    >>> split_words("Isn't it GREÀT?")
+    ['isn', "'", 't', 'it', 'great', '?']
+    """
+    spaced = []
+    for character in text:
+        if character.isspace() and character in "\t\n\r" or unicodedata.category(character) == "Zs":
+            spaced.append(" ")
+        elif character == "\ufffd" or unicodedata.category(character).startswith("C"):
+            continue
+        elif any(low <= ord(character) <= high for low, high in CHINESE):
+            spaced.append(f" {character} ")
+        else:
+            spaced.append(character)
+    apart = unicodedata.normalize("NFD", "".join(spaced).lower())
+    marked = []
+    for character in apart:
+        kind = unicodedata.category(character)
+        if kind == "Mn":
+            continue
+        mark = character in ASCII_MARKS or kind.startswith("P")
+        marked.append(f" {character} " if mark else character)
+    return "".join(marked).split()

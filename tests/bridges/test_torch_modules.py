@@ -1,0 +1,435 @@
+"""PyTorch modules as JAX functions: equal to torch to rounding, and the module left alone."""
+
+import copy
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import attnlens
+from attnlens.checks import BadInput
+from attnlens.instruments import Supervised
+from attnlens.worlds import NormalMean
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra `torch`)")
+pytest.importorskip("torchax", reason="torchax is not installed (extra `torch`)")
+
+nn = torch.nn
+EPSILON = float(np.finfo(float).eps)
+
+
+def mlp():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(5, 8), nn.GELU(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3))
+    return module.double(), (5,), 5 + 8 + 8
+
+
+def cnn():
+    torch.manual_seed(1)
+    module = nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4), nn.SiLU(), nn.MaxPool2d(2),
+        nn.Conv2d(4, 4, 3, stride=2), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(4 * 4, 3),
+    )  # fmt: skip
+    module[1].running_mean.normal_()
+    module[1].running_var.uniform_(0.5, 2.0)
+    return module.double().eval(), (2, 10, 10), 2 * 9 + 4 * 9 + 2 * 16 + 16
+
+
+def transformer():
+    torch.manual_seed(2)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, activation="gelu")
+    module = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).double().eval()
+    for p in module.parameters():  # biases start at zero, and so would hide a mistake in them
+        p.data += 0.1 * torch.randn_like(p)
+    # A layer: projections of 8, scores of 4, 6 tokens, output of 8, twice 8 to 16, norms of 8.
+    return module, (6, 8), 2 * (8 + 4 + 6 + 8 + 8 + 16 + 16)
+
+
+CASES = {"mlp": mlp, "cnn": cnn, "transformer": transformer}
+
+
+def torch_side(module, inputs, keywords, weights, params, direction):
+    """(output, gradient, Hessian product) of Σ weights · output² by torch, in float64."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    def loss(p):
+        out = torch.func.functional_call(module, p, inputs, keywords)
+        return (weights * out**2).sum()
+
+    tensors = [{n: torch.tensor(np.array(v)) for n, v in t.items()} for t in (params, direction)]
+    # The fast kernels have no second derivatives.
+    with sdpa_kernel(SDPBackend.MATH):
+        gradient, product = torch.func.jvp(torch.func.grad(loss), *((t,) for t in tensors))
+        with torch.no_grad():
+            output = torch.func.functional_call(module, tensors[0], inputs, keywords)
+    flat = [np.concatenate([t[n].detach().numpy().ravel() for n in sorted(t)])
+            for t in (gradient, product)]  # fmt: skip
+    return output.numpy(), *flat
+
+
+def jax_side(apply, inputs, keywords, weights, params, direction):
+    @jax.jit
+    def all_three(params, direction, inputs, keywords):
+        def loss(p):
+            return jnp.sum(weights * apply(p, *inputs, **keywords) ** 2)
+
+        gradient, product = jax.jvp(jax.grad(loss), (params,), (direction,))
+        return apply(params, *inputs, **keywords), gradient, product
+
+    output, *trees = all_three(params, direction, inputs, keywords)
+    return np.asarray(output), *(
+        np.concatenate([np.asarray(tree[n]).ravel() for n in sorted(tree)]) for tree in trees
+    )
+
+
+def rounding(evaluate, params, roundings, random):
+    """How far rounding may move each of the results of `evaluate`.
+
+    Summing n products in floating point gives the exact sum for factors that are off by nε at most
+    (Higham, Accuracy and Stability, 2002, section 3.1). So a path through layers that adds up to
+    `roundings` products moves the result as weights that are off by that many ε: what such a move
+    does is measured with weights moved by a random ±1e-6. A gradient goes the path twice, a Hessian
+    product four times, and both sides round.
+    """
+    plain, moves = evaluate(params), []
+    for _ in range(3):
+        signs = {n: 1 + 1e-6 * random.choice([-1.0, 1.0], v.shape) for n, v in params.items()}
+        moved = evaluate({n: v * signs[n] for n, v in params.items()})
+        moves.append([np.abs(a - b).max() / 1e-6 for a, b in zip(moved, plain, strict=True)])
+    return 2 * EPSILON * roundings * np.array([1, 2, 4]) * np.max(moves, axis=0)
+
+
+def agree(module, inputs, keywords, roundings):
+    random = np.random.default_rng(0)
+    params, apply = attnlens.from_torch(module)
+    direction = {name: random.normal(size=value.shape) for name, value in params.items()}
+    tensors = tuple(torch.tensor(x) for x in inputs)
+    given = {name: torch.tensor(value) for name, value in keywords.items()}
+    with torch.no_grad():
+        weights = random.normal(size=tuple(module(*tensors, **given).shape))
+
+    def by_torch(params):
+        return torch_side(module, tensors, given, torch.tensor(weights), params, direction)
+
+    bounds = rounding(by_torch, params, roundings, random)
+    ours = jax_side(apply, inputs, keywords, weights, params, direction)
+    for name, mine, theirs, bound in zip(
+        ("output", "gradient", "Hessian product"), ours, by_torch(params), bounds, strict=True
+    ):
+        assert mine.dtype == np.float64
+        assert np.abs(mine - theirs).max() <= bound, name
+        assert bound < 1e-9 * np.abs(theirs).max(), name  # a bound that says something
+
+
+@pytest.mark.parametrize("case", list(CASES))
+def test_forward_gradient_and_hessian_product_equal_torch(case):
+    module, shape, roundings = CASES[case]()
+    inputs = np.random.default_rng(1).normal(size=(4, *shape))
+    agree(module, (inputs,), {}, roundings)
+
+
+def test_a_padding_mask_is_obeyed_as_in_torch():
+    module, shape, roundings = transformer()
+    inputs = np.random.default_rng(1).normal(size=(4, *shape))
+    padding = np.arange(6) >= np.array([6, 4, 3, 5])[:, None]
+    agree(module, (inputs,), {"src_key_padding_mask": padding}, roundings)
+    params, apply = attnlens.from_torch(module)
+    changed = np.where(padding[..., None], 100.0, inputs)
+    both = [apply(params, x, src_key_padding_mask=padding)[~padding] for x in (inputs, changed)]
+    np.testing.assert_array_equal(*both)
+    assert not np.allclose(both[0], apply(params, inputs)[~padding])
+
+
+class Last(nn.Module):
+    """The last layer's representation of a Hugging Face model."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, numbers, mask):
+        return self.model(input_ids=numbers, attention_mask=mask).last_hidden_state
+
+
+@pytest.mark.slow
+def test_torch_bert_of_hugging_face():
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    torch.manual_seed(0)
+    settings = transformers.BertConfig(
+        vocab_size=30, hidden_size=8, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=16, max_position_embeddings=12, attn_implementation="eager",
+    )  # fmt: skip
+    model = transformers.BertModel(settings, add_pooling_layer=False).double().eval()
+    for p in model.parameters():
+        p.data += 0.1 * torch.randn_like(p)
+    numbers = np.random.default_rng(0).integers(0, 30, (3, 6))
+    mask = (np.arange(6) < np.array([6, 4, 5])[:, None]).astype(np.int64)
+    agree(Last(model), (numbers, mask), {}, 2 * (8 + 4 + 6 + 8 + 8 + 16 + 16))
+    # Outputs that are mappings come as dictionaries.
+    params, apply = attnlens.from_torch(model)
+    assert apply(params, input_ids=numbers)["last_hidden_state"].shape == (3, 6, 8)
+
+
+# -- the module, and the process, are left alone ---------------------------------------------------
+
+
+def test_the_torch_module_is_left_exactly_as_it_was():
+    module, shape, _ = cnn()
+    module.train()
+    module[1].eval()
+    module[0].weight.requires_grad_(False)
+    module[4].weight.grad = torch.ones_like(module[4].weight)
+    module.note = [1, 2]
+
+    def state():
+        tensors = [*module.named_parameters(), *module.named_buffers()]
+        return (
+            [(name, id(t), t.data_ptr(), t._version, t.requires_grad, t.tolist(), t.dtype)
+             for name, t in tensors],
+            [None if p.grad is None else p.grad.tolist() for p in module.parameters()],
+            [(name, part.training, len(part._forward_hooks)) for name, part in
+             module.named_modules()],
+            sorted(vars(module)), module.note,
+        )  # fmt: skip
+
+    def process():
+        return (
+            torch.get_rng_state().tolist(), torch.backends.mha.get_fastpath_enabled(),
+            torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled(),
+            dict(os.environ), dict(jax.config.values),
+        )  # fmt: skip
+
+    before = copy.deepcopy((state(), process()))
+    params, apply = attnlens.from_torch(module)
+    x = np.random.default_rng(0).normal(size=(4, *shape))
+    apply(params, x)
+    jax.grad(lambda p: jnp.sum(apply(p, x)))(params)
+    params["4.weight"][:] = 0  # the arrays are copies
+    assert before == (state(), process())
+
+
+def test_importing_torchax_changes_nothing_for_torch_or_jax():
+    check = """
+import os, jax, torch
+import attnlens
+settings = lambda: (dict(jax.config.values), dict(os.environ), torch.get_default_dtype(),
+    torch.backends.mha.get_fastpath_enabled(), torch.get_default_device(),
+    torch._ops.OpOverloadPacket.__getattr__, torch.get_rng_state().tolist())
+for fast in (True, False):
+    torch.backends.mha.set_fastpath_enabled(fast)
+    before = settings()
+    params, apply = attnlens.from_torch(torch.nn.Linear(2, 1))
+    torch.manual_seed(0); apply(params, torch.ones(3, 2)); torch.set_rng_state(
+        torch.tensor(before[-1], dtype=torch.uint8))
+    assert settings() == before, [a for a, b in zip(before, settings()) if a != b]
+import sys; assert "torchax" in sys.modules
+"""
+    plain = {**os.environ, "JAX_ENABLE_X64": "0"}
+    plain.pop("ENABLE_RUNTIME_UPTIME_TELEMETRY", None)
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, env=plain)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+
+
+class Parts(nn.Module):
+    """Trainable, frozen and tied weights, a buffer, a plain tensor, and a tensor made on the way."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Linear(3, 3)
+        self.tied = nn.Linear(3, 3)
+        self.tied.weight = self.first.weight
+        self.frozen = nn.Parameter(torch.randn(3), requires_grad=False)
+        self.register_buffer("shift", torch.randn(3))
+        self.scale = torch.tensor([1.0, 2.0, 3.0])
+
+    def forward(self, x):
+        x = self.tied(torch.tanh(self.first(x))) * self.scale + self.shift
+        return {"out": x * self.frozen, "places": x + torch.arange(3)}
+
+
+def test_torch_parameters_are_split_from_what_is_fixed():
+    module = Parts()
+    params, apply = attnlens.from_torch(module)
+    assert sorted(params) == ["first.bias", "first.weight", "tied.bias"]
+    x = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+    with torch.no_grad():
+        theirs = module(torch.tensor(x))
+    for name, mine in apply(params, x).items():
+        # Two sums of 3 products of order 1, scaled by at most 3 in float32.
+        bound = 20 * np.finfo(np.float32).eps * np.abs(theirs[name].numpy()).max()
+        assert np.abs(np.asarray(mine) - theirs[name].numpy()).max() <= bound
+    slope = jax.grad(lambda p: apply(p, x)["out"].sum())(params)
+    # Tied: both uses of the weight add up.
+    wanted = torch.func.grad(
+        lambda p: torch.func.functional_call(module, p, torch.tensor(x))["out"].sum()
+    )({name: torch.tensor(value) for name, value in params.items()})
+    size = np.abs(wanted["first.weight"].numpy()).max()
+    gap = np.abs(np.asarray(slope["first.weight"]) - wanted["first.weight"].numpy()).max()
+    assert gap <= 40 * np.finfo(np.float32).eps * size
+
+
+def test_torch_modules_compute_in_the_widest_type_that_comes():
+    params, apply = attnlens.from_torch(nn.Linear(3, 2))
+    assert params["weight"].dtype == np.float32
+    assert apply(params, np.ones((1, 3), np.float32)).dtype == jnp.float32
+    assert apply(params, np.ones((1, 3))).dtype == jnp.float64
+    half, apply = attnlens.from_torch(nn.Linear(3, 2).bfloat16())
+    assert half["weight"].dtype == jnp.bfloat16
+    assert apply(half, np.ones((1, 3), np.float32)).dtype == jnp.float32
+
+
+# -- what cannot be converted ----------------------------------------------------------------------
+
+
+class Branches(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.linear, self.kind = nn.Linear(3, 3), kind
+
+    def forward(self, x):
+        x = self.linear(x)
+        if self.kind == "if":
+            return x if x.sum() > 0 else -x
+        if self.kind == "item":
+            return x * x[0, 0].item()
+        if self.kind == "int":
+            return x[: int(x.abs().max()) + 1]
+        return x[x > 0]
+
+
+@pytest.mark.parametrize("kind", ["if", "item", "int", "mask"])
+def test_torch_code_that_looks_at_values_is_refused(kind):
+    params, apply = attnlens.from_torch(Branches(kind))
+    with pytest.raises(BadInput, match="looks at the values of tensors") as caught:
+        apply(params, np.ones((2, 3)))
+    assert str(caught.value).count("\n") == 0
+
+
+def test_torch_dropout_needs_a_key_or_evaluation():
+    module = nn.Sequential(nn.Linear(4, 64), nn.Dropout(0.5))
+    params, apply = attnlens.from_torch(module)
+    x = np.ones((1, 4), np.float32)
+    with pytest.raises(BadInput, match=r"module\.eval\(\)"):
+        apply(params, x)
+    keys = jax.random.split(jax.random.key(0), 2)
+    first, again, other = (apply(params, x, dropout_key=k) for k in (keys[0], keys[0], keys[1]))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+    still = attnlens.from_torch(module.eval())[1](params, x)
+    kept = np.asarray(first) != 0
+    # Of 64 fair coins between 12 and 52 fall heads, but for 1 case in 10^6.
+    assert 12 < kept.sum() < 52
+    np.testing.assert_allclose(np.asarray(first)[kept], 2 * np.asarray(still)[kept], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: torch.relu, "takes a torch.nn.Module"),
+        (lambda: torch.jit.script(nn.Linear(2, 2)), "TorchScript"),
+        (lambda: nn.LazyLinear(2), "lazy"),
+    ],
+    ids=["function", "script", "lazy"],
+)
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*", "ignore:Lazy modules")
+def test_torch_modules_that_cannot_be_converted(make, said):
+    with pytest.raises(BadInput, match=said):
+        attnlens.from_torch(make())
+
+
+def test_torch_inputs_that_do_not_fit():
+    params, apply = attnlens.from_torch(nn.Linear(3, 2))
+    with pytest.raises(BadInput, match="inputs of the same shapes"):
+        apply(params, np.ones((2, 4), np.float32))
+    with pytest.raises(BadInput, match=r"\['bias', 'weight'\], but \['w'\] came"):
+        apply({"w": 1.0}, np.ones((2, 3), np.float32))
+
+
+# -- every instrument takes it ---------------------------------------------------------------------
+
+
+def test_curvature_and_surface_of_a_torch_module():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1))  # float32, as it comes
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(16, 2)), random.normal(size=(16, 1))
+    params, apply = attnlens.from_torch(module)
+    loss = Supervised("squared", apply)
+    found = attnlens.curvature(loss, params, (x, y), steps=0)
+
+    def by_torch(vector):
+        starts, named = 0, {}
+        for name in sorted(params):
+            size = params[name].size
+            named[name] = vector[starts : starts + size].reshape(params[name].shape)
+            starts += size
+        out = torch.func.functional_call(module.double(), named, torch.tensor(x))
+        return ((out - torch.tensor(y)) ** 2).mean()
+
+    vector = torch.tensor(np.concatenate([params[n].ravel() for n in sorted(params)]).astype(float))
+    values = torch.linalg.eigvalsh(torch.func.hessian(by_torch)(vector)).numpy()
+    # 16 samples, paths of 7 products, four times as for a Hessian product; 17 rows of eigvalsh.
+    bound = EPSILON * (4 * (16 + 7) + 17) * np.abs(values).max()
+    assert abs(found.largest - values[-1]) <= bound
+    assert abs(found.smallest - values[0]) <= bound
+    assert (
+        attnlens.curvature(loss, params, (x, y), matrix="gauss-newton", steps=0).smallest > -bound
+    )
+    picture = attnlens.surface(loss, params, (x, y), points=3)
+    assert abs(picture.values[1][1] - float(by_torch(vector))) <= 50 * EPSILON * found.loss
+
+
+def test_symmetry_of_a_torch_encoder():
+    module, shape, roundings = transformer()
+    params, apply = attnlens.from_torch(module)
+    tokens = np.random.default_rng(0).normal(size=shape)
+    found = attnlens.equivariance(lambda x: apply(params, x[None])[0], tokens, permutations=4)
+    # Norms keep entries of order one, so that sums in another order move outputs by that.
+    assert 0 < found.value <= 10 * roundings * EPSILON
+    drifting = np.arange(6)[None, :, None] + np.random.default_rng(1).normal(size=(16, 6, 8))
+    assert attnlens.exchangeability(apply(params, drifting), permutations=99).value <= 0.02
+
+
+class Pooled(nn.Module):
+    """A linear map of the mean token."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(1, 3)
+
+    def forward(self, tokens):
+        return self.linear(tokens.mean(-2))
+
+
+def test_representation_and_transfer_of_a_torch_encoder():
+    torch.manual_seed(0)
+    params, apply = attnlens.from_torch(Pooled())
+    found = attnlens.representation(
+        lambda tokens: apply(params, tokens), NormalMean(), episodes=400, probes=("ridge",)
+    )
+    assert found.gap.value < 1e-6  # the token mean is sufficient here
+    random = np.random.default_rng(0)
+    z = random.normal(size=(300, 1))
+    features = np.asarray(apply(params, z[:, None] + 0.0))[:, :1]
+    kappa = attnlens.condition_number(features, z, 2 * z[:, 0], resamples=24).kappa
+    assert abs(kappa.value - 2) < 1e-5  # one direction: κ is the ratio of the two targets
+
+
+def test_the_torch_page_runs():
+    text = (Path(__file__).parents[2] / "docs" / "torch.md").read_text()
+    blocks = [part.split("```")[0] for part in text.split("```python\n")[1:]]
+    namespace: dict[str, object] = {"__name__": "__page__"}
+    with (
+        jax.enable_x64(False),
+        jax.numpy_rank_promotion("allow"),
+        jax.numpy_dtype_promotion("standard"),
+    ):
+        for number, code in enumerate(blocks, 1):
+            exec(compile(code, f"torch.md block {number}", "exec"), namespace)
+    assert blocks

