@@ -268,7 +268,9 @@ def main() -> None:
     try:
         app()
     except BadInput as error:
-        print(f"attnlens: {error}", file=sys.stderr)
+        # A file's name may hold anything: one line stays one line.
+        told = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(error))
+        print(f"attnlens: {told}", file=sys.stderr)
         sys.exit(BAD_INPUT)
 
 

@@ -49,9 +49,7 @@ def clean_names(names: Iterable[object], file: object) -> tuple[str, ...]:
     """Names that can be printed: nothing invisible, no end longer than needed, none twice."""
     said = []
     for place, name in enumerate(names, 1):
-        text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(name))
-        text = text.strip()[:LONGEST_NAME]
-        said.append(text or f"column {place}")
+        said.append(printable(str(name).strip()) or f"column {place}")
     seen: set[str] = set()
     for name in said:
         if name in seen:
@@ -61,6 +59,11 @@ def clean_names(names: Iterable[object], file: object) -> tuple[str, ...]:
             )
         seen.add(name)
     return tuple(said)
+
+
+def printable(text: str, most: int = LONGEST_NAME) -> str:
+    """What can be shown of a text: nothing invisible, and no more than its beginning."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[:most])
 
 
 def known(what: str, name: object, names: Iterable[str]) -> str:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .columns import Typed
+from .columns import Typed, printable
 
 MOST_LEVELS = 20
 LEAST_SHARE = 0.01
@@ -42,8 +42,8 @@ class Feature(NamedTuple):
         if self.kind != "category":
             return (self.name, f"{self.name} is missing") if self.flagged else (self.name,)
         if self.two:
-            return (f"{self.name} = {self.levels[1]}",)
-        return tuple(f"{self.name} = {level}" for level in (*self.levels, *self._rest))
+            return (f"{self.name} = {printable(self.levels[1])}",)
+        return tuple(f"{self.name} = {printable(e)}" for e in (*self.levels, *self._rest))
 
     @property
     def two(self) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from attnlens import checks
 from attnlens.instruments.labelled import MOST_CLASSES
 
-from .columns import Typed, listed, plain, typed
+from .columns import Typed, listed, plain, printable, typed
 
 MOST_NAMES = 100  # classes: with more, the data would have to be huge for a few rows of each
 
@@ -108,7 +108,7 @@ def _classes(name: str, column: Typed, there: np.ndarray, wanted: str | None) ->
 
 
 def _named(value: object) -> str:
-    return plain(value) if isinstance(value, float) else str(value)
+    return plain(value) if isinstance(value, float) else printable(str(value))
 
 
 def _why(wanted: str | None) -> str:

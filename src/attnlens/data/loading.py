@@ -20,7 +20,7 @@ from attnlens import checks
 
 from . import inputs, pictures, series
 from .arrays import read_npy, read_npz
-from .columns import Table, Typed, check_types, known, listed, typed
+from .columns import Table, Typed, check_types, known, listed, printable, typed
 from .dataset import Dataset
 from .delimited import read_csv
 from .encoding import Encoder
@@ -289,7 +289,7 @@ def _finished(stem: str, part: Part, found: Labels | None) -> Loaded:
         part, task, classes = part.take(np.flatnonzero(found.keep)), found.task, found.classes
         part, y, said = _once(part, found.y)
         facts = (*facts, *found.facts, *said)
-    name = "".join(c if c.isprintable() else "?" for c in stem)[:80] or "data"
+    name = printable(stem) or "data"
     told = np.full(len(part.inputs), np.nan) if y is None else y
     dataset = Dataset(name, part.kind, part.inputs, told, classes, f"the file {name}", "yours")
     X = None if isinstance(part.inputs, tuple) else part.inputs

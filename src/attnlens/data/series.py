@@ -15,7 +15,7 @@ import numpy as np
 
 from attnlens import checks
 
-from .columns import Typed, dates, listed, numbers
+from .columns import Typed, dates, listed, numbers, printable
 from .encoding import MOST_LEVELS, Encoder
 from .sampling import MOST_CELLS
 
@@ -145,8 +145,9 @@ def _categories(name: str, rows: list[np.ndarray]) -> Tokens:
     levels = [np.minimum(code, width - 1) for code in codes]
     vectors = [(level[:, None] == np.arange(width)).astype(float) for level in levels]
     rest = ["(other)"] if width > len(shown) else []
-    names = tuple(f"{name} = {word[:40]}" for word in [*shown, *rest])
-    said = f"{name}: {len(every)} categories ({listed([word[:40] for word in shown])})"
+    shown = [printable(word, 40) for word in shown]
+    names = tuple(f"{name} = {word}" for word in [*shown, *rest])
+    said = f"{name}: {len(every)} categories ({listed(shown)})"
     return Tokens(codes, vectors, names, (("tokens", said),))
 
 
