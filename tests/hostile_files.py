@@ -205,6 +205,14 @@ CASES: dict[str, Case] = {
         header("{'descr': '<f8', 'fortran_order': False, 'shape': (-1, -1), }") + bytes(8),
         T, "follow",
     ),
+    "NPY of a trillion rows of nothing": Case(
+        header("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000, 0), }"),
+        {}, "no row or no column",
+    ),
+    "NPY of entries without bytes": Case(
+        header("{'descr': '<U0', 'fortran_order': False, 'shape': (1000000000000,), }"),
+        {}, "hold nothing",
+    ),
     "NPY of objects": Case(npy(objects(), pickled=True), T, "would be unpickled"),
     "NPY without rows": Case(npy(np.zeros((0, 3))), {"target": "0"}, "no row"),
     "NPY of one number": Case(npy(np.array(1.0)), {}, "one entry a row"),
@@ -230,7 +238,7 @@ CASES: dict[str, Case] = {
         npz(x=np.full((9, 2, 2), np.nan), label=np.arange(9) % 2), T, "every one of them is missing"
     ),
     "NPZ with a wide label": Case(
-        npz(x=np.ones((9, 2)), label=np.ones((9, 2, 2))), T, "one label a row"
+        npz(x=np.arange(18).reshape(9, 2) ** 2, label=np.ones((9, 2, 2))), T, "one label a row"
     ),
 }  # fmt: skip
 

@@ -361,7 +361,8 @@ def test_ids_are_drawn_whole():
     chosen = choose_ids(counts, 30, seed=0)
     assert 24 <= sum(counts[each] for each in chosen) <= 30
     assert choose_ids(counts, 30, seed=1) != chosen
-    assert len(choose_ids({"a": 100}, 3, 0)) == 1
+    with pytest.raises(BadInput, match="'a' has 100; ask for more rows"):
+        choose_ids({"a": 100, "b": 1}, 3, 0)
 
 
 def test_large_files_are_sampled_and_say_so(tmp_path: Path):

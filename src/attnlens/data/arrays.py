@@ -8,6 +8,7 @@ to MOST_UNPACKED.
 from __future__ import annotations
 
 import io
+import lzma
 import math
 import zipfile
 import zlib
@@ -24,6 +25,10 @@ from .sampling import MOST_COLUMNS, Request, choose_ids, said
 
 MOST_UNPACKED = 2**30  # bytes of an NPZ file, all of which must be unpacked to reach any
 MOST_NUMBERS = 2**26  # held as float64: half a gigabyte
+UNPACKING = (
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError,
+    OSError, ValueError,
+)  # fmt: skip
 LONGEST_HEADER = 10_000  # bytes; NumPy's own limit for headers it does not trust
 
 
@@ -44,7 +49,9 @@ def read_npz(path: Path, request: Request) -> Table:
     try:
         with zipfile.ZipFile(path) as packed:
             return _table(_unpacked(packed, path), path, request)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except checks.BadInput:
+        raise
+    except UNPACKING as error:
         raise checks.BadInput(
             f"{path} must be a whole NPZ file, but it cannot be unpacked ({_first(error)}); save "
             f"it again."
@@ -104,6 +111,8 @@ def _header(file: IO[bytes], where: object, size: int) -> tuple[tuple[int, ...],
             f"{where} holds Python objects, which would be unpickled and could run anything; save "
             f"numbers or strings."
         )
+    if not dtype.itemsize:
+        raise checks.BadInput(f"{where} announces entries of no bytes, which hold nothing.")
     announced = math.prod(shape) * dtype.itemsize
     if any(n < 0 for n in shape) or announced != size - head.tell():
         raise checks.BadInput(
@@ -128,15 +137,15 @@ def _table(arrays: dict[str, Any], path: Path, request: Request) -> Table:
             f"out what is no column."
         )
     total = next(iter(counts.values())) or 0
-    if not total:
-        raise checks.BadInput(f"{path} has no row; give an array with one entry a row.")
+    if not total or not all(array.size for array in arrays.values()):
+        raise checks.BadInput(f"{path} has no row or no column; give one entry a row.")
     wide = sum(
         len(array.dtype.names or " ") * math.prod(array.shape[1:]) for array in arrays.values()
     )
     kept, rows = max(1, min(request.rows, total, MOST_NUMBERS // max(wide, 1))), np.arange(total)
     if kept < total and (ids := _ids(arrays, request.id)) is not None:
-        chosen = choose_ids(Counter(ids.tolist()), kept, request.seed)
-        rows = np.flatnonzero([each in chosen for each in ids.tolist()])
+        chosen = choose_ids(Counter(ids), kept, request.seed)
+        rows = np.flatnonzero([each in chosen for each in ids])
     elif kept < total:
         random = np.random.default_rng(request.seed)
         rows = np.sort(random.choice(total, kept, replace=False, shuffle=False))
@@ -170,14 +179,14 @@ def _columns(name: str, array: Any, rows: np.ndarray, alone: bool) -> dict[str, 
     return {name: taken}
 
 
-def _ids(arrays: dict[str, Any], name: str | None) -> np.ndarray | None:
+def _ids(arrays: dict[str, Any], name: str | None) -> list[str] | None:
     """The column of ids, whole."""
     if name is None:
         return None
     for own, array in arrays.items():
         every = _columns(own, array, np.arange(len(array)), alone=len(arrays) == 1)
         if name in every:
-            return every[name]
+            return [str(each) for each in every[name].tolist()]
     return None
 
 

@@ -163,6 +163,9 @@ def _usable(
             reasons[name] = ROW_NUMBER
         else:
             used[name] = column
+    if not used:  # better than nothing
+        counted = [name for name, why in reasons.items() if why == ROW_NUMBER]
+        used = {name: features[name] for name in counted if reasons.pop(name)}
     return used, reasons
 
 

@@ -109,8 +109,14 @@ def read(
     checks.one_of("missing", missing, ("fill", "drop"))
     if images is not None:
         checks.whole("images", images, at_least=1)
+    if not (is_frame(path) or isinstance(path, str | os.PathLike)):
+        raise checks.BadInput(
+            f"a path or a DataFrame is read, but a {type(path).__name__} came; for arrays call the "
+            f"instruments themselves."
+        )
     roles = _roles(target=target, text=text, id=id, order=order)
-    if not is_frame(path) and (folder := Path(path)).is_dir():
+    if not is_frame(path) and os.path.isdir(path):  # noqa: PTH112 (Path.is_dir may raise)
+        folder = Path(path)
         cut, y, classes = pictures.folder(folder, target, images, rows, seed)
         every = Labels(np.ones(len(y), bool), y, "classification", classes, ())
         return _finished(folder.resolve().name, Part("tokens", *cut), every)

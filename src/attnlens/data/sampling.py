@@ -80,13 +80,19 @@ def _skip(dice: random.Random, weight: float) -> int:
 
 
 def choose_ids(counts: Mapping[str, int], rows: int, seed: int) -> frozenset[str]:
-    """Ids in a random order, as many as `rows` have room for, and at least one."""
+    """Ids in a random order, as many as `rows` have room for."""
+    longest = max(counts, key=counts.__getitem__)
+    if counts[longest] > rows:
+        raise checks.BadInput(
+            f"a sequence may have at most the {rows:,} rows that are read, but {longest[:40]!r} "
+            f"has {counts[longest]:,}; ask for more rows, or cut it."
+        )
     order = sorted(counts)
     random.Random(seed).shuffle(order)
     chosen, used = [], 0
     for each in order:
         used += counts[each]
-        if used > rows and chosen:
+        if used > rows:
             break
         chosen.append(each)
     return frozenset(chosen)
