@@ -10,7 +10,19 @@ import typer
 
 from .compiling import compile_once
 from .files import (
-    Column, Drop, File, Id, Images, Missing, Order, Rows, Seed, Text, Types, _types, _writable,
+    Column,
+    Drop,
+    File,
+    Id,
+    Images,
+    Missing,
+    Order,
+    Rows,
+    Seed,
+    Text,
+    Types,
+    _types,
+    _writable,
 )  # fmt: skip
 from .telling import AsJson, Out, tell
 
