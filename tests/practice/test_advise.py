@@ -196,7 +196,7 @@ def test_a_linear_table_is_no_case_for_attention(tmp_path: Path):
     assert sheet[inputs_asked.ORDER].answer.startswith("which column a value stands in does")
     columns = sheet[inputs_asked.COLUMNS]
     assert columns.known
-    assert columns.answer.startswith("2 (the most important) of 4")
+    assert columns.answer.startswith("2 of 4, the most important ones, are enough")
     assert len(sheet.figures) == 3
 
 
