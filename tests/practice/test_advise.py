@@ -118,8 +118,7 @@ def test_a_frame_is_read_as_a_file_is(tmp_path: Path):
     frame.to_csv(tmp_path / "frame.csv", index=False)
     one, two = (subjects.subject(each, "y") for each in (frame, tmp_path / "frame.csv"))
     np.testing.assert_array_equal(one.data.inputs, two.data.inputs)
-    assert one.facts == two.facts
-    assert (one.title, two.title) == ("a DataFrame", "frame")
+    assert (one.title, two.title) == ("the DataFrame", "frame")
 
 
 def a_file(folder: Path, text: str) -> Path:
@@ -152,7 +151,7 @@ TABLE = "a,b,y\n" + "\n".join(f"{i % 5},{i % 3},{i % 2}" for i in range(40))
         ((np.ones((30, 2)), np.ones(31)), None, {}, "one label a row"),
         ((np.full((30, 2), np.nan), np.arange(30.0)), None, {}, "X must be finite"),
         (7, None, {}, "but a int came"),
-        (7, "y", {}, "hold their labels"),
+        (7, "y", {}, "but a int came"),
     ],
     ids=[
         "missing file", "no target", "unknown", "not a name", "twice", "numbers as text",
@@ -197,7 +196,7 @@ def test_a_linear_table_is_no_case_for_attention(tmp_path: Path):
     assert sheet[inputs_asked.ORDER].answer.startswith("which column a value stands in does")
     columns = sheet[inputs_asked.COLUMNS]
     assert columns.known
-    assert columns.answer.startswith("2 (the most important) of 4")
+    assert columns.answer.startswith("2 of 4, the most important ones, are enough")
     assert len(sheet.figures) == 3
 
 

@@ -9,7 +9,7 @@ import typer
 
 from attnlens.checks import BadInput
 
-from .advising import _compile_once
+from .compiling import compile_once as _compile_once
 from .telling import AsJson, Out, tell
 
 File = Annotated[Path, typer.Argument(help="CSV, Parquet, NPZ or NPY, or a folder of IDX files.")]

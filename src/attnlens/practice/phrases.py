@@ -39,6 +39,21 @@ def listed(names: list[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
+class Share:
+    """What part of a gain is kept, 1 − (e_k − e)/(e₀ − e), paired by fold; e₀ − e is a mean."""
+
+    def __init__(self, some: np.ndarray, everything: np.ndarray, trivial: float, widened: float):
+        gain = trivial - float(everything.mean())
+        plain = mean_reading(1 - (some - everything) / gain if gain > 0 else some * math.nan)
+        error = plain.standard_error * widened
+        self.reading = Reading(plain.value, error, plain.count, plain.status)
+        self.low, self.high = t_interval(self.reading)
+
+    def __str__(self) -> str:
+        ends = f"{100 * self.low:.0f} to {100 * self.high:.0f} %"
+        return f"{100 * self.reading.value:.0f} % (95 % interval {ends})"
+
+
 class Change:
     """The paired change of an error, from the log ratio of each fold.
 

@@ -7,21 +7,21 @@ on rows that are then set aside, so that no row both chooses columns and judges 
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from attnlens import checks
-from attnlens.data import Dataset, Embedding, Loaded, read
+from attnlens.data import Loaded, embedded, read
+from attnlens.data.loading import is_frame
 from attnlens.instruments.labelled import FEWEST_ROWS, Labelled, labelled
 
 MOST_TOKENS = 64
 ASIDE = 0.2  # of the rows, to choose columns on
 MOST_ASIDE = 1_000
 TREES = 100
-TEXT_TOKENS, WORD_DIM = 32, 8  # of texts: what two cores can learn from in a minute
+TEXT_TOKENS = 32  # words of a text: what two cores can learn from in a minute
 
 
 class Subject(NamedTuple):
@@ -53,34 +53,28 @@ def subject(data: Any, target: Any = None, *, text: str | None = None, seed: int
         names = tuple(f"column {i}" for i in range(X.shape[1]))
         facts = (("data", str(made)),)
         return _narrowed(Subject(made, sequences, names, "arrays", facts), seed)
-    loaded = data
-    if isinstance(data, str | Path):
-        loaded = read(data, target=_named(target), text=text)
-    elif hasattr(data, "to_csv"):
-        loaded = _of_frame(data, _named(target), text)
-    elif target is not None:
+    if not isinstance(data, Loaded):
+        if not (isinstance(data, str | Path) or is_frame(data)):
+            raise checks.BadInput(
+                f"data must be a path, a DataFrame, a pair (X, y) or what attnlens.data.read "
+                f"returned, but a {type(data).__name__} came."
+            )
+        data = read(data, target=_named(target), text=text, seed=seed)
+    elif target is not None or text is not None:
         raise checks.BadInput(
-            f"data that were read already hold their labels, but target={target!r} came too; give "
-            f"it to attnlens.data.read."
+            "data that were read already know their labels and texts; give target and text to "
+            "attnlens.data.read."
         )
-    if not isinstance(loaded, Loaded):
+    if data.y is None:
+        told = ", ".join([*data.raw][:8]) + (" …" if len(data.raw) > 8 else "")
         raise checks.BadInput(
-            f"data must be a path, a DataFrame, a pair (X, y) or what attnlens.data.read returned, "
-            f"but a {type(data).__name__} came."
+            f"advice needs labels, but no target was named; the columns are {told}."
         )
-    if loaded.y is None or loaded.task is None:
-        raise checks.BadInput(
-            f"advice needs labels, but no target was named; the columns are {_listed(loaded)}."
-        )
-    facts = loaded.facts
-    X = loaded.X
-    if X is None:
-        X, fact = _embedded(loaded.dataset)
-        facts = (*facts, fact)
-    made = labelled(X, loaded.y, loaded.task)
-    sequences = (loaded.sequences or list(X)) if made.tokens else None
-    title = "a DataFrame" if data is not loaded and hasattr(data, "to_csv") else loaded.dataset.name
-    return _narrowed(Subject(made, sequences, loaded.names, title, facts), seed)
+    loaded = embedded(data, tokens=TEXT_TOKENS, seed=seed)
+    made = labelled(loaded.X, loaded.y, loaded.task)
+    sequences = (loaded.sequences or _unpadded(made.inputs)) if made.tokens else None
+    found = Subject(made, sequences, loaded.names, loaded.dataset.name, loaded.facts)
+    return _narrowed(found, seed)
 
 
 def _named(target: Any) -> str | None:
@@ -89,28 +83,10 @@ def _named(target: Any) -> str | None:
     raise checks.BadInput(f"target must be the name of a column, but {target!r} came.")
 
 
-def _listed(loaded: Loaded) -> str:
-    names = [*loaded.columns] or [*loaded.names]
-    return ", ".join(names[:8]) + (" …" if len(names) > 8 else "")
-
-
-def _of_frame(frame: Any, target: str | None, text: str | None) -> Loaded:
-    """A DataFrame goes the way of a file, so that both are treated alike."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "frame.csv"
-        frame.to_csv(path, index=False)
-        return read(path, target=target, text=text)
-
-
-def _embedded(texts: Dataset) -> tuple[np.ndarray, tuple[str, str]]:
-    """Texts as tokens: word vectors that are made on these texts, without their labels."""
-    embedding = Embedding.learn(texts, dim=WORD_DIM)
-    fact = (
-        "tokens",
-        f"the first {TEXT_TOKENS} known words of each text as vectors of {WORD_DIM} numbers, made "
-        f"from how words go together in these texts, without labels",
-    )
-    return embedding(texts, TEXT_TOKENS).array, fact
+def _unpadded(tokens: np.ndarray) -> list[np.ndarray]:
+    """Each row's tokens without the zeros that fill it up."""
+    lengths = ((tokens != 0).any(2) * np.arange(1, tokens.shape[1] + 1)).max(1)
+    return [row[:length] for row, length in zip(tokens, lengths, strict=True)]
 
 
 def _narrowed(whole: Subject, seed: int) -> Subject:

@@ -149,7 +149,7 @@ def _read(path: str | Path, alone: bool = True) -> Columns:
             f"samples of two files cannot be matched row by row, and {path} has more than the "
             f"{len(loaded.X):,} rows that are read; put features and targets into one file."
         )
-    return {name: column.values for name, column in loaded.columns.items()}
+    return {name: column.values for name, column in loaded.raw.items()}
 
 
 def _targets(what: str, given: Any, columns: Columns) -> tuple[np.ndarray, set[str]]:

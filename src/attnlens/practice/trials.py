@@ -18,7 +18,7 @@ from attnlens.records import Reading
 from attnlens.statistics import t_interval
 
 from .budget import Effort
-from .phrases import Change
+from .phrases import Change, Share
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,16 @@ class Trial:
         # A fold without a wrong row counts half a wrong one: less cannot be told from none.
         return np.maximum(found, 0.5 / max(len(f.test) for f in parts)) if data.classes else found
 
+    @property
+    def widened(self) -> float:
+        """By how much standard errors are, for training rows that folds share."""
+        rows, count = len(self.data.inputs), len(self.parts)
+        return float(inflation(np.array([float(self.labels)]), rows, count)[0])
+
     def change(self, with_it: np.ndarray, without: np.ndarray) -> Change:
         """How errors changed, paired by fold."""
-        rows, count = len(self.data.inputs), len(self.parts)
-        widened = float(inflation(np.array([float(self.labels)]), rows, count)[0])
-        return Change(with_it, without, widened)
+        return Change(with_it, without, self.widened)
+
+    def share(self, some: np.ndarray, everything: np.ndarray) -> Share:
+        """How much of the gain over ignoring the inputs is kept, paired by fold."""
+        return Share(some, everything, self.trivial, self.widened)
