@@ -167,7 +167,7 @@ def test_many_tokens_are_shortened_and_it_is_said(monkeypatch: pytest.MonkeyPatc
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     """The command line in this process: status, output and errors."""
-    monkeypatch.setattr(files, "_compile_once", lambda: None)
+    monkeypatch.setattr(files, "compile_once", lambda: None)
     monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
 
     def run(*words: object) -> tuple[int, str, str]:

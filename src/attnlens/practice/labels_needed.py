@@ -68,7 +68,10 @@ def samples(
     answers += [_compared(curves, first, other) for other in others]
     k = curves.sizes[-1] if more is None else checks.whole("more", more, 1)
     answers.append(_bought(curves, k))
-    facts = [*loaded.facts, ("learning curves", _spent(curves, len(used.inputs), len(data.inputs)))]
+    facts = [*loaded.facts]
+    if not data.tokens:
+        facts.append(("tokens", f"for attention, each of the {data.inputs.shape[1]} columns is one"))
+    facts.append(("learning curves", _spent(curves, len(used.inputs), len(data.inputs))))
     if left_out:
         facts.append(("models", left_out))
     title = f"Labels for {curves.quantity} {curves.target_error:.3g} on {loaded.dataset.name}"
