@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from attnlens.records import Answer, Reading
 
+from .phrases import percent
+
 if TYPE_CHECKING:
     from attnlens.instruments import Curvature
     from attnlens.instruments.spectrum import Eigenpair
@@ -68,10 +70,10 @@ def _minimum(found: Curvature) -> tuple[Answer, bool]:
     evidence += f"; one more step lowers it by about {gain:.2g}"
     if low < -DOWNWARD * high:
         steep = abs(low) / high
-        said = f"no, a saddle: it bends down {steep:.0%} as strongly as it bends up at most"
+        said = f"no, a saddle: it bends down {percent(steep)} as strongly as it bends up at most"
         return Answer(MINIMUM, said, evidence, readings=readings), False
     if share > SETTLED:
-        said = f"not yet: one more step still takes {share:.0%} off the loss"
+        said = f"not yet: one more step still takes {percent(share)} off the loss"
         return Answer(MINIMUM, said, evidence, readings=readings), False
     return Answer(MINIMUM, "yes, to within 1 % of the loss", evidence, readings=readings), True
 
@@ -83,8 +85,8 @@ def _sharpness(found: Curvature) -> Answer:
     high = found.largest
     step = f"; gradient descent is stable with steps below {2 / high:.2g}" if high > 0 else ""
     evidence = (
-        f"every parameter off by {NUDGE:.0%} at random: loss {rise:+.2g} ± {error:.1g}; largest "
-        f"eigenvalue {high:.3g}, trace {found.trace.value:.3g} ± "
+        f"every parameter off by {percent(NUDGE)} at random: loss {rise:+.2g} ± {error:.1g}; "
+        f"largest eigenvalue {high:.3g}, trace {found.trace.value:.3g} ± "
         f"{found.trace.standard_error:.1g}{step}"
     )
     readings = {"rise": Reading(rise, error, scaled.count), "trace": _plain(found.trace)}
@@ -95,7 +97,7 @@ def _sharpness(found: Curvature) -> Answer:
     word = "flat" if share <= FLAT else "sharp" if share > SHARP else "neither flat nor sharp"
     low, high = (rise - 1.96 * error) / found.loss, (rise + 1.96 * error) / found.loss
     settled = all(not low <= edge <= high for edge in (FLAT, SHARP)) or error == 0
-    said = f"{word}: 10 % off everywhere costs {share:.0%} of the loss"
+    said = f"{word}: 10 % off everywhere costs {percent(share)} of the loss"
     return Answer(SHARPNESS, said, evidence, known=settled, readings=readings)
 
 

@@ -70,7 +70,9 @@ def samples(
     answers.append(_bought(curves, k))
     facts = [*loaded.facts]
     if not data.tokens:
-        facts.append(("tokens", f"for attention, each of the {data.inputs.shape[1]} columns is one"))
+        facts.append(
+            ("tokens", f"for attention, each of the {data.inputs.shape[1]} columns is one")
+        )
     facts.append(("learning curves", _spent(curves, len(used.inputs), len(data.inputs))))
     if left_out:
         facts.append(("models", left_out))

@@ -16,7 +16,7 @@ from attnlens.records import Answer, Figure, Reading
 
 from . import health
 from .model_choice import Choice
-from .phrases import SAME, unknown
+from .phrases import SAME, percent, unknown
 from .trials import Trial
 
 SPARSE = "Does sparsity help?"
@@ -53,7 +53,7 @@ def _guideline(question: str, one: Recommendation, labels: int, learned: bool) -
     if one.verdict == "advised against":
         return Answer(question, "no, it does harm", evidence, readings=reading)
     if one.low > -SAME and one.high < SAME:
-        said = f"no: it changes the error by less than {SAME:.0%}"
+        said = f"no: it changes the error by less than {percent(SAME)}"
         return Answer(question, said, evidence, readings=reading)
     return unknown(question, evidence, **reading)
 
