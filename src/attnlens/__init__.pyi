@@ -3,11 +3,11 @@ from . import bridges as bridges
 from . import data as data
 from . import networks as networks
 from . import worlds as worlds
-from .instruments import attention_maps as attention_maps
 from .bridges import AttentionClassifier as AttentionClassifier
 from .bridges import AttentionRegressor as AttentionRegressor
 from .bridges import KernelAttentionRegressor as KernelAttentionRegressor
 from .bridges import from_torch as from_torch
+from .instruments import attention_maps as attention_maps
 from .instruments import condition_number as condition_number
 from .instruments import curvature as curvature
 from .instruments import equivariance as equivariance
@@ -21,6 +21,9 @@ from .instruments import representation as representation
 from .instruments import stationarity as stationarity
 from .instruments import surface as surface
 from .instruments import tightening as tightening
+from .practice import advise as advise
+from .practice import landscape as landscape
+from .practice import transfer as transfer
 from .records import Cell as Cell
 from .records import Curve as Curve
 from .records import Reading as Reading

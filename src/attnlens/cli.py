@@ -13,6 +13,7 @@ import typer
 
 from attnlens import __version__
 from attnlens.checks import BadInput
+from attnlens.commands import advising, files
 
 app = typer.Typer(
     name="attnlens",
@@ -216,6 +217,10 @@ def store_merge(
         raise typer.Exit(FAILED)
 
 
+advising.register(app)
+files.register(app)
+
+
 @app.command()
 def version() -> None:
     """Print the version."""
@@ -296,7 +301,9 @@ def main() -> None:
     try:
         app()
     except BadInput as error:
-        print(f"attnlens: {error}", file=sys.stderr)
+        # A file's name may hold anything: one line stays one line.
+        told = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(error))
+        print(f"attnlens: {told}", file=sys.stderr)
         sys.exit(BAD_INPUT)
 
 

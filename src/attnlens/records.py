@@ -340,9 +340,10 @@ class Sheet:
         return "\n".join([self.title, *facts, *(f"- {each}" for each in self.answers)])
 
     def plain(self) -> dict[str, Any]:
-        """As plain data, for JSON; figures stay out of it."""
+        """As plain data that JSON can hold; figures stay out of it, and numbers that are not
+        finite become null."""
         answers = [
             {**vars(each), "readings": {name: vars(r) for name, r in each.readings.items()}}
             for each in self.answers
         ]
-        return {"title": self.title, "facts": dict(self.facts), "answers": answers}
+        return _finite({"title": self.title, "facts": dict(self.facts), "answers": answers})

@@ -142,7 +142,7 @@ def network_errors(
     Of several starts the one with the least training loss at the end counts. Several penalties in
     `training` give as many columns for each size.
     """
-    inputs, tests, targets, undo = _prepared(layout, data, parts, sizes)
+    inputs, tests, targets, undo = prepared(layout, data, parts, sizes)
     members = starts * len(parts)
     fitted = fit(
         make, np.repeat(inputs, starts, axis=0), np.repeat(targets, starts, axis=0),
@@ -176,7 +176,7 @@ def _outputs(recipe: Recipe, vectors: Array, inputs: Any) -> Array:
     return jax.vmap(jax.vmap(one, (0, None)))(vectors, inputs)
 
 
-def _prepared(
+def prepared(
     layout: str, data: Labelled, parts: Sequence[Fold], sizes: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[tuple[float, float]]]:
     """Training inputs, test inputs, training targets (a fold first), and each fold's label scale.

@@ -1,0 +1,124 @@
+"""What to do with a data set: every question of a practitioner, answered as far as the data allow.
+
+The first round gives an answer to each question from a sample of the rows. Further rounds ask
+again with more rows, folds, sizes and steps while the budget lasts, and a newer answer takes the
+place of an older one. Stopping at any moment loses only what was being computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from attnlens import checks
+from attnlens.instruments import learners
+from attnlens.records import Answer, Sheet, View
+
+from . import inputs_asked, model_choice, models_asked
+from .budget import FIRST, ROUNDS, Deadline, Effort, OutOfTime, affordable, sample, seconds
+from .phrases import unknown
+from .subjects import Subject, subject
+from .trials import Trial
+
+Found = tuple[list[Answer], list[View]]
+
+
+def advise(
+    data: Any,
+    target: Any = None,
+    *,
+    text: str | None = None,
+    error: float | None = None,
+    budget: float | str = "2m",
+    hidden: int = 16,
+    seed: int = 0,
+    progress: Callable[[str], None] | None = None,
+    rounds: Sequence[Effort] = ROUNDS,
+    training: Mapping[str, Any] | None = None,
+) -> Sheet:
+    """Does attention pay on these data, and what would more labels, tokens or structure buy?
+
+    data: a path, a pandas DataFrame (both with `target`, the column of labels), a pair of arrays
+        (X, y) with X of shape (n, p) or (n, L, t), or what `attnlens.data.read` returned.
+    text: the column that holds text, if the data are texts.
+    error: the error ε that labels are counted for: an error rate, or for numbers the mean squared
+        error as a share of the variance. Left out, it is chosen by a rule that the answer states.
+    budget: seconds, or "30s", "10m", "2h". The first round may take a minute in any case.
+    progress: is given each answer as it comes, as a line of text.
+    rounds, training: how hard each round looks, and arguments for `fit`.
+
+    Interrupting it (Ctrl-C) after the first answer gives the answers so far.
+    """
+    total = seconds(budget)
+    checks.whole("seed", seed)
+    checks.whole("hidden", hidden, at_least=1)
+    if error is not None:
+        checks.positive("error", error)
+    settings = learners.settings(training)
+    say = progress or (lambda line: None)
+    clock, first = Deadline(total), Deadline(max(total, FIRST))
+    case = subject(data, target, text=text, seed=seed)
+    book: dict[str, tuple[int, Answer]] = {}
+    pictures: dict[str, View] = {}
+    efforts = list(dict.fromkeys(affordable(effort, case.data) for effort in rounds))
+    ended = f"all {len(efforts)} rounds"
+    at = 0
+    try:
+        for at, effort in enumerate(efforts, 1):
+            say(f"round {at} of {len(efforts)}: {effort}")
+            deadline = first if at == 1 else clock
+            for answers, figures in _round(case, effort, error, hidden, seed, settings, deadline):
+                for answer in answers:
+                    book[answer.question] = (at, answer)
+                    say(f"  {answer.question} {answer.answer}")
+                pictures |= {_about(figure): figure for figure in figures}
+                deadline()
+    except OutOfTime:
+        ended = f"the budget ended in round {at} of {len(efforts)}"
+    except KeyboardInterrupt:
+        if not book:
+            raise
+        ended = f"interrupted in round {at} of {len(efforts)}"
+    answers = [book[q][1] if q in book else _unasked(q) for q in _questions(case)]
+    rounds_used = sorted({number for number, _ in book.values()})
+    spent = "; ".join(f"round {n}: {efforts[n - 1]}" for n in rounds_used)
+    facts = (*case.facts, ("looked", f"{ended}; answers from {spent or 'no round'}"))
+    return Sheet(f"Advice on {case.title}", facts, tuple(answers), tuple(pictures.values()))
+
+
+def _round(
+    case: Subject, effort: Effort, error: float | None, hidden: int, seed: int,
+    settings: Mapping[str, Any], deadline: Deadline,
+) -> Iterator[Found]:  # fmt: skip
+    """The questions in the order in which their answers are wanted; each as soon as it is known."""
+    deadline()
+    used = sample(case.data, effort.rows, seed)
+    given = {"steps": effort.steps, "progress": deadline, **settings}
+    trial = Trial.of(used, effort, len(case.data.inputs), hidden, seed, given)
+    choice, answer = model_choice.compared(trial, error)
+    more = model_choice.more_labels(trial, choice, error)
+    yield [answer, more], [choice.curves.figure()]
+    yield [inputs_asked.order(case, trial, choice)], []
+    yield models_asked.structure(trial, choice), []
+    answer, figure = inputs_asked.length(trial, choice, deadline)
+    yield [answer], [] if figure is None else [figure]
+    answer, figure = models_asked.surface_health(trial, choice)
+    yield [answer], [figure]
+
+
+def _questions(case: Subject) -> list[str]:
+    """In the order of the sheet."""
+    length = inputs_asked.CONTEXT if case.data.tokens else inputs_asked.COLUMNS
+    return [
+        inputs_asked.ORDER, model_choice.FEWEST, model_choice.MORE, length, models_asked.SPARSE,
+        models_asked.RANK, models_asked.HEALTH,
+    ]  # fmt: skip
+
+
+def _unasked(question: str) -> Answer:
+    return unknown(question, "the time was up before it could be asked; give a larger budget")
+
+
+def _about(figure: View) -> str:
+    """What a figure is about: a newer one takes the place of the older."""
+    return f"{getattr(figure, 'x_label', '')}|{getattr(figure, 'y_label', '')}"

@@ -1,0 +1,106 @@
+"""How long to look, and how hard in each round.
+
+Rounds go from a first answer that takes seconds to narrow intervals: each has more rows, folds,
+sizes and steps than the one before, until the time is up.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attnlens import checks
+from attnlens.instruments.labelled import Labelled
+
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+FIRST = 60.0  # seconds that the first round may take, whatever the budget: an answer for everyone
+# Bytes of training inputs that one fit may hold: a fold has a copy of its own.
+MEMORY = 1 << 29
+
+
+class Effort(NamedTuple):
+    """What one round spends: rows looked at, folds, sizes of a learning curve, steps, starts."""
+
+    rows: int
+    folds: int
+    sizes: int
+    steps: int
+    starts: int = 1
+
+    def __str__(self) -> str:
+        starts = f", the best of {self.starts} starts" if self.starts > 1 else ""
+        return f"up to {self.rows:,} rows, {self.folds} folds, {self.steps} steps{starts}"
+
+
+# The first is to take seconds. Then each takes five to eight times the training of the one before:
+# more starts come last, as they matter once intervals are narrow enough to see a bad minimum.
+ROUNDS = (
+    Effort(rows=1_000, folds=4, sizes=4, steps=300),
+    Effort(rows=3_000, folds=8, sizes=6, steps=600),
+    Effort(rows=10_000, folds=8, sizes=8, steps=1_200, starts=2),
+    Effort(rows=10_000, folds=16, sizes=8, steps=2_400, starts=4),
+)
+
+
+class OutOfTime(Exception):
+    """The budget ended in the middle of something; what is finished counts."""
+
+
+class Deadline:
+    """A moment, and a `fit` progress function that ends training when it has come."""
+
+    def __init__(self, seconds: float):
+        self.end = time.monotonic() + seconds
+
+    @property
+    def over(self) -> bool:
+        return time.monotonic() > self.end
+
+    def __call__(self, progress: Any = None) -> None:
+        if self.over:
+            raise OutOfTime
+
+
+def seconds(budget: float | str) -> float:
+    """A budget in seconds: a number, or 30s, 10m, 2h.
+
+    >>> seconds("10m"), seconds("1.5h"), seconds(30)
+    (600.0, 5400.0, 30.0)
+    """
+    if isinstance(budget, str):
+        found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([smh]?)\s*", budget.lower())
+        if found is None:
+            raise checks.BadInput(
+                f"the budget must be a time such as 30s, 10m or 2h, but {budget!r} came."
+            )
+        budget = float(found[1]) * UNITS[found[2] or "s"]
+    return float(checks.positive("budget", budget))
+
+
+def affordable(effort: Effort, data: Labelled) -> Effort:
+    """`effort` with no more than the data have, and than memory allows."""
+    width = int(np.prod(data.inputs.shape[1:])) * 2  # with the constant beside each feature
+    fits = MEMORY // (4 * width * effort.folds * effort.starts)
+    rows = min(effort.rows, len(data.inputs), max(fits, 64))
+    return effort._replace(rows=rows, folds=max(3, min(effort.folds, rows // 5)))
+
+
+def sample(data: Labelled, rows: int, seed: int) -> Labelled:
+    """So many rows at random; of each class its share, and two at least."""
+    if rows >= len(data.inputs):
+        return data
+    random = np.random.default_rng(seed)
+    if not data.classes:
+        chosen = random.permutation(len(data.inputs))[:rows]
+        return data._replace(inputs=data.inputs[chosen], labels=data.labels[chosen])
+    share = rows / len(data.inputs)
+    parts = []
+    for number in range(data.classes):
+        own = random.permutation(np.flatnonzero(data.labels == number))
+        parts.append(own[: max(2, math.floor(share * len(own)))])
+    chosen = random.permutation(np.concatenate(parts))
+    return data._replace(inputs=data.inputs[chosen], labels=data.labels[chosen])

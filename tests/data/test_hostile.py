@@ -1,0 +1,168 @@
+"""Whatever a file holds, it is data or one sentence: no traceback, no hang, no memory lost."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import random
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnlens.checks import BadInput
+from attnlens.data import Loaded, read
+from hostile_files import CASES, LONG, TABLE, bomb, header, make, npy, npz, parquet_cases
+
+
+def refused(path: Path, **asked: object) -> str:
+    """The sentence that a request gets: one line, with an end, and nothing invisible in it."""
+    with pytest.raises(BadInput) as caught:
+        read(path, **asked)  # type: ignore[arg-type]
+    sentence = str(caught.value)
+    assert sentence.isprintable()
+    assert len(sentence) < 600
+    assert sentence[-1] in ".?"
+    return sentence
+
+
+def test_there_are_many_cases():
+    assert len(CASES) >= 60
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bad_input_gets_one_sentence(name: str, tmp_path: Path):
+    case = CASES[name]
+    assert case.says in refused(make(case, tmp_path), **case.asked)
+
+
+def test_bad_parquet_gets_one_sentence(tmp_path: Path):
+    pytest.importorskip("pyarrow")
+    for number, (name, case) in enumerate(parquet_cases().items()):
+        path = make(case._replace(name=str(number)), tmp_path)
+        assert case.says in refused(path, **case.asked), name
+
+
+@pytest.mark.parametrize(
+    "asked", [{"rows": 0}, {"seed": -1}, {"length": 0}, {"images": 0}], ids=str
+)
+def test_numbers_out_of_range_get_one_sentence(asked: dict, tmp_path: Path):
+    (tmp_path / "t.csv").write_text(TABLE)
+    assert "must be a whole number of at least" in refused(tmp_path / "t.csv", **asked)
+
+
+def test_no_memory_is_taken_on_a_files_word(tmp_path: Path):
+    """Terabytes announced, a few bytes there; a bomb; a line without an end."""
+    shape = "{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000, 9), }"
+    cases = {"lie": header(shape), "bomb": bomb(), "line": b"a,b\n" + b"x" * 2**25}
+    for name, content in cases.items():
+        (tmp_path / name).write_bytes(content)
+        tracemalloc.start()
+        refused(tmp_path / name)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        # A line is read up to 10^7 characters, in one piece, with as much again to decode it.
+        assert peak < (2**26 if name == "line" else 2**20), name
+
+
+def parquet() -> bytes:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    lists = [[float(j) for j in range(i % 5)] for i in range(40)]
+    buffer = io.BytesIO()
+    columns = {"number": np.arange(40.0), "word": ["a", None] * 20, "list": lists}
+    pq.write_table(pa.table(columns), buffer, row_group_size=16)
+    return buffer.getvalue()
+
+
+SEEDS = {
+    "csv": lambda: TABLE.encode(),
+    "long csv": lambda: LONG.encode(),
+    "npy": lambda: npy(np.arange(60.0).reshape(20, 3)),
+    "npz": lambda: npz(x=np.arange(60.0).reshape(20, 3), label=np.arange(20) % 2),
+    "parquet": parquet,
+}
+ASKED = (
+    {},
+    {"target": "label"},
+    {"id": "who", "order": "when"},
+    {"text": "colour"},
+    {"target": "0"},
+)
+
+
+def mutated(content: bytes, dice: random.Random) -> bytes:
+    """A few bytes changed, cut out, doubled or made up."""
+    changed = bytearray(content)
+    for _ in range(dice.randint(1, 4)):
+        place = dice.randrange(len(changed) or 1)
+        way = dice.randrange(5)
+        if way == 0 and changed:
+            changed[place % len(changed)] = dice.randrange(256)
+        elif way == 1:
+            del changed[place : place + dice.randint(1, 20)]
+        elif way == 2:
+            changed[place:place] = changed[place : place + dice.randint(1, 20)]
+        elif way == 3:
+            changed[place:place] = dice.randbytes(dice.randint(1, 8))
+        else:
+            changed = changed[:place]
+    return bytes(changed)
+
+
+def fuzz(kind: str, count: int, place: Path) -> int:
+    """How many of so many damaged files were still read."""
+    dice, content, survived = random.Random(kind), SEEDS[kind](), 0
+    for number in range(count):
+        path = place / "fuzz"
+        path.write_bytes(mutated(content, dice))
+        with contextlib.suppress(BadInput):
+            loaded = read(path, **ASKED[number % len(ASKED)])  # type: ignore[arg-type]
+            assert isinstance(loaded, Loaded)
+            assert loaded.X is None or np.isfinite(loaded.X).all()
+            survived += 1
+    return survived
+
+
+@pytest.mark.parametrize("kind", SEEDS)
+def test_damaged_files_are_data_or_bad_input(kind: str, tmp_path: Path):
+    assert fuzz(kind, 100, tmp_path) < 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", SEEDS)
+def test_thousands_of_damaged_files_are_data_or_bad_input(kind: str, tmp_path: Path):
+    assert fuzz(kind, 3000, tmp_path) < 3000
+
+
+@given(content=st.binary(max_size=200), start=st.sampled_from([b"", b"a,b\n", b"PK\3\4", b"PAR1"]))
+def test_any_bytes_are_data_or_bad_input(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, start: bytes
+):
+    path = tmp_path_factory.getbasetemp() / "any"
+    path.write_bytes(start + content)
+    with contextlib.suppress(BadInput):
+        assert isinstance(read(path), Loaded)
+
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+
+
+@given(
+    names=st.lists(NAMES, min_size=2, max_size=4), cells=st.lists(NAMES, min_size=4, max_size=40)
+)
+def test_any_words_in_a_table_are_data_or_bad_input(
+    tmp_path_factory: pytest.TempPathFactory, names: list[str], cells: list[str]
+):
+    import csv
+
+    path = tmp_path_factory.getbasetemp() / "words.csv"
+    width = len(names)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([names, *zip(*[iter(cells)] * width, strict=False)])
+    with contextlib.suppress(BadInput):
+        loaded = read(path, target=names[0].strip() or "column 1")
+        assert all(name.isprintable() for name in loaded.names)
+        assert all(words.isprintable() for _, words in loaded.facts)

@@ -1,0 +1,233 @@
+"""`advise` where the right advice is known, and where there is none to give."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import attnlens
+from attnlens.checks import BadInput
+from attnlens.instruments.labelled import labelled
+from attnlens.practice import advice_on_data, inputs_asked, model_choice, models_asked, subjects
+from attnlens.practice.budget import Effort
+from attnlens.records import Answer
+from attnlens.worlds import TokenTeacher
+
+QUESTIONS = [
+    inputs_asked.ORDER, model_choice.FEWEST, model_choice.MORE, inputs_asked.COLUMNS,
+    models_asked.SPARSE, models_asked.RANK, models_asked.HEALTH,
+]  # fmt: skip
+
+
+def noise(rows: int, columns: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(rows, columns))
+
+
+# -- the way through, without training -------------------------------------------------------------
+
+
+def fake(monkeypatch, then: BaseException | None, rounds: int = 1):
+    """Rounds that answer one question and then end as `then` says."""
+    said = []
+
+    def one_round(case, effort, *rest):
+        answer = Answer(model_choice.FEWEST, f"round of {effort.steps} steps", "made up")
+        yield [answer], []
+        if then is not None and effort.steps == rounds:
+            raise then
+
+    monkeypatch.setattr(advice_on_data, "_round", one_round)
+    x = noise(40, 3)
+    efforts = [Effort(40, 4, 4, steps + 1) for steps in range(3)]
+    return attnlens.advise((x, x[:, 0]), rounds=efforts, progress=said.append), said
+
+
+def test_a_newer_answer_takes_the_place_of_an_older_one(monkeypatch):
+    sheet, said = fake(monkeypatch, None)
+    assert [each.question for each in sheet.answers] == QUESTIONS
+    assert sheet[model_choice.FEWEST].answer == "round of 3 steps"
+    assert dict(sheet.facts)["looked"].startswith("all 3 rounds")
+    assert sum("round of" in line for line in said) == 3
+    assert sheet[models_asked.HEALTH].known is False
+    assert sheet[models_asked.HEALTH].answer == "not enough data to say"
+
+
+def test_an_interrupt_keeps_the_answers_so_far(monkeypatch):
+    sheet, _ = fake(monkeypatch, KeyboardInterrupt(), rounds=2)
+    assert sheet[model_choice.FEWEST].answer == "round of 2 steps"
+    assert dict(sheet.facts)["looked"].startswith("interrupted in round 2 of 3")
+
+
+def test_an_interrupt_before_the_first_answer_is_one(monkeypatch):
+    def interrupted(*rest):
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr(advice_on_data, "_round", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        attnlens.advise((noise(40, 3), noise(40, 1)[:, 0]))
+
+
+def test_a_budget_that_is_spent_leaves_questions_open(monkeypatch):
+    monkeypatch.setattr(advice_on_data, "FIRST", 1e-9)
+    sheet = attnlens.advise((noise(40, 3), noise(40, 1)[:, 0]), budget=1e-9)
+    assert not any(each.known for each in sheet.answers)
+    assert "the budget ended in round 1" in dict(sheet.facts)["looked"]
+    json.dumps(sheet.plain(), allow_nan=False)
+
+
+# -- data in ---------------------------------------------------------------------------------------
+
+
+def test_wide_tables_keep_the_columns_that_matter():
+    x = noise(400, 100)
+    y = x[:, 7] * 3 + x[:, 90] * 3
+    found = subjects.subject((x, y))
+    assert found.data.inputs.shape == (320, 64)
+    assert {"column 7", "column 90"} <= set(found.names)
+    # The rows that chose are used for nothing else.
+    kept = {tuple(row) for row in found.data.inputs.round(9).tolist()}
+    chosen = [int(name.split()[1]) for name in found.names]
+    assert sum(tuple(row) in kept for row in x[:, chosen].round(9).tolist()) == 320
+    assert "chosen on 80 rows" in dict(found.facts)["columns"]
+
+
+def test_long_sequences_are_cut_and_it_is_said():
+    x = noise(40, 70 * 2).reshape(40, 70, 2)
+    found = subjects.subject((x, x[:, 0, 0]))
+    assert found.data.inputs.shape == (40, 64, 2)
+    assert dict(found.facts)["tokens"] == "the first 64 of 70 are looked at"
+    assert found.sequences is not None
+
+
+def test_trees_find_columns_that_matter_only_together():
+    x = np.random.default_rng(0).choice([-1.0, 1.0], size=(600, 6))
+    order = subjects.important(labelled(x, (x[:, 2] * x[:, 4] > 0)), np.arange(600), seed=0)
+    assert set(order[:2].tolist()) == {2, 4}
+
+
+def test_a_frame_is_read_as_a_file_is(tmp_path: Path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(
+        {"a": np.arange(50) % 7, "b": noise(50, 1)[:, 0], "y": ["u", "v"] * 25}
+    )
+    frame.to_csv(tmp_path / "frame.csv", index=False)
+    one, two = (subjects.subject(each, "y") for each in (frame, tmp_path / "frame.csv"))
+    np.testing.assert_array_equal(one.data.inputs, two.data.inputs)
+    assert (one.title, two.title) == ("the DataFrame", "frame")
+
+
+def a_file(folder: Path, text: str) -> Path:
+    (folder / "data.csv").write_text(text)
+    return folder / "data.csv"
+
+
+TABLE = "a,b,y\n" + "\n".join(f"{i % 5},{i % 3},{i % 2}" for i in range(40))
+
+
+@pytest.mark.parametrize(
+    ("given", "target", "more", "says"),
+    [
+        ("no-such-file.csv", "y", {}, "cannot be read: there is no such file"),
+        (TABLE, None, {}, "no target was named; the columns are"),
+        (TABLE, "z", {}, "target must name a column"),
+        (TABLE, 3, {}, "target must be the name of a column"),
+        (TABLE, "y", {"text": "y"}, "a column can have one part only"),
+        (TABLE, "y", {"text": "a"}, "text"),
+        (TABLE, "y", {"error": 0}, "error must be a finite number above 0"),
+        (TABLE, "y", {"error": float("nan")}, "error must be a finite number above 0"),
+        (TABLE, "y", {"budget": "a while"}, "the budget must be a time"),
+        (TABLE, "y", {"hidden": 0}, "hidden must be"),
+        (TABLE, "y", {"seed": -1}, "seed must be"),
+        (TABLE, "y", {"training": {"loss": "squared"}}, "training may not set 'loss'"),
+        ("a,y\n1,2\n3,4\n4,4\n2,2\n", "y", {}, "at least 20 rows"),
+        ("a,y\n" + "1,5\n2,5\n" * 30, "y", {}, "at least two classes"),
+        ((1, 2, 3), None, {}, "a tuple of 3 came"),
+        ((np.ones((30, 2)), np.ones(30)), "y", {}, "holds its own labels"),
+        ((np.ones((30, 2)), np.ones(31)), None, {}, "one label a row"),
+        ((np.full((30, 2), np.nan), np.arange(30.0)), None, {}, "X must be finite"),
+        (7, None, {}, "but a int came"),
+        (7, "y", {}, "but a int came"),
+    ],
+    ids=[
+        "missing file", "no target", "unknown", "not a name", "twice", "numbers as text",
+        "zero error", "nan error", "budget", "hidden", "seed", "training", "two rows", "one class",
+        "triple", "pair and target", "lengths", "nan", "number", "number and target",
+    ],
+)  # fmt: skip
+def test_bad_input_gets_one_sentence(tmp_path, given, target, more, says):
+    if isinstance(given, str) and "\n" in given:
+        given = a_file(tmp_path, given)
+    with pytest.raises(BadInput) as caught:
+        attnlens.advise(given, target, **more)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+# -- known answers ---------------------------------------------------------------------------------
+
+TINY = {"hidden": 4, "rounds": [Effort(rows=120, folds=4, sizes=4, steps=100)]}
+
+
+@pytest.mark.slow
+def test_labels_of_noise_give_no_winner_and_no_advice():
+    sheet = attnlens.advise((noise(120, 4), noise(120, 1, seed=1)[:, 0]), **TINY)
+    unknown = [q for q in QUESTIONS if q not in (models_asked.RANK, models_asked.HEALTH)]
+    assert [q for q in unknown if sheet[q].known] == []
+    assert "ignores the inputs" in sheet[model_choice.FEWEST].answer
+    json.dumps(sheet.plain(), allow_nan=False)
+
+
+@pytest.mark.slow
+def test_a_linear_table_is_no_case_for_attention(tmp_path: Path):
+    x = noise(240, 4)
+    y = x @ [1.0, -1.0, 0.0, 0.0] + 0.1 * noise(240, 1, seed=1)[:, 0]
+    table = np.column_stack([x, y])
+    np.savetxt(tmp_path / "t.csv", table, delimiter=",", header="a,b,c,d,y", comments="")
+    effort = Effort(rows=240, folds=4, sizes=4, steps=600)
+    sheet = attnlens.advise(tmp_path / "t.csv", "y", rounds=[effort], error=0.2)
+    chosen = sheet[model_choice.FEWEST]
+    assert chosen.answer.startswith("baseline") or "take the baseline" in chosen.answer
+    assert sheet[inputs_asked.ORDER].answer.startswith("which column a value stands in does")
+    columns = sheet[inputs_asked.COLUMNS]
+    assert columns.known
+    assert columns.answer.startswith("2 of 4, the most important ones, are enough")
+    assert len(sheet.figures) == 3
+
+
+def teacher(rows: int, **settings) -> tuple[np.ndarray, np.ndarray]:
+    with jax.enable_x64(True):
+        world = TokenTeacher(tokens=4, token_dim=4, value_dim=4, **settings)
+        tokens = world.sample(jax.random.key(0), rows).tokens
+        return np.swapaxes(np.asarray(tokens.key), 1, 2), np.asarray(tokens.value)[:, 0]
+
+
+@pytest.mark.slow
+def test_attention_is_advised_where_the_labels_come_from_it():
+    effort = Effort(rows=2400, folds=8, sizes=4, steps=1500)
+    trial_of = advice_on_data.Trial.of
+    data = labelled(*teacher(2400))
+    made = trial_of(data, effort, 2400, 16, 0, {"steps": effort.steps})
+    choice, answer = model_choice.compared(made, None)
+    assert answer.known, answer
+    assert choice.model in ("self-attention", "multi-layer")
+    assert answer.readings[f"baseline_over_{choice.model.replace('-', '_')}"].details["low"] > 1
+
+
+@pytest.mark.slow
+def test_order_matters_to_a_drifting_sequence_and_not_to_an_exchangeable_one():
+    random = np.random.default_rng(0)
+    tokens = random.normal(size=(160, 8, 1))
+    walk = np.zeros_like(tokens)
+    for step in range(8):  # AR(1) with coefficient 0.8
+        walk[:, step] = 0.8 * walk[:, step - 1] * (step > 0) + tokens[:, step]
+    effort = Effort(rows=160, folds=4, sizes=4, steps=300)
+    for x, moves in ((tokens, False), (walk, True)):
+        sheet = attnlens.advise((x, x.mean((1, 2))), rounds=[effort], hidden=4)
+        p = sheet[inputs_asked.ORDER].readings["p_value"].value
+        assert (p <= 0.05) == moves
+        assert sheet[inputs_asked.ORDER].answer.startswith("yes" if moves else "no")
