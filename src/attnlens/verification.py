@@ -70,6 +70,11 @@ def verify(
     whose data come with a package that is not installed is left out: see the ledger's `skipped`.
     With `live`, the page is served on loopback while the run lasts; `live` is called with its
     address.
+
+    >>> import tempfile
+    >>> ledger = verify("smoke", ["A.weights-are-posterior"], tempfile.mkdtemp(), workers=1)
+    >>> [(entry["verdict"], entry["control"]) for entry in ledger["claims"]]
+    [('supported', 'refuted')]
     """
     one_of("profile", profile, get_args(Profile))
     if workers is not None:

@@ -17,7 +17,11 @@ PRECISION = {"JAX_ENABLE_X64": "1", "JAX_PLATFORMS": "cpu"}
 
 
 class Outcome(NamedTuple):
-    """A cell that has ended: with values, or with the reason why there are none."""
+    """A cell that has ended: with values, or with the reason why there are none.
+
+    >>> Outcome(Cell("A.x", "prediction", "m:f", {}, (0,), "v1"), None, "the worker died", 0.1).failure
+    'the worker died'
+    """
 
     cell: Cell
     values: Mapping[str, np.ndarray] | None

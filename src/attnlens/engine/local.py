@@ -148,7 +148,11 @@ def kind_of(cell: Cell) -> str:
 def run(
     cells: Sequence[Cell], workers: int | None = None, cache_folder: Path | None = None
 ) -> Generator[Outcome]:
-    """Compute cells on `workers` processes (one a core) and yield outcomes as they finish."""
+    """Compute cells on `workers` processes (one a core) and yield outcomes as they finish.
+
+    >>> list(run([], workers=1, cache_folder=Path(tempfile.mkdtemp())))
+    []
+    """
     folder = cache_folder or cache.default_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
