@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from test_structure import CHAIN, LAZY_LEAF
 
 ROOT = Path(__file__).parent.parent
@@ -186,7 +187,7 @@ def test_a_page_shows_what_its_blocks_print_and_draw(tmp_path: Path):
 def test_an_example_that_fails_ends_the_build(block: str, tmp_path: Path):
     if block == "import warnings":
         block = "```python\nimport warnings\nwarnings.warn('old', DeprecationWarning)\n```"
-    with pytest.raises(examples.ExampleFailed, match="page.md"):
+    with pytest.raises(examples.ExampleFailed, match=r"page\.md"):
         examples.run_page(f"{block}\n", "page.md", tmp_path / "work", tmp_path / "figures")
 
 

@@ -4,8 +4,8 @@
 
 reads results folders of `attnlens verify` and writes docs/lens-a.md with one figure a claim in
 docs/lens-a/. A claim is shown as the last folder that holds it judged it. Nothing on the page is
-typed by hand: words come from the claim's file, numbers from the run, and what is said below about
-a claim that was not supported is shown only while that verdict stands. Run it again after a new run.
+typed by hand: words come from the claim's file, numbers from the run, and what is said below of a
+claim that was not supported is shown only while that verdict stands. Run it again after a new run.
 """
 
 from __future__ import annotations
@@ -31,59 +31,61 @@ TITLES = {
 # Why a claim came out as it did, in words that its numbers cannot say.
 WHY = {
     ("B.stationary-points", "refuted"): (
-        "The median minimum is good; the worst of sixteen starts is not, and \"every\" is about the "
-        "worst. In pilots more samples improved the median and left the worst where it was, so such "
-        "minima seem to belong to the expected loss itself. The assumption that fails is not the "
-        "number of samples but that descents cannot end in them."
+        'The median minimum is good; the worst of sixteen starts is not, and "every" is about '
+        "the worst. In pilots more samples improved the median and left the worst where it "
+        "was, so such minima seem to belong to the expected loss itself. The assumption that "
+        "fails is not the number of samples but that descents cannot end in them."
     ),
     ("B.self-attention", "undecided"): (
-        "The estimate lies well inside the region, but sixteen seeds leave the interval's lower end "
-        "below its edge: a seed's log ratio varies by about as much as the effect. Nothing speaks "
-        "against the claim; the full profile has nine times the seeds."
+        "The estimate lies well inside the region, but sixteen seeds leave the interval's "
+        "lower end below its edge: a seed's log ratio varies by about as much as the effect. "
+        "Nothing speaks against the claim; the full profile has nine times the seeds."
     ),
     ("B.softplus", "undecided"): (
-        "The exact half holds to rounding. The statistical half is a claim of equality, and such a "
-        "claim needs an interval narrower than its region: here one end reaches just beyond −0.2, "
-        "for the softest activation. A small dependence on the sharpness can neither be shown nor "
-        "excluded at this number of seeds."
+        "The exact half holds to rounding. The statistical half is a claim of equality, and "
+        "such a claim needs an interval narrower than its region: here one end reaches just "
+        "beyond −0.2, for the softest activation. A small dependence on the sharpness can "
+        "neither be shown nor excluded at this number of seeds."
     ),
     ("B.guideline-low-rank", "undecided"): (
-        "Narrow queries were better (the interval lies below zero), but it cannot be said that "
-        "they are better by the factor that the claim names. Bad local minima of narrow attention "
-        "make teachers differ; more of them, as in the full profile, are needed."
+        "Narrow queries were better (the interval lies below zero), but it cannot be said that"
+        " they are better by the factor that the claim names. Bad local minima of narrow "
+        "attention make teachers differ; more of them, as in the full profile, are needed."
     ),
 }
 REFERENCES = {
     "A": (
-        "Zhang, Y., Liu, B., Cai, Q., Wang, L. and Wang, Z. (2022). An analysis of attention via the "
-        "lens of exchangeability and latent variable models. arXiv:2212.14852. *This is lens A.*",
-        "de Finetti, B. (1937). La prévision: ses lois logiques, ses sources subjectives. *Annales "
-        "de l'Institut Henri Poincaré* 7, 1–68.",
-        "Higham, N. J. (2002). *Accuracy and Stability of Numerical Algorithms*, second edition. SIAM.",
+        "Zhang, Y., Liu, B., Cai, Q., Wang, L. and Wang, Z. (2022). An analysis of attention "
+        "via the lens of exchangeability and latent variable models. arXiv:2212.14852. *This "
+        "is lens A.*",
+        "de Finetti, B. (1937). La prévision: ses lois logiques, ses sources subjectives. "
+        "*Annales de l'Institut Henri Poincaré* 7, 1–68.",
+        "Higham, N. J. (2002). *Accuracy and Stability of Numerical Algorithms*, second "
+        "edition. SIAM.",
         "Lehmann, E. L. and Scheffé, H. (1950). Completeness, similar regions, and unbiased "
         "estimation. *Sankhyā* 10, 305–340.",
         "Mardia, K. V. and Jupp, P. E. (2000). *Directional Statistics*. Wiley.",
         "Nadaraya, E. A. (1964). On estimating regression. *Theory of Probability and Its "
         "Applications* 9, 141–142.",
-        "Rasmussen, C. E. and Williams, C. K. I. (2006). *Gaussian Processes for Machine Learning*. "
-        "MIT Press.",
+        "Rasmussen, C. E. and Williams, C. K. I. (2006). *Gaussian Processes for Machine "
+        "Learning*. MIT Press.",
         "Song, L., Huang, J., Smola, A. and Fukumizu, K. (2009). Hilbert space embeddings of "
         "conditional distributions with applications to dynamical systems. *ICML*, 961–968.",
-        "Vaswani, A. et al. (2017). Attention is all you need. *Advances in Neural Information "
-        "Processing Systems* 30.",
+        "Vaswani, A. et al. (2017). Attention is all you need. *Advances in Neural Information"
+        " Processing Systems* 30.",
         "Watson, G. S. (1964). Smooth regression analysis. *Sankhyā A* 26, 359–372.",
     ),
     "B": (
-        "Anonymous (2021). Analyzing attention mechanisms through lens of sample complexity and loss "
-        "landscape. Submission to the *International Conference on Learning Representations*, "
-        "OpenReview 8KhxoxKP3iL. *This is lens B.*",
-        "Dinh, L., Pascanu, R., Bengio, S. and Bengio, Y. (2017). Sharp minima can generalize for "
-        "deep nets. *ICML*, 1019–1028.",
+        "Anonymous (2021). Analyzing attention mechanisms through lens of sample complexity "
+        "and loss landscape. Submission to the *International Conference on Learning "
+        "Representations*, OpenReview 8KhxoxKP3iL. *This is lens B.*",
+        "Dinh, L., Pascanu, R., Bengio, S. and Bengio, Y. (2017). Sharp minima can generalize "
+        "for deep nets. *ICML*, 1019–1028.",
         "Nocedal, J. and Wright, S. J. (2006). *Numerical Optimization*, second edition. Springer.",
-        "Tibshirani, R. (1996). Regression shrinkage and selection via the lasso. *Journal of the "
-        "Royal Statistical Society B* 58, 267–288.",
-        "Vaswani, A. et al. (2017). Attention is all you need. *Advances in Neural Information "
-        "Processing Systems* 30.",
+        "Tibshirani, R. (1996). Regression shrinkage and selection via the lasso. *Journal of "
+        "the Royal Statistical Society B* 58, 267–288.",
+        "Vaswani, A. et al. (2017). Attention is all you need. *Advances in Neural Information"
+        " Processing Systems* 30.",
     ),
 }
 

@@ -22,6 +22,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def stage(docs: Path, run: bool) -> dict[str, list[str]]:
         for mark, make in GENERATED.items():
             text = text.replace(mark, make()) if mark in text else text
         if run:
-            text = told(page, lambda: site_examples.run_page(text, page, work / page, figures))
+            text = told(page, site_examples.run_page, text, page, work / page, figures)
         path.write_text(text)
     navigation = {section: [*pages] for section, pages in NAVIGATION.items()}
     named = {page for pages in navigation.values() for page in pages}
@@ -79,20 +80,17 @@ GENERATED = {
 
 
 def stage_gallery(docs: Path, work: Path, figures: Path, run: bool) -> list[str]:
+    (docs / "gallery").mkdir(exist_ok=True)
     entries = []
     for script in sorted((ROOT / "docs" / "gallery").glob("*.py")):
-        if not run:
-            continue
+        place = work / script.stem
         title, text, picture = told(
-            script.name, lambda: site_examples.run_script(script, work / script.stem, figures)
+            script.name, site_examples.run_script, script, place, figures, run
         )
-        if picture is None:
+        if run and picture is None:
             raise SystemExit(f"{script} must save a figure, and saved none.")
-        (docs / "gallery").mkdir(exist_ok=True)
         (docs / "gallery" / f"{script.stem}.md").write_text(text)
         entries.append((script.stem, title, picture))
-    if not entries:
-        return []
     (docs / "gallery" / "index.md").write_text(site_pages.gallery(entries))
     return ["gallery/index.md", *(f"gallery/{stem}.md" for stem, _, _ in entries)]
 
@@ -108,10 +106,10 @@ def stage_reference(docs: Path) -> list[str]:
     return [*pages, "reference/command-line.md"]
 
 
-def told(name: str, make: Any) -> Any:
-    """`make()`, with its seconds on standard error where it took any."""
+def told(name: str, run: Callable[..., Any], *arguments: Any) -> Any:
+    """`run(*arguments)`, with its seconds on standard error where it took any."""
     before = time.perf_counter(), processor_seconds()
-    made = make()
+    made = run(*arguments)
     wall, cpu = time.perf_counter() - before[0], processor_seconds() - before[1]
     if wall > 1:
         print(f"{name}: {wall:.0f} s, {cpu:.0f} of the processor", file=sys.stderr, flush=True)

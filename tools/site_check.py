@@ -1,6 +1,6 @@
 """What must hold for a site that was built: every link inside resolves, and nothing is fetched.
 
-    python tools/site_check.py FOLDER
+python tools/site_check.py FOLDER
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ class Page(HTMLParser):
 
 def urls(css: str) -> list[str]:
     """What a style sheet fetches."""
-    return re.findall(r"url\(\s*['\"]?([^'\")]+)", css) + re.findall(r"@import\s+['\"]([^'\"]+)", css)
+    return re.findall(r"url\(\s*['\"]?([^'\")]+)", css) + re.findall(
+        r"@import\s+['\"]([^'\"]+)", css
+    )
 
 
 def problems(site: Path) -> Iterator[str]:

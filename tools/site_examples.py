@@ -119,12 +119,14 @@ def run_page(text: str, page: str, folder: Path, pictures: Path) -> str:
     return BLOCK.sub(filled, text)
 
 
-def run_script(path: Path, folder: Path, pictures: Path) -> tuple[str, str, str | None]:
+def run_script(
+    path: Path, folder: Path, pictures: Path, run: bool = True
+) -> tuple[str, str, str | None]:
     """A gallery script as (title, page, its first picture)."""
     source = path.read_text()
     title, _, words = (ast.get_docstring(ast.parse(source)) or path.stem).partition("\n")
     page = f"gallery/{path.stem}.md"
-    shown = Runner(page, folder).python(source)
+    shown = Runner(page, folder).python(source) if run else Shown("", ())
     first = f"{_slug(page)}-{shown.pictures[0].name}" if shown.pictures else None
     code = source.split('"""', 2)[2].strip()
     text = f"# {title.rstrip('.')}\n\n{words.strip()}\n\n```python\n{code}\n```"
@@ -137,11 +139,15 @@ def told(shown: Shown, page: str, pictures: Path) -> str:
     up = "../" * page.count("/")
     said = ""
     if shown.printed.strip():
-        said += f'\n\n<div class="output" markdown>\n\n```text\n{shown.printed.rstrip()}\n```\n\n</div>'
+        said += (
+            f'\n\n<div class="output" markdown>\n\n```text\n{shown.printed.rstrip()}\n```\n\n</div>'
+        )
     for path in shown.pictures:
         name = f"{_slug(page)}-{path.name}"
         (pictures / name).write_bytes(path.read_bytes())
-        said += f"\n\n![{path.stem.replace('-', ' ').replace('_', ' ')}]({up}{pictures.name}/{name})"
+        said += (
+            f"\n\n![{path.stem.replace('-', ' ').replace('_', ' ')}]({up}{pictures.name}/{name})"
+        )
     return said
 
 

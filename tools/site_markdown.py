@@ -1,9 +1,12 @@
 """How the site reads text: formulas as MathML, and docstrings as Markdown.
 
-`$…$` and `$$…$$` become MathML when the page is built (latex2mathml), so that no script and no font
-has to be fetched to show them. `Docstrings` is an extension of Griffe, which reads the source for
+`$…$` and `$$…$$` become MathML when the page is built (latex2mathml), so that neither script nor
+font has to be fetched to show them. `Docstrings` is an extension of Griffe, which reads the source for
 the reference: it turns the layout of our docstrings into Markdown.
 """
+
+# The packages of the extra `docs` are not there where types are checked.
+# pyright: reportMissingImports=false, reportMissingModuleSource=false
 
 from __future__ import annotations
 
@@ -11,11 +14,11 @@ import re
 import xml.etree.ElementTree as etree
 from typing import Any
 
-import griffe  # pyright: ignore[reportMissingImports]
+import griffe
 from latex2mathml.converter import convert
-from markdown import Markdown  # pyright: ignore[reportMissingImports, reportMissingModuleSource]
-from markdown.extensions import Extension  # pyright: ignore[reportMissingImports, reportMissingModuleSource]
-from markdown.inlinepatterns import InlineProcessor  # pyright: ignore[reportMissingImports, reportMissingModuleSource]
+from markdown import Markdown
+from markdown.extensions import Extension
+from markdown.inlinepatterns import InlineProcessor
 
 # After code spans (190), before backslash escapes (180).
 PRIORITY = 185

@@ -90,10 +90,10 @@ def command_line() -> str:
 
 def gallery(entries: list[tuple[str, str, str | None]]) -> str:
     """The gallery's first page: a picture and a title each."""
-    cards = [
-        f"-   [![{escape(title)}](../figures/{picture})]({stem}.md)\n\n    [{title}]({stem}.md)"
-        for stem, title, picture in entries
-    ]
+    cards = []
+    for stem, title, picture in entries:
+        shown = f"[![{title}](../figures/{picture})]({stem}.md)\n\n    " if picture else ""
+        cards.append(f"-   {shown}[{title}]({stem}.md)")
     return "\n".join(
         [
             "# Gallery",
@@ -164,7 +164,7 @@ def picture() -> str:
         f'<text transform="translate({x - 4} {base + 16}) rotate(60)">{escape(name)}</text>'
         for name, x in at.items()
     ]
-    words = f"{len(at)} places from left to right; every solid arc leads from a place to one on its left"
+    words = f"{len(at)} places in a row; a solid arc leads from a place to one on its left"
     return (
         f'<svg class="chain" viewBox="0 0 {width} {height:.0f}" role="img" aria-label="{words}">'
         f'<g fill="none" stroke="currentColor" stroke-opacity="0.45">{"".join(drawn)}</g>'

@@ -1,9 +1,9 @@
 """Softmax attention stays biased.
 
-Tokens carry a key on the sphere and a noisy value of a linear function there. At a fixed temperature
-softmax attention averages over a neighbourhood whose size does not depend on the number of tokens,
-so its error levels off. The dotted line is the slope of the best possible answer, the exact
-posterior mean.
+Tokens carry a key on the sphere and a noisy value of a linear function there. At a fixed
+temperature softmax attention averages over a neighbourhood whose size does not depend on the
+number of tokens, so its error levels off. The dotted line is the slope of the best possible
+answer, the exact posterior mean.
 """
 
 from functools import partial

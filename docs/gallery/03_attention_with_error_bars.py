@@ -1,8 +1,9 @@
 """Attention that knows how sure it is.
 
-Conditional-mean-embedding attention divides by the keys' covariance where softmax, and every other
-normalised kernel, divides by a row sum. With the noise variance as its ridge it is the exact posterior mean of a Gaussian process, at
-any number of tokens, and its posterior variance comes along.
+Conditional-mean-embedding attention divides by the keys' covariance where softmax, and every
+other normalised kernel, divides by a row sum. With the noise variance as its ridge it is the
+exact posterior mean of a Gaussian process, at any number of tokens, and its posterior variance
+comes along.
 """
 
 import jax

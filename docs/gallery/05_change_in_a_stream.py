@@ -1,8 +1,8 @@
 """A change in a stream, noticed while it happens.
 
-One unit of money is bet against "the order does not matter", token by token. If that is true, nobody
-can expect to win, and the wealth ever reaches 20 with a probability of at most 1/20. Here the mean
-moves after 300 tokens, and the wealth takes off.
+One unit of money is bet against "the order does not matter", token by token. If that is true,
+nobody can expect to win, and the wealth ever reaches 20 with a probability of at most 1/20. Here
+the mean moves after 300 tokens, and the wealth takes off.
 """
 
 import numpy as np

@@ -1,8 +1,8 @@
 """Which guidelines pay on this table?
 
-Thirty-two columns of which the label needs three, and only forty labels. Gates on the inputs with an
-ℓ₁ penalty are tried against the same network without them, on the same folds; so is self-attention.
-An interval that lies wholly below zero is a recommendation.
+Thirty-two columns of which the label needs three, and only forty labels. Gates on the inputs with
+an ℓ₁ penalty are tried against the same network without them, on the same folds; so is self-
+attention. An interval that lies wholly below zero is a recommendation.
 """
 
 import numpy as np

@@ -1,8 +1,8 @@
 """The spectrum of a Hessian at a minimum.
 
 A small self-attention network at a local minimum (gradient norm below 1e−8). Most eigenvalues are
-near zero: directions in which nothing changes. The raw largest eigenvalue depends on how the network
-is written down; the scaled one does not.
+near zero: directions in which nothing changes. The raw largest eigenvalue depends on how the
+network is written down; the scaled one does not.
 """
 
 from functools import partial
@@ -15,7 +15,7 @@ from attnlens.instruments import Supervised
 from attnlens.networks import SelfAttention, stationary_points
 from attnlens.worlds import TokenTeacher
 
-shape = dict(tokens=3, token_dim=3, query_dim=1, value_dim=1, hidden=3)
+shape = {"tokens": 3, "token_dim": 3, "query_dim": 1, "value_dim": 1, "hidden": 3}
 tokens = TokenTeacher(**shape).sample(jax.random.key(1), length=256).tokens
 data = np.asarray(tokens.key), np.asarray(tokens.value)
 found = stationary_points(partial(SelfAttention, **shape), *data, l2=1e-4, starts=4)

@@ -1,7 +1,7 @@
 """Are two minima one valley?
 
-Two networks that start in different places end in different minima. The straight line between them
-climbs over a barrier; a curve that was trained to stay low may not have to.
+Two networks that start in different places end in different minima. The straight line between
+them climbs over a barrier; a curve that was trained to stay low may not have to.
 """
 
 from functools import partial
@@ -13,7 +13,7 @@ from attnlens.instruments import Supervised, connect
 from attnlens.networks import SelfAttention, fit
 from attnlens.worlds import TokenTeacher
 
-shape = dict(tokens=3, token_dim=3, query_dim=1, value_dim=1, hidden=3)
+shape = {"tokens": 3, "token_dim": 3, "query_dim": 1, "value_dim": 1, "hidden": 3}
 tokens = TokenTeacher(**shape).sample(jax.random.key(1), length=256).tokens
 data = np.asarray(tokens.key), np.asarray(tokens.value)
 fitted = fit(partial(SelfAttention, **shape), *data, seeds=(0, 1), steps=600, every=600)

@@ -1,8 +1,8 @@
 """What more sequences, and longer ones, buy.
 
-A network that reads tokens with attention predicts the next token of a world with a hidden mean. The
-generalisation gap, test loss minus training loss, falls with the number of sequences; it does not
-grow with their length.
+A network that reads tokens with attention predicts the next token of a world with a hidden mean.
+The generalisation gap, test loss minus training loss, falls with the number of sequences; it does
+not grow with their length.
 """
 
 import attnlens

@@ -1,8 +1,9 @@
 """Will it transfer? The condition number of a downstream target.
 
-Pretraining asks about three hidden directions, about the third one only weakly. The downstream target
-needs the third. The weaker the questions were, the larger κ, and κ² is how many times the pretraining
-error can come back downstream. The line is the exact value, the points are estimated from 400 rows.
+Pretraining asks about three hidden directions, about the third one only weakly. The downstream
+target needs the third. The weaker the questions were, the larger κ, and κ² is how many times the
+pretraining error can come back downstream. The line is the exact value, the points are estimated
+from 400 rows.
 """
 
 import numpy as np

@@ -1,8 +1,8 @@
 """What a summary of the tokens has lost.
 
-The hidden mean is to be inferred from eight tokens. How many nats of information does a summary lose,
-if it keeps only the first one, two, four or all of them? The line is the closed form
-½ log((1 + 8)/(1 + k)).
+The hidden mean is to be inferred from eight tokens. How many nats of information does a summary
+lose, if it keeps only the first one, two, four or all of them? The line is the closed form ½
+log((1 + 8)/(1 + k)).
 """
 
 import math

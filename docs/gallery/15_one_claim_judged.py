@@ -1,8 +1,8 @@
 """One claim, judged.
 
-Run a claim of lens A as an experiment: cells are measured in worker processes, the estimate gets an
-interval over independent seeds, and a control, in which the prediction must fail, is judged by the
-same rule. The figure is the claim's own.
+Run a claim of lens A as an experiment: cells are measured in worker processes, the estimate gets
+an interval over independent seeds, and a control, in which the prediction must fail, is judged by
+the same rule. The figure is the claim's own.
 """
 
 import attnlens

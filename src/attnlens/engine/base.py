@@ -19,7 +19,8 @@ PRECISION = {"JAX_ENABLE_X64": "1", "JAX_PLATFORMS": "cpu"}
 class Outcome(NamedTuple):
     """A cell that has ended: with values, or with the reason why there are none.
 
-    >>> Outcome(Cell("A.x", "prediction", "m:f", {}, (0,), "v1"), None, "the worker died", 0.1).failure
+    >>> cell = Cell("A.mine", "prediction", "mine:measure", {}, (0,), "v1")
+    >>> Outcome(cell, None, "the worker died", 0.1).failure
     'the worker died'
     """
 

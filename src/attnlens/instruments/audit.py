@@ -100,7 +100,8 @@ def ends(
 class Audit:
     """Where every start ended, a network and a teacher at a time.
 
-    >>> ends = Ends(np.zeros(2, int), np.array([0.01, 0.5]), np.zeros(2), np.zeros(2), np.zeros((2, 1)))
+    >>> index, excess, zeros = np.zeros(2, int), np.array([0.01, 0.5]), np.zeros(2)
+    >>> ends = Ends(index, excess, zeros, zeros, np.zeros((2, 1)))
     >>> audit = Audit(64, 0.05, {"attention": (ends, ends)})
     >>> round(audit.worst("attention").value, 3)
     0.5

@@ -32,7 +32,8 @@ from .slices import losses
 class Path:
     """The loss along both ways, and the point that bends the curve (a tree of parameters).
 
-    >>> hill = Curve("position", "loss", (0, 1, 2), tuple(Reading(v, 0.0, 1) for v in (0.0, 3.0, 1.0)))
+    >>> heights = tuple(Reading(value, 0.0, 1) for value in (0.0, 3.0, 1.0))
+    >>> hill = Curve("position", "loss", (0, 1, 2), heights)
     >>> Path(hill, hill, middle=None).straight_barrier
     2.0
     """
