@@ -43,13 +43,13 @@ WHY = {
     ),
     ("B.softplus", "undecided"): (
         "The exact half holds to rounding. The statistical half is a claim of equality, and "
-        "such a claim needs an interval narrower than its region: here one end reaches just "
-        "beyond −0.2, for the softest activation. A small dependence on the sharpness can "
-        "neither be shown nor excluded at this number of seeds."
+        "such a claim needs an interval narrower than its region: here it lies below zero, so "
+        "that there is a small dependence on the sharpness, and its far end reaches just beyond "
+        "−0.2, so that it is open whether the dependence is as small as the claim says."
     ),
     ("B.guideline-low-rank", "undecided"): (
-        "Narrow queries were better (the interval lies below zero), but it cannot be said that"
-        " they are better by the factor that the claim names. Bad local minima of narrow "
+        "Narrow queries were better (the interval lies below zero), but it cannot be said "
+        "that they are better by the factor that the claim names. Bad local minima of narrow "
         "attention make teachers differ; more of them, as in the full profile, are needed."
     ),
 }

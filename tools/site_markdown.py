@@ -1,8 +1,8 @@
 """How the site reads text: formulas as MathML, and docstrings as Markdown.
 
 `$…$` and `$$…$$` become MathML when the page is built (latex2mathml), so that neither script nor
-font has to be fetched to show them. `Docstrings` is an extension of Griffe, which reads the source for
-the reference: it turns the layout of our docstrings into Markdown.
+font has to be fetched to show them. `Docstrings` is an extension of Griffe, which reads the source
+for the reference: it turns the layout of our docstrings into Markdown.
 """
 
 # The packages of the extra `docs` are not there where types are checked.
