@@ -49,9 +49,14 @@ def makeExtension(**settings: Any) -> MathML:
 class Docstrings(griffe.Extension):
     """Every docstring as Markdown."""
 
-    def on_instance(self, *, obj: Any, **_: Any) -> None:
-        if obj.docstring is not None:
-            obj.docstring.value = as_markdown(obj.docstring.value)
+    def on_package(self, *, pkg: Any, **_: Any) -> None:
+        waiting = [pkg]
+        while waiting:
+            thing = waiting.pop()
+            if not thing.is_alias:
+                if thing.docstring is not None:
+                    thing.docstring.value = as_markdown(thing.docstring.value)
+                waiting += thing.members.values()
 
 
 def as_markdown(docstring: str) -> str:
