@@ -2,6 +2,7 @@
 
     python tools/site_build.py OUT            everything, warnings are errors
     python tools/site_build.py OUT --quick    the same without running examples, to look at words
+    python tools/site_build.py OUT --only howto/labels    with those of some pages only
 
 The pages of `docs/` are copied to a folder of their own, their examples are run there
 (`site_examples`), pages that come from the source are added (`site_pages`), MkDocs makes HTML of it
@@ -25,6 +26,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from attnlens.engine import cache
+
+# Compiled programs are kept on disk, as those of workers are; also before JAX is imported.
+os.environ.update(cache.settings(cache.default_folder()))
 
 import site_check
 import site_examples
@@ -51,8 +57,11 @@ NAVIGATION: dict[str, list[str]] = {
 }  # fmt: skip
 
 
-def stage(docs: Path, run: bool) -> dict[str, list[str]]:
-    """Write all sources of the site to `docs`; the navigation that they make."""
+def stage(docs: Path, only: str | None) -> dict[str, list[str]]:
+    """Write all sources of the site to `docs`; the navigation that they make.
+
+    Examples run on pages whose name contains `only`, and on none where it is None.
+    """
     shutil.copytree(ROOT / "docs", docs, ignore=shutil.ignore_patterns("*.py", "report.png"))
     work, figures = docs.parent / "work", docs / "figures"
     for path in sorted(docs.rglob("*.md")):
@@ -60,15 +69,15 @@ def stage(docs: Path, run: bool) -> dict[str, list[str]]:
         text = path.read_text()
         for mark, make in GENERATED.items():
             text = text.replace(mark, make()) if mark in text else text
-        if run:
+        if only is not None and only in page:
             text = told(page, site_examples.run_page, text, page, work / page, figures)
-        path.write_text(text)
+        path.write_text(text if isinstance(text, str) else "")
     navigation = {section: [*pages] for section, pages in NAVIGATION.items()}
     named = {page for pages in navigation.values() for page in pages}
     written = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md")}
     navigation["In depth"] += sorted(written - named)
     navigation = {s: [p for p in pages if p in written] for s, pages in navigation.items()}
-    navigation["Gallery"] = stage_gallery(docs, work, figures, run)
+    navigation["Gallery"] = stage_gallery(docs, work, figures, only)
     navigation["Reference"] = stage_reference(docs)
     return navigation
 
@@ -79,16 +88,16 @@ GENERATED = {
 }
 
 
-def stage_gallery(docs: Path, work: Path, figures: Path, run: bool) -> list[str]:
+def stage_gallery(docs: Path, work: Path, figures: Path, only: str | None) -> list[str]:
     (docs / "gallery").mkdir(exist_ok=True)
     entries = []
     for script in sorted((ROOT / "docs" / "gallery").glob("*.py")):
-        place = work / script.stem
+        place, run = work / script.stem, only is not None and only in f"gallery/{script.stem}"
         title, text, picture = told(
             script.name, site_examples.run_script, script, place, figures, run
         )
-        if run and picture is None:
-            raise SystemExit(f"{script} must save a figure, and saved none.")
+        if run and title and picture is None:
+            FAILED.append(f"{script} must save a figure, and saved none.")
         (docs / "gallery" / f"{script.stem}.md").write_text(text)
         entries.append((script.stem, title, picture))
     (docs / "gallery" / "index.md").write_text(site_pages.gallery(entries))
@@ -106,10 +115,17 @@ def stage_reference(docs: Path) -> list[str]:
     return [*pages, "reference/command-line.md"]
 
 
+FAILED: list[str] = []  # what went wrong on a page; the others run all the same
+
+
 def told(name: str, run: Callable[..., Any], *arguments: Any) -> Any:
     """`run(*arguments)`, with its seconds on standard error where it took any."""
     before = time.perf_counter(), processor_seconds()
-    made = run(*arguments)
+    try:
+        made = run(*arguments)
+    except site_examples.ExampleFailed as error:
+        FAILED.append(str(error))
+        made = "", "", None
     wall, cpu = time.perf_counter() - before[0], processor_seconds() - before[1]
     if wall > 1:
         print(f"{name}: {wall:.0f} s, {cpu:.0f} of the processor", file=sys.stderr, flush=True)
@@ -141,6 +157,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("out", type=Path, help="folder for the site; what it holds is replaced")
     parser.add_argument("--quick", action="store_true", help="leave the examples alone")
+    parser.add_argument("--only", default="", help="run those of pages whose name contains this")
     parser.add_argument("--keep", type=Path, help="keep the sources of the site in this new folder")
     given = parser.parse_args()
     import matplotlib
@@ -148,10 +165,9 @@ def main() -> None:
     matplotlib.rcParams["svg.hashsalt"] = "attnlens"  # the same figure gives the same file
     with tempfile.TemporaryDirectory() as folder:
         docs = (given.keep or Path(folder)).resolve() / "docs"
-        try:
-            navigation = stage(docs, run=not given.quick)
-        except site_examples.ExampleFailed as error:
-            raise SystemExit(str(error)) from None
+        navigation = stage(docs, None if given.quick else given.only)
+        if FAILED:
+            raise SystemExit("\n".join(FAILED))
         html(docs, given.out.resolve(), navigation)
     site_check.main(given.out)
     print(f"{given.out / 'index.html'}: {processor_seconds():.0f} s of the processor")
