@@ -27,7 +27,16 @@ Outcome = Literal["supported", "refuted", "undecided"]
 
 @dataclass(frozen=True)
 class Reading:
-    """A measured number, its standard error, and the number of independent draws behind it."""
+    """A measured number, its standard error, and the number of independent draws behind it.
+
+    The 95 % interval is value ± t · standard_error (`statistics.t_interval`). `status` is "ok", or
+    says why there is no number.
+
+    >>> print(Reading(0.5, 0.01, 100))
+    0.5 ± 0.01 (n = 100)
+    >>> print(Reading(math.nan, math.nan, 1, "fewer than two finite replicates"))
+    no number: fewer than two finite replicates
+    """
 
     value: float
     standard_error: float
@@ -53,7 +62,15 @@ class Reading:
 
 @dataclass(frozen=True)
 class Curve:
-    """Readings along an axis, such as error over length; `slope` is the log–log rate."""
+    """Readings along an axis, such as error over length; `slope` is the log–log rate.
+
+    >>> halves = (Reading(1.0, 0.1, 9), Reading(0.5, 0.05, 9))
+    >>> print(Curve("length", "error", (16, 64), halves, slope=Reading(-0.5, 0.1, 18)))
+        length  error
+            16  1 ± 0.1 (n = 9)
+            64  0.5 ± 0.05 (n = 9)
+         slope  -0.5 ± 0.1 (n = 18)
+    """
 
     axis: str
     quantity: str
@@ -97,7 +114,12 @@ class Curve:
 
 @dataclass(frozen=True)
 class Surface:
-    """A quantity over a plane; `values` has a row for each y. `path` is drawn over it."""
+    """A quantity over a plane; `values` has a row for each y. `path` is drawn over it.
+
+    >>> bowl = Surface("loss", "x", "y", (0.0, 1.0), (0.0, 1.0), ((0.0, 1.0), (1.0, 2.0)))
+    >>> bowl.minimum
+    (0.0, 0.0, 0.0)
+    """
 
     quantity: str
     x_label: str
@@ -174,6 +196,10 @@ class Cell:
     is part of the cell, so no result depends on the number of workers. `code` is the version of
     the source behind `measure`. `cost` is a rough number of seconds, used for estimates only; it
     is not part of the key.
+
+    >>> cell = Cell("A.mine", "prediction", "mine:measure", {"length": 16}, (0, 1), code="v1")
+    >>> cell.key == Cell("A.mine", "prediction", "mine:measure", {"length": 16}, (0, 1), "v1").key
+    True
     """
 
     claim: str
@@ -294,7 +320,15 @@ def _finite(content: Any) -> Any:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a claim, or its control, came to."""
+    """What a claim, or its control, came to.
+
+    Made by `statistics.verdicts` from the parts of one claim or of several.
+
+    >>> from attnlens.statistics import judge, verdicts
+    >>> part = judge("slope", [-0.50, -0.51, -0.49, -0.50], Region(-0.55, -0.45))
+    >>> verdicts([[part]])[0].outcome
+    'supported'
+    """
 
     outcome: Outcome
     parts: tuple[Part, ...]

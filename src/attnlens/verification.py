@@ -62,6 +62,11 @@ def verify(
     may take `time_limit` seconds, and its worker `memory_limit` bytes, before it is stopped.
     With `live`, the page is served on loopback while the run lasts; `live` is called with its
     address.
+
+    >>> import tempfile
+    >>> ledger = verify("smoke", ["A.weights-are-posterior"], tempfile.mkdtemp(), workers=1)
+    >>> [(entry["verdict"], entry["control"]) for entry in ledger["claims"]]
+    [('supported', 'refuted')]
     """
     one_of("profile", profile, get_args(Profile))
     run = runner_of(engine, address, workers, time_limit, memory_limit)

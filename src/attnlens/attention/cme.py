@@ -38,14 +38,24 @@ TOGETHER = 2**14
 
 
 class WithVariance(NamedTuple):
-    """An estimate and its posterior variance."""
+    """An estimate and its posterior variance.
+
+    >>> one = jnp.ones((1, 1))
+    >>> cme(one, one, one, ridge=1.0, variance=True).var.tolist()
+    [[0.5]]
+    """
 
     mean: Float[Array, "*batch queries value_dim"]
     var: Float[Array, "*batch queries 1"]
 
 
 class SolveInfo(eqx.Module):
-    """How the linear system was solved; `str(info)` says it in a sentence outside jit."""
+    """How the linear system was solved; `str(info)` says it in a sentence outside jit.
+
+    >>> one = jnp.ones((1, 1))
+    >>> bool(cme(one, one, one, ridge=1.0, return_info=True).info.converged)
+    True
+    """
 
     method: str = eqx.field(static=True)
     tolerance: float = eqx.field(static=True)
@@ -66,7 +76,13 @@ class SolveInfo(eqx.Module):
 
 
 class Estimate(NamedTuple):
-    """Everything `cme` can tell; what was not asked for is None."""
+    """Everything `cme` can tell; what was not asked for is None.
+
+    >>> one = jnp.ones((1, 1))
+    >>> fit = cme(one, one, one, ridge=1.0, return_info=True)
+    >>> fit.mean.tolist(), fit.var
+    ([[0.5]], None)
+    """
 
     mean: Float[Array, "*batch queries value_dim"]
     var: Float[Array, "*batch queries 1"] | None

@@ -30,3 +30,4 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "cme-linear": partial(cme, ridge=0.1, kernel="linear"),
     "cme-iterative": partial(cme, ridge=0.1, method="iterative", rank=8),
 }
+"""Every operator as a function of (query, key, value), ready to call."""

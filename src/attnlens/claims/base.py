@@ -26,12 +26,17 @@ from attnlens.records import Cell, Figure, Part, View
 from .code_version import code_version
 
 Profile = Literal["smoke", "default", "full"]
+"""How long a run may take: minutes with wide intervals, the usual, or hours with tight ones."""
 PROFILES: tuple[Profile, ...] = ("smoke", "default", "full")
 PREDICTION = "prediction"
 
 
 class Work(NamedTuple):
-    """A cell to be: arm, parameters, seeds, and a rough cost in seconds."""
+    """A cell to be: arm, parameters, seeds, and a rough cost in seconds.
+
+    >>> Work("prediction", {"length": 16}, (0, 1, 2)).cost
+    1.0
+    """
 
     arm: str
     parameters: Mapping[str, Any]
@@ -40,7 +45,12 @@ class Work(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """A finished cell, as a judge sees it."""
+    """A finished cell, as a judge sees it.
+
+    >>> cell = Measured({"length": 16}, (0, 1), {"squared": np.array([0.5, 0.7])})
+    >>> float(cell.values["squared"].mean())
+    0.6
+    """
 
     parameters: Mapping[str, Any]
     seeds: tuple[int, ...]
@@ -53,7 +63,13 @@ Judge = Callable[[Sequence[Measured]], Sequence[Part]]
 @dataclass(frozen=True)
 class Claim:
     """A prediction that can fail. `controls` maps each control's arm to what it is, in words;
-    `requires` maps optional modules that its data come with to the command that installs them."""
+    `requires` maps optional modules that its data come with to the command that installs them.
+
+    >>> from attnlens.claims import find
+    >>> (claim,) = find(["A.softmax-smoothed"])
+    >>> claim.seed, claim.arms
+    ('A', ('prediction', 'distance-to-the-mean'))
+    """
 
     id: str
     title: str
@@ -106,7 +122,11 @@ UNSEEN = 1000
 
 def blocks(count: int, size: int, first: int = 0) -> list[tuple[int, ...]]:
     """`count` blocks of `size` seeds from `first` on. More blocks only add to the list, so that a
-    larger profile reuses the cells of a smaller one."""
+    larger profile reuses the cells of a smaller one.
+
+    >>> blocks(2, 3)
+    [(0, 1, 2), (3, 4, 5)]
+    """
     starts = range(first, first + count * size, size)
     return [tuple(range(start, start + size)) for start in starts]
 

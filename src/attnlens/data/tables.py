@@ -20,6 +20,7 @@ TABLES: dict[str, tuple[str, bool, str, str]] = {
     "iris": ("load_iris", True, "UCI Iris (Fisher, 1936)", "CC BY 4.0 (UCI)"),
     "wine": ("load_wine", True, "UCI Wine recognition", "CC BY 4.0 (UCI)"),
 }  # fmt: skip
+"""Tables by name: scikit-learn's loader, whether labels are classes, source, licence."""
 
 
 def table(name: str) -> Dataset:

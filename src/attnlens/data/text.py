@@ -40,7 +40,13 @@ def words(text: str) -> list[str]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Embedding:
-    """A vector for each word of a vocabulary; call it on texts to make tokens of them."""
+    """A vector for each word of a vocabulary; call it on texts to make tokens of them.
+
+    >>> said = ("good film", "bad film", "good good play", "bad play")
+    >>> texts = Dataset("mine", "texts", said, np.array([1, 0, 1, 0]), ("no", "yes"), "me", "none")
+    >>> Embedding.learn(texts, dim=2, least_count=1)(texts, tokens=3).array.shape
+    (4, 3, 2)
+    """
 
     vocabulary: tuple[str, ...]
     vectors: np.ndarray  # (words, dim)

@@ -294,7 +294,11 @@ def run(
     cache_folder: Path | None = None,
     limits: Limits = USUAL,
 ) -> Generator[Outcome]:
-    """Compute cells on `workers` processes (one a core) and yield outcomes as they finish."""
+    """Compute cells on `workers` processes (one a core) and yield outcomes as they finish.
+
+    >>> list(run([], workers=1, cache_folder=Path(tempfile.mkdtemp())))
+    []
+    """
     machine = Machine(workers or cores(), cache_folder, limits)
     try:
         yield from machine.run(cells)

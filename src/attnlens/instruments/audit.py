@@ -99,7 +99,14 @@ def ends(
 
 @dataclass(frozen=True)
 class Audit:
-    """Where every start ended, a network and a teacher at a time."""
+    """Where every start ended, a network and a teacher at a time.
+
+    >>> index, excess, zeros = np.zeros(2, int), np.array([0.01, 0.5]), np.zeros(2)
+    >>> ends = Ends(index, excess, zeros, zeros, np.zeros((2, 1)))
+    >>> audit = Audit(64, 0.05, {"attention": (ends, ends)})
+    >>> round(audit.worst("attention").value, 3)
+    0.5
+    """
 
     samples: int
     threshold: float
@@ -210,6 +217,15 @@ def stationarity(
     l2: the penalty λ₂‖w‖². Without one the loss can fall for ever along valleys to infinity, and
         such starts do not converge: the theory's bounded parameter set.
     map: how a teacher's blocks of starts run, as in `fit`.
+
+    >>> from functools import partial
+    >>> from attnlens.networks import Baseline
+    >>> from attnlens.worlds import SparseTeacher
+    >>> small = {"baseline": partial(Baseline, features=2, hidden=1)}
+    >>> world = SparseTeacher(features=2, attended=1, hidden=1)
+    >>> audit = stationarity(small, world, samples=16, teachers=2, starts=2, tested=8)
+    >>> len(audit.ended["baseline"])
+    2
     """
     if not networks:
         raise checks.BadInput("networks must name at least one network, but none came.")

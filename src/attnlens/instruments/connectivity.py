@@ -30,7 +30,13 @@ from .slices import losses
 
 @dataclass(frozen=True)
 class Path:
-    """The loss along both ways, and the point that bends the curve (a tree of parameters)."""
+    """The loss along both ways, and the point that bends the curve (a tree of parameters).
+
+    >>> heights = tuple(Reading(value, 0.0, 1) for value in (0.0, 3.0, 1.0))
+    >>> hill = Curve("position", "loss", (0, 1, 2), heights)
+    >>> Path(hill, hill, middle=None).straight_barrier
+    2.0
+    """
 
     straight: Curve
     curved: Curve
@@ -104,6 +110,11 @@ def connect(
 
     Each step takes `nodes` positions, one at random in each of as many equal parts of the curve,
     and at most `batch` samples. The learning rate falls to zero along a cosine.
+
+    >>> ends = np.array([-1.0, 0.0]), np.array([1.0, 0.0])
+    >>> path = connect(lambda w: (w[0] ** 2 + w[1] ** 2 - 1) ** 2, *ends, steps=50, points=5)
+    >>> path.straight_barrier, path.curved_barrier < 1
+    (1.0, True)
     """
     checks.whole("steps", steps, at_least=1)
     checks.whole("nodes", nodes, at_least=1)

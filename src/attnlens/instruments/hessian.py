@@ -84,7 +84,12 @@ class Block:
 
 @dataclass(frozen=True)
 class Curvature:
-    """What `curvature` found. Eigenvectors are flat, in the order of the tree of parameters."""
+    """What `curvature` found. Eigenvectors are flat, in the order of the tree of parameters.
+
+    >>> bowl = curvature(lambda w: w[0] ** 2 + 3 * w[1] ** 2, np.ones(2))
+    >>> round(bowl.largest, 9), round(bowl.smallest, 9)
+    (6.0, 2.0)
+    """
 
     matrix: str
     size: int

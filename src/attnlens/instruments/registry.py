@@ -127,3 +127,4 @@ INSTRUMENTS: dict[str, Callable[..., Reading | Several]] = {
     "learning_curve": _baseline_curve,
     "guidelines": _attention_effect,
 }
+"""Every instrument with a small subject, over which the contract tests run."""

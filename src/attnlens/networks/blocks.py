@@ -120,7 +120,12 @@ def _result(state: State, curves: np.ndarray, selecting: bool) -> Result:
 
 
 class Progress(NamedTuple):
-    """How far a fit is; `seconds_left` is None until there is something to judge by."""
+    """How far a fit is; `seconds_left` is None until there is something to judge by.
+
+    >>> now = Progress(1, 4, step=50, steps=400, running=32, seconds=1.5, seconds_left=9.0)
+    >>> f"{now.step} of {now.steps}"
+    '50 of 400'
+    """
 
     block: int
     blocks: int

@@ -25,7 +25,13 @@ from .parameters import normals
 
 
 class Attended(NamedTuple):
-    """Inputs that bring their attention along: x and f(x), both of shape (features,)."""
+    """Inputs that bring their attention along: x and f(x), both of shape (features,).
+
+    >>> import jax
+    >>> model = KnownAttention(jax.random.key(0), features=2, hidden=3)
+    >>> model(Attended(jnp.ones(2), jnp.array([1.0, 0.0]))).shape
+    (1,)
+    """
 
     x: Any
     attention: Any

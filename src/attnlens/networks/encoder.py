@@ -37,7 +37,12 @@ SMALL = 1e-5  # added to the variance in layer norm, as is usual
 
 class Tokens(NamedTuple):
     """Tokens (L, token_dim) with what is missing: `mask` (L,) is true where there is a token,
-    `hidden` where it is not shown (a whole token (L,), or single entries (L, token_dim))."""
+    `hidden` where it is not shown (a whole token (L,), or single entries (L, token_dim)).
+
+    >>> shown = Tokens(jnp.zeros((3, 2)), mask=jnp.array([True, True, False]))
+    >>> Encoder(jax.random.key(0), token_dim=2, width=4, heads=1, outputs=1)(shown).shape
+    (1,)
+    """
 
     values: Any
     mask: Any = None

@@ -42,6 +42,13 @@ class Fitted:
     "finished", "stopped early" or "diverged"; `steps` says how many steps were taken. Curves have
     one column an evaluation, at `at`: `train` (mean over the steps since the last evaluation),
     `validation`, `test`; NaN where there was none. `test_loss` belongs to `vectors`.
+
+    `fit` makes one; `model(i)` is member i as a network.
+
+    >>> from attnlens.networks import Baseline
+    >>> make = lambda key: Baseline(key, features=1, hidden=1)
+    >>> fit(make, np.ones((8, 1)), np.ones(8), seeds=(0, 1), steps=2).vectors.shape
+    (2, 2)
     """
 
     members: tuple[Member, ...]

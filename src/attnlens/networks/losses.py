@@ -27,7 +27,12 @@ from attnlens import checks
 
 class Hidden(NamedTuple):
     """The target of masked prediction: all tokens, (L, dim) or class numbers (L,), and which of
-    them (L,) or their entries (L, dim) to judge."""
+    them (L,) or their entries (L, dim) to judge.
+
+    >>> target = Hidden(tokens=jnp.zeros((4, 2)), hidden=jnp.array([True, False, False, False]))
+    >>> int(target.hidden.sum())
+    1
+    """
 
     tokens: Any
     hidden: Any
@@ -76,6 +81,7 @@ LOSSES: dict[str, Loss] = {
     "masked-squared": masked_squared,
     "masked-softmax": masked_softmax,
 }
+"""Losses by name, as `fit` and `stationary_points` take them."""
 
 
 def named(loss: str | Loss) -> Loss:

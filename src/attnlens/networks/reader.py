@@ -28,7 +28,12 @@ from .parameters import normals
 
 class Asked(NamedTuple):
     """Tokens as keys (L, key_dim) and values (L, value_dim), a question (query_dim,), and a mask
-    (L,) that is true where there is a token."""
+    (L,) that is true where there is a token.
+
+    >>> asked = Asked(jnp.zeros((5, 2)), jnp.ones((5, 1)), query=jnp.zeros(2))
+    >>> asked.key.shape, asked.value.shape, asked.query.shape
+    ((5, 2), (5, 1), (2,))
+    """
 
     key: Any
     value: Any

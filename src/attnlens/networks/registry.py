@@ -122,3 +122,4 @@ NETWORKS: dict[str, Example] = {
         partial(numbers, (5, 3)),
     ),
 }
+"""A small example of every network, over which the contract tests run."""

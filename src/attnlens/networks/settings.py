@@ -24,7 +24,11 @@ PRECISIONS = ("float32", "float64")
 
 
 class Member(NamedTuple):
-    """One network of an ensemble: its seed, how many samples it sees, and its penalties."""
+    """One network of an ensemble: its seed, how many samples it sees, and its penalties.
+
+    >>> Member(seed=3, samples=128)
+    Member(seed=3, samples=128, l2=0.0, l1_gates=0.0, entropy=0.0)
+    """
 
     seed: int
     samples: int

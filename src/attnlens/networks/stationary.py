@@ -41,6 +41,10 @@ class StationaryPoint:
     gradient along a curved orbit of symmetries and the rounding of the eigenvalues can explain.
     Beyond `newton.DENSE` parameters only the lowest eigenvalues are computed, and the index is a
     lower bound where all of them are negative. `starts` lists the starts that ended here.
+
+    >>> point = StationaryPoint(np.zeros(2), 0.1, 1e-9, -0.5, 2.0, 1, 0.2, 40, (0, 3))
+    >>> "a saddle" if point.index else "a minimum"
+    'a saddle'
     """
 
     vector: np.ndarray
@@ -56,7 +60,14 @@ class StationaryPoint:
 
 @dataclasses.dataclass(frozen=True)
 class StationaryPoints:
-    """All points found, lowest loss first, and the starts that did not converge."""
+    """All points found, lowest loss first, and the starts that did not converge.
+
+    `stationary_points` makes one; `model(point)` is a point as a network.
+
+    >>> found = StationaryPoints((), (), starts=4, tolerance=1e-8, recipe=None)
+    >>> found.converged_share
+    1.0
+    """
 
     points: tuple[StationaryPoint, ...]
     not_converged: tuple[StationaryPoint, ...]

@@ -16,7 +16,14 @@ FILE = "comparison.html"
 
 
 def write_comparison(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> Path:
-    """Write the comparison of two results folders into the second, and return where it is."""
+    """Write the comparison of two results folders into the second, and return where it is.
+
+    Both folders must have been written by `attnlens.verify`.
+
+    >>> write_comparison("no-such-run", "nor-this")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    attnlens.checks.BadInput: ...
+    """
     ledgers = []
     for folder in (Path(first), Path(second)):
         with Store.reading(folder) as store:

@@ -43,7 +43,14 @@ ATTRIBUTES = {
 
 
 def write_report(folder: str | os.PathLike[str], store: Store | None = None) -> Path:
-    """Write the page of a results folder beside its results, and return where it is."""
+    """Write the page of a results folder beside its results, and return where it is.
+
+    Only what the folder holds is needed, not the code that measured it.
+
+    >>> write_report("no-such-run")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    attnlens.checks.BadInput: ...
+    """
     folder = Path(folder)
     if store is None:
         with Store.reading(folder) as opened, readable(folder):
@@ -79,7 +86,13 @@ def finished(store: Store) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def render(store: Store) -> str:
-    """The page of a finished run as text."""
+    """The page of a finished run as text.
+
+    >>> with Store.reading(Path("no-such-run")) as store:  # doctest: +ELLIPSIS
+    ...     page = render(store)
+    Traceback (most recent call last):
+    attnlens.checks.BadInput: ...
+    """
     return render_documents(*finished(store), store.failures(), None, store.faults())
 
 

@@ -107,7 +107,15 @@ class SampledPosterior(eqx.Module):
 
 
 class ReferenceWorld(ExactWorld):
-    """A world whose posterior comes from NUTS."""
+    """A world whose posterior comes from NUTS.
+
+    A posterior's `status` is "ok" when split R-hat and effective draws pass; else it says what
+    failed, and every number from it is NaN.
+
+    >>> from attnlens.worlds import LogisticRegression
+    >>> isinstance(LogisticRegression(key_dim=2), ReferenceWorld)
+    True
+    """
 
     nuts: eqx.AbstractVar[Nuts]
 

@@ -31,6 +31,12 @@ class Nuts(eqx.Module):
     """How long a reference runs: chains × draws are kept after `warmup` steps of adaptation.
 
     Defaults keep 2,000 draws; at an acceptance target of 0.9 the worlds here diverge hardly ever.
+
+    (Hoffman and Gelman, The no-U-turn sampler, JMLR 2014.)
+
+    >>> settings = Nuts(chains=2, draws=250)
+    >>> settings.chains * settings.draws
+    500
     """
 
     chains: int = eqx.field(default=4, static=True)

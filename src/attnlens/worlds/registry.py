@@ -53,3 +53,4 @@ EXAMPLES: dict[str, World] = {
     "polya-urn": PolyaUrn(classes=3),
     "equicorrelated": Equicorrelated(correlation=-0.1),
 }
+"""A small example of every world, over which the contract tests run."""

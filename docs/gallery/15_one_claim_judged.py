@@ -1,0 +1,22 @@
+"""One claim, judged.
+
+Run a claim of lens A as an experiment: cells are measured in worker processes, the estimate gets
+an interval over independent seeds, and a control, in which the prediction must fail, is judged by
+the same rule. The figure is the claim's own.
+"""
+
+import attnlens
+from attnlens.claims import Measured, find
+from attnlens.store import Store
+
+ledger = attnlens.verify("smoke", ["A.softmax-smoothed"], out="run", workers=1)
+(entry,) = ledger["claims"]
+print(f"{entry['id']}: {entry['verdict']}; control: {entry['control']}")
+print(entry["reason"])
+
+(claim,) = find(["A.softmax-smoothed"])
+arms: dict[str, list[Measured]] = {arm: [] for arm in claim.arms}
+with Store.reading("run") as store:
+    for cell in claim.cells("smoke"):
+        arms[cell.arm].append(Measured(cell.parameters, cell.seeds, store.result(cell.key).values))
+claim.figure(arms).plot().savefig("softmax-smoothed.svg")

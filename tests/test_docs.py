@@ -1,0 +1,216 @@
+"""The documentation: every public name has a docstring with an example, every link in the pages
+leads somewhere, and the tools that build the site notice what is wrong.
+
+`tools/site_build.py` runs every example and follows every link of the finished site; it needs the
+packages of the extra `docs`, and `.ci/run` runs it.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from test_structure import CHAIN, LAZY_LEAF
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+SCRIPTS = sorted((DOCS / "gallery").glob("*.py"))
+
+
+def tool(name: str) -> Any:
+    """A module of tools/, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+pages, check, examples = tool("site_pages"), tool("site_check"), tool("site_examples")
+NAMES = [
+    (package, name, *pages.home(module, name))
+    for package in pages.packages()
+    for name, module in pages.public_names(package).items()
+]
+
+
+def words_under(module: str, name: str) -> str:
+    """The string that stands under the assignment of a constant: its documentation."""
+    source = Path(importlib.import_module(module).__file__ or "").read_text()
+    body = ast.parse(source).body
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        assigned = [ast.unparse(target) for target in targets if target is not None]
+        is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+        if name in assigned and is_text:
+            return str(after.value.value)
+    return ""
+
+
+def undocumented(module: str, name: str) -> str | None:
+    """What a public name lacks: a docstring, or an example in it."""
+    thing = getattr(importlib.import_module(module), name)
+    if isinstance(thing, types.ModuleType):
+        return None if thing.__doc__ else "no docstring"
+    if not isinstance(thing, type | types.FunctionType):
+        return None if words_under(module, name) else "no words under its assignment"
+    # A dataclass without a docstring has its signature for one.
+    if not thing.__doc__ or thing.__doc__.startswith(f"{name}("):
+        return "no docstring"
+    return None if ">>>" in thing.__doc__ else "no example"
+
+
+def test_there_are_public_names():
+    assert len(NAMES) > 100
+
+
+@pytest.mark.parametrize("package", pages.packages())
+def test_every_public_name_is_documented_with_an_example(package: str):
+    found = {
+        f"{module}.{name}": lacks
+        for of, _, module, name in NAMES
+        if of == package and (lacks := undocumented(module, name))
+    }
+    assert found == {}
+
+
+def test_an_undocumented_name_is_noticed():
+    assert undocumented("attnlens.claims.base", "by") == "no example"
+    assert undocumented("attnlens.claims.base", "PREDICTION") == "no words under its assignment"
+    assert undocumented("attnlens.claims.base", "Profile") is None
+
+
+@pytest.mark.parametrize(
+    "page", sorted(DOCS.rglob("*.md")), ids=lambda page: str(page.relative_to(DOCS))
+)
+def test_links_between_pages_resolve(page: Path):
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text)
+    # Gallery and reference are written when the site is built, and followed there.
+    made = [DOCS / "gallery", DOCS / "reference"]
+    for link in links:
+        target = (page.parent / link).resolve()
+        assert (
+            re.match(r"https?://", link)
+            or target.is_file()
+            or any(target.is_relative_to(folder) for folder in made)
+        ), link
+
+
+def test_the_gallery_has_twelve_short_scripts_that_save_figures():
+    assert len(SCRIPTS) >= 12
+    for script in SCRIPTS:
+        source = script.read_text()
+        assert len(source.splitlines()) < 80, script
+        assert len(ast.get_docstring(ast.parse(source)) or "") > 80, script
+        assert "savefig(" in source, script
+
+
+def test_the_citation_file_names_this_version():
+    text = (ROOT / "CITATION.cff").read_text()
+    import attnlens
+
+    assert f"\nversion: {attnlens.__version__}\n" in text
+    assert text.startswith("cff-version: 1.2.0\n")
+
+
+OWN_CLAIM = (DOCS / "howto" / "own-claim.md").read_text()
+
+
+def own_claim() -> tuple[str, str]:
+    """The claim's file and the command of the page on claims of one's own."""
+    saved, run = list(examples.BLOCK.finditer(OWN_CLAIM))[:2]
+    assert saved["mark"] == "saved as"
+    return saved["code"], run["code"]
+
+
+def test_a_claim_of_ones_own_takes_fewer_than_sixty_lines():
+    assert len(own_claim()[0].splitlines()) < 60
+
+
+@pytest.mark.slow
+def test_a_claim_of_ones_own_is_judged(tmp_path: Path):
+    code, command = own_claim()
+    (tmp_path / "median_claim.py").write_text(code)
+    command = command.replace("attnlens ", f"{sys.executable} -m attnlens ", 1)
+    subprocess.run(["bash", "-euc", command], cwd=tmp_path, check=True)
+    (entry,) = json.loads((tmp_path / "median-run" / "ledger.json").read_text())["claims"]
+    assert (entry["id"], entry["verdict"], entry["control"]) == ("M.median", "supported", "refuted")
+
+
+def test_the_picture_of_the_chain_is_drawn_from_imports_that_point_left():
+    assert pages.chain() == CHAIN
+    counts = pages.import_counts()
+    assert counts["claims", "worlds"] > 5
+    right = {pair for pair in counts if CHAIN.index(pair[1]) > CHAIN.index(pair[0])}
+    assert right == {LAZY_LEAF}
+    assert pages.picture().count("<path") == len(counts)
+
+
+def test_the_command_line_page_names_every_command():
+    text = pages.command_line()
+    assert {"verify", "claims", "report", "version"} <= set(re.findall(r"`attnlens (\w+)`", text))
+    assert "--dry-run" in text
+
+
+def test_a_page_shows_what_its_blocks_print_and_draw(tmp_path: Path):
+    text = (
+        "# Page\n\n```python\nx = 2\n```\n\n```python\nprint(x + 1)\n"
+        'open("drawn.svg", "w").write("<svg/>")\n```\n\n'
+        '<!-- not run: reason -->\n```python\nraise ValueError("not run")\n```\n\n'
+        "<!-- saved as: kept.py -->\n```python\nX = 7\n```\n\n"
+        "<!-- run -->\n```sh\ncat kept.py\n```\n\n```sh\nfalse\n```\n"
+    )
+    made = examples.run_page(text, "howto/page.md", tmp_path / "work", tmp_path / "figures")
+    assert "```text\n3\n```" in made
+    assert "![drawn](../figures/howto-page-drawn.svg)" in made
+    assert "```text\nX = 7\n```" in made
+    assert (tmp_path / "figures" / "howto-page-drawn.svg").read_text() == "<svg/>"
+
+
+@pytest.mark.parametrize(
+    "block",
+    ["```python\n1 / 0\n```", "import warnings", "<!-- run -->\n```sh\nfalse\n```"],
+    ids=["error", "warning", "command"],
+)
+def test_an_example_that_fails_ends_the_build(block: str, tmp_path: Path):
+    if block == "import warnings":
+        block = "```python\nimport warnings\nwarnings.warn('old', DeprecationWarning)\n```"
+    with pytest.raises(examples.ExampleFailed, match=r"page\.md"):
+        examples.run_page(f"{block}\n", "page.md", tmp_path / "work", tmp_path / "figures")
+
+
+def test_broken_links_and_fetches_from_elsewhere_are_found(tmp_path: Path):
+    (tmp_path / "good.html").write_text(
+        '<h1 id="top">Good</h1><a href="#top">up</a><a href="https://elsewhere.org">away</a>'
+    )
+    assert list(check.problems(tmp_path)) == []
+    (tmp_path / "bad.html").write_text(
+        '<link rel="stylesheet" href="https://fonts.elsewhere.org/a.css">'
+        '<a href="gone.html">gone</a><a href="good.html#nowhere">nowhere</a>'
+        '<p style="background: url(//elsewhere.org/x.png)">'
+    )
+    (tmp_path / "site.css").write_text("@import 'https://elsewhere.org/b.css';")
+    found = list(check.problems(tmp_path))
+    assert len(found) == 5, found
+    assert sum("fetches" in sentence for sentence in found) == 3
+
+
+def test_docstrings_become_markdown():
+    pytest.importorskip("griffe", reason="comes with the extra docs")
+    pytest.importorskip("markdown", reason="comes with the extra docs")
+    as_markdown = tool("site_markdown").as_markdown
+    assert as_markdown("One.\n\n>>> 1 + 1\n2") == "One.\n\n```pycon\n>>> 1 + 1\n2\n```"
+    assert as_markdown("x: rows.\ny: labels,\n    as numbers.").startswith("- `x`: rows.\n- `y`:")
+    assert as_markdown("a   first\nbc  second") == "    a   first\n    bc  second"

@@ -1,0 +1,155 @@
+"""Run the examples of the documentation and put what they print and draw beneath them.
+
+A page is Markdown; its Python blocks share one namespace and run from top to bottom in an empty
+folder. What a block prints, and every picture that it saves there or leaves open in pyplot, is
+shown below it. A comment above a block changes that:
+
+    <!-- not run: reason -->    shown, not run
+    <!-- saved as: name.py -->  written to a file of that name, not run
+    <!-- run -->                on a block of shell commands: run too
+
+A warning is an error, as in the tests. A script of the gallery is a page with one block.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import os
+import re
+import subprocess
+import sys
+import traceback
+import warnings
+from pathlib import Path
+from typing import Any, NamedTuple
+
+BLOCK = re.compile(
+    r"(?:<!-- (?P<mark>not run|saved as|run)(?:: (?P<words>[^>]+?))? -->\n)?"
+    r"^```(?P<language>python|sh)\n(?P<code>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
+)
+PICTURES = {".svg", ".png"}
+
+
+class ExampleFailed(Exception):
+    """An example of a page did not run."""
+
+
+class Shown(NamedTuple):
+    """What a block printed, and the pictures it made."""
+
+    printed: str
+    pictures: tuple[Path, ...]
+
+
+class Runner:
+    """Runs the blocks of one page in `folder`, which is empty and its own."""
+
+    def __init__(self, page: str, folder: Path):
+        self.page, self.folder, self.count = page, folder, 0
+        self.namespace: dict[str, Any] = {"__name__": "__page__"}
+        self.seen: dict[Path, int] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def python(self, code: str) -> Shown:
+        """Execute a block; its pictures are those it saved, else those it left open."""
+        self.count += 1
+        printed = io.StringIO()
+        with contextlib.chdir(self.folder), contextlib.redirect_stdout(printed):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                try:
+                    exec(compile(code, f"{self.page} block {self.count}", "exec"), self.namespace)
+                except Exception as error:
+                    raise ExampleFailed(f"{self.page}:\n{traceback.format_exc()}") from error
+            saved = self._new_pictures() or self._open_figures()
+            self._close_figures()
+        return Shown(printed.getvalue(), tuple(saved))
+
+    def shell(self, code: str) -> Shown:
+        """Run commands with this Python's scripts first on the path."""
+        scripts = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        done = subprocess.run(
+            ["bash", "-euc", code], cwd=self.folder, capture_output=True, text=True,
+            env={**os.environ, "PATH": scripts, "COLUMNS": "100", "NO_COLOR": "1"},
+        )  # fmt: skip
+        if done.returncode:
+            raise ExampleFailed(f"{self.page}: {code}{done.stdout}{done.stderr}")
+        return Shown(done.stdout, tuple(self._new_pictures()))
+
+    def _new_pictures(self) -> list[Path]:
+        now = {p: p.stat().st_mtime_ns for p in self.folder.iterdir() if p.suffix in PICTURES}
+        fresh = sorted((time, path) for path, time in now.items() if self.seen.get(path) != time)
+        self.seen = now
+        return [path for _, path in fresh]
+
+    def _open_figures(self) -> list[Path]:
+        if "matplotlib.pyplot" not in sys.modules:
+            return []
+        import matplotlib.pyplot as plt
+
+        for number in plt.get_fignums():
+            plt.figure(number).savefig(self.folder / f"block-{self.count}-{number}.svg")
+        return self._new_pictures()
+
+    def _close_figures(self) -> None:
+        if "matplotlib.pyplot" in sys.modules:
+            import matplotlib.pyplot as plt
+
+            plt.close("all")
+
+
+def run_page(text: str, page: str, folder: Path, pictures: Path) -> str:
+    """The page with the output of its blocks; pictures go to `pictures` under the page's name."""
+    runner = Runner(page, folder)
+
+    def filled(block: re.Match[str]) -> str:
+        mark, code = block["mark"], block["code"]
+        if mark == "saved as":
+            (folder / block["words"]).write_text(code)
+            title = f'```python title="{block["words"]}"\n'
+            return block[0].partition("-->\n")[2].replace("```python\n", title, 1)
+        if mark == "not run" or (block["language"] == "sh" and mark != "run"):
+            return block[0]
+        shown = runner.python(code) if block["language"] == "python" else runner.shell(code)
+        return block[0].replace("<!-- run -->\n", "") + told(shown, page, pictures)
+
+    return BLOCK.sub(filled, text)
+
+
+def run_script(
+    path: Path, folder: Path, pictures: Path, run: bool = True
+) -> tuple[str, str, str | None]:
+    """A gallery script as (title, page, its first picture)."""
+    source = path.read_text()
+    title, _, words = (ast.get_docstring(ast.parse(source)) or path.stem).partition("\n")
+    page = f"gallery/{path.stem}.md"
+    shown = Runner(page, folder).python(source) if run else Shown("", ())
+    first = f"{_slug(page)}-{shown.pictures[0].name}" if shown.pictures else None
+    code = source.split('"""', 2)[2].strip()
+    text = f"# {title.rstrip('.')}\n\n{words.strip()}\n\n```python\n{code}\n```"
+    return title.rstrip("."), text + told(shown, page, pictures) + "\n", first
+
+
+def told(shown: Shown, page: str, pictures: Path) -> str:
+    """Output and pictures as Markdown; pictures are moved to where the site keeps them."""
+    pictures.mkdir(parents=True, exist_ok=True)
+    up = "../" * page.count("/")
+    said = ""
+    if shown.printed.strip():
+        said += (
+            f'\n\n<div class="output" markdown>\n\n```text\n{shown.printed.rstrip()}\n```\n\n</div>'
+        )
+    for path in shown.pictures:
+        name = f"{_slug(page)}-{path.name}"
+        (pictures / name).write_bytes(path.read_bytes())
+        said += (
+            f"\n\n![{path.stem.replace('-', ' ').replace('_', ' ')}]({up}{pictures.name}/{name})"
+        )
+    return said
+
+
+def _slug(page: str) -> str:
+    return page.removesuffix(".md").replace("/", "-")

@@ -1,0 +1,81 @@
+"""How the site reads text: formulas as MathML, and docstrings as Markdown.
+
+`$…$` and `$$…$$` become MathML when the page is built (latex2mathml), so that neither script nor
+font has to be fetched to show them. `Docstrings` is an extension of Griffe, which reads the source
+for the reference: it turns the layout of our docstrings into Markdown.
+"""
+
+# The packages of the extra `docs` are not there where types are checked.
+# pyright: reportMissingImports=false, reportMissingModuleSource=false
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as etree
+from typing import Any
+
+import griffe
+from latex2mathml.converter import convert
+from markdown import Markdown
+from markdown.extensions import Extension
+from markdown.inlinepatterns import InlineProcessor
+
+# After code spans (190), before backslash escapes (180).
+PRIORITY = 185
+
+
+class Formula(InlineProcessor):
+    """LaTeX between dollars, inline or on lines of its own."""
+
+    def handleMatch(self, m: re.Match[str], data: str) -> tuple[etree.Element | str, int, int]:
+        block = m["block"] is not None
+        latex = (m["block"] if block else m["inline"]).strip()
+        formula = convert(latex, display="block" if block else "inline")
+        return self.md.htmlStash.store(formula), m.start(0), m.end(0)
+
+
+class MathML(Extension):
+    """Registers `Formula`."""
+
+    def extendMarkdown(self, md: Markdown) -> None:
+        pattern = r"\$\$(?P<block>.+?)\$\$|\$(?P<inline>[^$\s](?:[^$\n]*[^$\s])?)\$"
+        md.inlinePatterns.register(Formula(pattern, md), "mathml", PRIORITY)
+
+
+def makeExtension(**settings: Any) -> MathML:
+    return MathML(**settings)
+
+
+class Docstrings(griffe.Extension):
+    """Every docstring as Markdown."""
+
+    def on_package(self, *, pkg: Any, **_: Any) -> None:
+        waiting = [pkg]
+        while waiting:
+            thing = waiting.pop()
+            if not thing.is_alias:
+                if thing.docstring is not None:
+                    thing.docstring.value = as_markdown(thing.docstring.value)
+                waiting += thing.members.values()
+
+
+def as_markdown(docstring: str) -> str:
+    """A docstring's paragraphs: examples are fenced, tables kept, arguments made a list."""
+    return "\n\n".join(map(_paragraph, re.split(r"\n{2,}", docstring.strip("\n"))))
+
+
+def _paragraph(text: str) -> str:
+    lines = text.split("\n")
+    if lines[0].startswith(">>>"):
+        return f"```pycon\n{text}\n```"
+    if text.startswith("    "):
+        return text  # a formula: shown as it stands
+    if len(lines) > 1 and all(re.search(r"\S {2,}\S|^ {4}", line) for line in lines):
+        return "\n".join(f"    {line}" for line in lines)  # a table in columns
+    if re.match(ARGUMENT, text) and (len(lines) == 1 or re.search(f"^({ARGUMENT}|    )", lines[1])):
+        return re.sub(rf"^({ARGUMENT})", r"- `\2`: ", text, flags=re.MULTILINE)
+    # The exact predictor f* is no emphasis.
+    return re.sub(r"\b([fg])\*", r"\1\\*", text)
+
+
+ARGUMENT = r"(\w+(?:, \w+)*): (?=\S)"
