@@ -1,4 +1,4 @@
-"""Where other libraries meet attnlens: their conventions outside, our networks and instruments inside.
+"""Where other libraries meet attnlens: their conventions outside, our instruments inside.
 
 `AttentionClassifier`, `AttentionRegressor` and `KernelAttentionRegressor` are scikit-learn
 estimators; `from_torch` and `torch_loss` take PyTorch modules; `Bert` is a pretrained encoder. Each

@@ -1,7 +1,7 @@
+from .bert import Bert as Bert
 from .estimators import AttentionClassifier as AttentionClassifier
 from .estimators import AttentionRegressor as AttentionRegressor
 from .kernel_estimator import KernelAttentionRegressor as KernelAttentionRegressor
-from .bert import Bert as Bert
 from .layers import attended_share as attended_share
 from .layers import attention_map as attention_map
 from .layers import attention_maps as attention_maps

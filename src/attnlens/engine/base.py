@@ -39,6 +39,7 @@ class Outcome(NamedTuple):
 
     `faults` is everything that went wrong with it, also where another attempt then succeeded.
     `more` says that another outcome waits already, so that both can be kept in one go.
+
     >>> cell = Cell("A.mine", "prediction", "mine:measure", {}, (0,), "v1")
     >>> Outcome(cell, None, "the worker died", 0.1).failure
     'the worker died'
