@@ -189,9 +189,8 @@ def to_matplotlib(figure: Figure) -> Any:
         series = drawable(whole)
         x, y = [p.x for p in series.points], [p.y for p in series.points]
         bars = [p.half_width for p in series.points]
-        label = _literal(series.name)
-        if series.slope is not None:
-            label += f" (slope {series.slope:.2f})".replace("-", "−")
+        slope = "" if series.slope is None else f" (slope {series.slope:.2f})"
+        label = _literal(series.name) + slope
         if series.curve:
             axes.plot(x, y, "-", color=colour, label=label)
             low, high = ([a + sign * b for a, b in zip(y, bars, strict=True)] for sign in (-1, 1))
