@@ -17,7 +17,7 @@ from attnlens import attention_maps, tightening
 from attnlens.checks import BadInput
 from attnlens.figures import (
     COLOURS,
-    GREY,
+    GREYS,
     MOST,
     colours,
     drawable,
@@ -197,15 +197,16 @@ def test_the_map_of_stationary_points_puts_excess_over_index():
                 np.zeros((3, 1)))  # fmt: skip
     audit = Audit(64, 0.05, {"a": (ends,), "b": (ends,)})
     points = [(point.x, point.y) for series in audit.map().series for point in series.points]
-    assert [x for x, _ in points] == pytest.approx([-0.075, 1.925, 0.075, 2.075])
+    assert [x for x, _ in points] == pytest.approx([0.925, 2.925, 1.075, 3.075])
     assert [y for _, y in points] == [0.1, 0.5, 0.1, 0.5]
+    assert audit.map().names == ("0", "1", "2")  # at 1, 2 and 3
     found = [
         StationaryPoint(np.zeros(1), loss, 0.0, 0.0, 1.0, index, 2 * loss, 1, (0,))
         for index, loss in ((0, 0.5), (1, 1.5))
     ]
     recipe = Recipe.of(partial(SelfAttention, tokens=2, token_dim=2, hidden=2))
     drawn = StationaryPoints(tuple(found), (), 2, 1e-8, recipe).figure()
-    assert [(p.x, p.y) for p in drawn.series[0].points] == [(0, 1.0), (1, 3.0)]
+    assert [(p.x, p.y) for p in drawn.series[0].points] == [(1, 1.0), (2, 3.0)]
     assert drawn.y_label == "test loss"
 
 
@@ -251,7 +252,7 @@ def test_both_libraries_draw_it_and_the_store_keeps_it(name: str):
     if isinstance(record, Figure):
         traces = [trace for trace in to_plotly(record)["data"] if "marker" in trace]
         used = {trace["marker"]["color"] for trace in traces}
-        assert used <= {*COLOURS, GREY}
+        assert used <= {*COLOURS, *GREYS}
         lines = {line.get_color() for line in canvas.axes[0].get_lines()}
         assert lines == used or not lines
 

@@ -8,6 +8,7 @@ users: neither library may read them as markup.
 from __future__ import annotations
 
 import html
+import itertools
 import math
 from dataclasses import replace
 from statistics import fmean
@@ -17,10 +18,12 @@ from attnlens.records import Figure, Map, Point, Series, Surface
 
 # Okabe and Ito's palette: told apart with any kind of colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-GREY = "#8c8c8c"
+GREYS = ("#8c8c8c", "#6b6b6b", "#a8a8a8")
 SCALE = "viridis"  # of surfaces: even steps of lightness, in any kind of colour vision
 WEIGHTS = "cividis"  # of maps: as even, and made for colour-blind eyes
 LEVELS = 24  # contour lines
+SCALES = ("linear", "log")
+CAMERA: dict[str, Any] = {"camera": {"eye": {"x": 1.6, "y": 1.6, "z": 1.2}, "center": {"z": -0.15}}}
 MOST = 400  # points of a series that a figure 400 pixels high can show
 PANELS_A_ROW = 3  # of a map
 TICKS = 12  # along a side of a panel; more names would run into each other
@@ -29,13 +32,13 @@ TICKS = 12  # along a side of a panel; more names would run into each other
 def colours(figure: Figure) -> list[str]:
     """One colour a series, controls grey; `like` another series, its colour."""
     chosen: dict[str, str] = {}
-    new = iter(range(len(figure.series)))
+    new, greys = itertools.cycle(COLOURS), itertools.cycle(GREYS)
     made = []
     for series in figure.series:
         if series.control:
-            made.append(GREY)
+            made.append(next(greys))
         else:
-            made.append(chosen.get(series.like) or COLOURS[next(new) % len(COLOURS)])
+            made.append(chosen.get(series.like) or next(new))
         chosen.setdefault(series.name, made[-1])
     return made
 
@@ -63,15 +66,13 @@ def drawable(series: Series) -> Series:
     ordered = sorted(points, key=lambda p: (p.x, p.y))
     size = math.ceil(len(ordered) / MOST)
     groups = [ordered[i : i + size] for i in range(0, len(ordered), size)]
-    means = [
-        Point(
-            fmean(p.x for p in g),
-            fmean(p.y for p in g),
-            math.hypot(*(p.half_width for p in g)) / len(g),
-        )
-        for g in groups
-    ]
-    return replace(series, name=f"{series.name} (means of {size})", points=tuple(means))
+    name = f"{series.name} (means of {size})"
+    return replace(series, name=name, points=tuple(map(_mean, groups)))
+
+
+def _mean(points: list[Point]) -> Point:
+    x, y = fmean(p.x for p in points), fmean(p.y for p in points)
+    return Point(x, y, math.hypot(*(p.half_width for p in points)) / len(points))
 
 
 # -- lines and points ------------------------------------------------------------------------------
@@ -88,9 +89,7 @@ def to_plotly(figure: Figure) -> dict[str, Any]:
         if series.curve and any(widths):
             traces.append(_band(series, colour, group))
         trace = {
-            "type": "scatter",
-            "name": _markup(series.name),
-            "legendgroup": group,
+            "type": "scatter", "name": _markup(series.name), "legendgroup": group,
             "mode": "lines" if joined else "markers",
             # A series without a point still has its line in the legend.
             "x": [p.x for p in series.points] or [None],
@@ -119,7 +118,7 @@ def to_plotly(figure: Figure) -> dict[str, Any]:
     points = [p for series in figure.series for p in series.points]
     layout: dict[str, Any] = {
         name: {
-            "title": {"text": _markup(label)}, "type": _scale(log), "exponentformat": "power",
+            "title": {"text": _markup(label)}, "type": SCALES[log], "exponentformat": "power",
             "automargin": True, **(log_ticks(values) if log else {}),
         }
         for name, label, log, values in (
@@ -133,6 +132,8 @@ def to_plotly(figure: Figure) -> dict[str, Any]:
             "ticktext": [_markup(name) for name in figure.names],
             "range": [0.5, len(figure.names) + 0.5],
         }
+    elif not figure.log_x and _counts([p.x for p in points]):
+        layout["xaxis"]["dtick"] = 1
     return {"data": traces, "layout": layout}
 
 
@@ -151,12 +152,20 @@ def log_ticks(values: list[float]) -> dict[str, Any]:
     ticks = [(k, d) for k in range(low, high + 1, step) for d in digits]
     return {
         "tickvals": [d * 10.0**k for k, d in ticks],
-        "ticktext": [
-            f"{d * 10.0**k:,.10g}" if -4 < k < 6
-            else f"{f'{d}·' * (d > 1)}10<sup>{k}</sup>".replace("-", "−")
-            for k, d in ticks
-        ],
-    }  # fmt: skip
+        "ticktext": [_power(d, k) for k, d in ticks],
+    }
+
+
+def _power(digit: int, power: int) -> str:
+    if -4 < power < 6:
+        return f"{digit * 10.0**power:,.10g}"
+    return f"{f'{digit}·' * (digit > 1)}10<sup>{power}</sup>".replace("-", "−")
+
+
+def _counts(places: list[float]) -> bool:
+    """Whether an axis counts a few things: there are no half heads."""
+    whole = all(math.isfinite(x) and x == round(x) for x in places)
+    return whole and bool(places) and max(places) - min(places) <= TICKS
 
 
 def _band(series: Series, colour: str, group: str) -> dict[str, Any]:
@@ -180,9 +189,8 @@ def to_matplotlib(figure: Figure) -> Any:
         series = drawable(whole)
         x, y = [p.x for p in series.points], [p.y for p in series.points]
         bars = [p.half_width for p in series.points]
-        label = _literal(series.name)
-        if series.slope is not None:
-            label += f" (slope {series.slope:.2f})".replace("-", "−")
+        slope = "" if series.slope is None else f" (slope {series.slope:.2f})"
+        label = _literal(series.name) + slope
         if series.curve:
             axes.plot(x, y, "-", color=colour, label=label)
             low, high = ([a + sign * b for a, b in zip(y, bars, strict=True)] for sign in (-1, 1))
@@ -195,13 +203,12 @@ def to_matplotlib(figure: Figure) -> Any:
                 label=label, ms=size, mfc="none" if series.mark else colour,
             )  # fmt: skip
         for slope, dash, _ in _lines(series):
-            axes.plot(
-                *power_law(series, slope), color=colour, lw=1, ls=":" if dash == "dot" else "-"
-            )
+            style = ":" if dash == "dot" else "-"
+            axes.plot(*power_law(series, slope), color=colour, lw=1, ls=style)
     labels = (figure.x_label, figure.y_label, figure.title)
     axes.set(**dict(zip(("xlabel", "ylabel", "title"), map(_literal, labels), strict=True)))
-    axes.set_xscale(_scale(figure.log_x))
-    axes.set_yscale(_scale(figure.log_y))
+    axes.set_xscale(SCALES[figure.log_x])
+    axes.set_yscale(SCALES[figure.log_y])
     if figure.names:
         axes.set_xticks(range(1, len(figure.names) + 1), [_literal(name) for name in figure.names])
         axes.set_xlim(0.5, len(figure.names) + 0.5)
@@ -220,13 +227,11 @@ def surface_to_plotly(surface: Surface, kind: str = "contour") -> dict[str, Any]
         "colorbar": {"title": {"text": _markup(label), "side": "right"}, "thickness": 15},
         "hovertemplate": "%{x:.3g}, %{y:.3g} → %{z:.4g}<extra></extra>",
     }  # fmt: skip
-    labels = (surface.x_label, surface.y_label, label)
-    axes = [{"title": {"text": _markup(text)}} for text in labels]
+    labels = (surface.x_label, surface.y_label, "")
+    axes = [{"title": {"text": _markup(text)}} for text in labels]  # heights have a colour bar
     if kind == "surface":
-        layout = {
-            "scene": dict(zip(("xaxis", "yaxis", "zaxis"), axes, strict=True)),
-            "margin": {"l": 0, "r": 0, "t": 10, "b": 10},
-        }
+        scene = dict(zip(("xaxis", "yaxis", "zaxis"), axes, strict=True)) | CAMERA
+        layout = {"scene": scene, "margin": {"l": 0, "r": 0, "t": 10, "b": 10}}
         return {"data": [{"type": "surface", **common}], "layout": layout}
     traces = [{"type": "contour", "ncontours": LEVELS, "line": {"width": 0.5}, **common}]
     if surface.path:
@@ -305,6 +310,7 @@ def map_to_plotly(record: Map) -> dict[str, Any]:
         layout[f"xaxis{number}"] = {
             "domain": [left, right], "anchor": f"y{number}", **_places(*names[0]),
             "title": {"text": _markup(record.x_label) if row == rows - 1 else ""},
+            "showticklabels": row == rows - 1 or columns > 1,
         }  # fmt: skip
         layout[f"yaxis{number}"] = {
             "domain": [bottom, top], "anchor": f"x{number}", **_places(*names[1]),
@@ -392,7 +398,3 @@ def _symbol(series: Series) -> str:
     if series.mark:
         return "diamond-open"
     return "x" if series.control else "circle"
-
-
-def _scale(log: bool) -> str:
-    return "log" if log else "linear"

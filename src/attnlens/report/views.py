@@ -36,7 +36,8 @@ def _surface(surface: Surface, kind: str) -> dict[str, Any]:
     title = f"{surface.quantity[:1].upper()}{surface.quantity[1:]} {KINDS[kind]}"
     drawn = surface_to_plotly(surface, kind)
     axes = f"Horizontal: {surface.x_label}; vertical: {surface.y_label}."
-    return _view(title, drawn, f"{title}. {axes} {surface}.", tall=True, last=kind == "surface")
+    view = _view(title, drawn, f"{title}. {axes} {surface}.", tall=True, last=kind == "surface")
+    return {**view, "half": True}
 
 
 def _view(
@@ -45,7 +46,7 @@ def _view(
     """`last`: drawn after all others, because it is slow."""
     return {
         "title": title, "plotly": plotly, "alternative": alternative, "tall": tall,
-        "last": last, "csv": None,
+        "last": last, "half": False, "csv": None,
     }  # fmt: skip
 
 

@@ -24,7 +24,7 @@ const merged = (layout) => {
   const narrow = innerWidth < 600;
   whole.margin ??= {l: narrow ? 50 : 70, r: narrow ? 10 : 20, t: 30, b: 55};
   whole.font ??= {family: "system-ui, sans-serif", size: narrow ? 11 : 12};
-  if (narrow && whole.scene) whole.scene.camera = {eye: {x: 1.8, y: 1.8, z: 1.5}};  // from further off
+  if (narrow && whole.scene) whole.scene.camera = {eye: {x: 2.1, y: 2.1, z: 1.6}};  // from further off
   whole.hovermode ??= "closest";
   whole.legend ??= {orientation: "h", y: -0.2, yanchor: "top"};
   for (const [name, value] of Object.entries(look(layout, false))) {
