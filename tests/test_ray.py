@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from attnlens.engine.base import Fault, Limits
 from attnlens.engine.on_ray import Batch, Driver, Line, own_folder
 from attnlens.records import Cell
 from ray_cluster import Loopback
-from running import TESTS, attnlens, one_sentence, start, toy
+from running import ENVIRONMENT, TESTS, attnlens, one_sentence, start, toy
 from test_faults import faults, kill_points
 from test_verify import comparable, kept, ledger, query
 
@@ -260,6 +259,11 @@ def test_an_address_without_ray_is_bad_input(tmp_path: Path):
 # -- on a cluster of several nodes -----------------------------------------------------------------
 
 
+@pytest.fixture(autouse=True)
+def _on_loopback_only(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(ENVIRONMENT, on_ray.LOOPBACK, "0")
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
     cache = tmp_path_factory.mktemp("cache")
@@ -294,7 +298,7 @@ class TestOnACluster:
     def test_workers_are_held_to_one_thread(self, cluster: Loopback, tmp_path: Path):
         done = subprocess.run(
             [sys.executable, "-W", "ignore", "-c", ONE_THREAD, cluster.address],
-            env={**os.environ, "PYTHONPATH": str(TESTS)}, capture_output=True, text=True,
+            env=ENVIRONMENT, capture_output=True, text=True,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         share, double = done.stdout.split()

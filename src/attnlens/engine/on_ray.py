@@ -43,6 +43,7 @@ ATTEMPTS = 4  # of a batch whose Ray process or node is lost; a cell's own fault
 SLOW, SHORTEST_WAIT = 3.0, 3.0  # a straggler: thrice what it should take, and seconds at least
 PAUSE, SECONDS_BETWEEN_LOOKS = 0.2, 5.0
 PACKAGES = ("attnlens", "jax", "jaxlib", "numpy")  # whose versions decide about bits
+LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # "0": Ray stays on 127.0.0.1, on Linux too
 LEFT_BEHIND = [".git", ".venv*", "*.sqlite", "*.sqlite-*", "attnlens-run", "__pycache__"]
 
 
@@ -115,6 +116,9 @@ def need_ray() -> None:
 def connect(address: str | None, workers: int | None, folder: Path | None) -> tuple[Any, bool]:
     """The module `ray`, connected, and whether the connection is ours to close."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # before it is imported
+    alone = address is None and not _is_running()
+    if alone:
+        os.environ[LOOPBACK] = "0"  # our own cluster is nobody else's business
     import ray
 
     if ray.is_initialized():
@@ -123,22 +127,23 @@ def connect(address: str | None, workers: int | None, folder: Path | None) -> tu
     settings: dict[str, Any] = {
         "runtime_env": shipped, "log_to_driver": False, "logging_level": logging.ERROR,
     }  # fmt: skip
+    if alone:
+        settings.update(num_cpus=workers or cores(), include_dashboard=False)
     try:
-        try:
-            ray.init(address or "auto", **settings)
-        except ConnectionError:
-            if address:
-                raise
-            here = {"num_cpus": workers or cores(), "_node_ip_address": "127.0.0.1"}
-            ray.init("local", include_dashboard=False, **here, **settings)
+        ray.init("local" if alone else address or "auto", **settings)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
         where = f"at {address}" if address else "here"
         raise BadInput(
-            f"no Ray cluster can be used {where} ({said}): start one with `ray start --head`, and "
-            f"join it with `ray start --address=HOST:PORT` on this machine too."
+            f"no Ray cluster can be used {where} ({_first_line(error)}): start one with `ray start "
+            f"--head`, and join it with `ray start --address=HOST:PORT` on this machine too."
         ) from error
     return ray, True
+
+
+def _is_running() -> bool:
+    """Whether Ray has noted a cluster that runs on this machine."""
+    noted = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster"
+    return "RAY_ADDRESS" in os.environ or noted.exists()
 
 
 def own_folder(cells: Iterable[Cell]) -> Path | None:
