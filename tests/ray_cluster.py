@@ -12,15 +12,18 @@ cluster's address. When its input closes it takes the cluster down.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
 from typing import Any
 
+from attnlens.engine.on_ray import LOOPBACK
 from running import ENVIRONMENT
 
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
+    LOOPBACK: "0",
     # A lost node is noticed after a few seconds, not half a minute.
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_health_check_period_ms": "500",
@@ -78,11 +81,15 @@ class Loopback:
 
 
 def main() -> None:
-    from ray.cluster_utils import Cluster  # pyright: ignore[reportMissingImports]
-
     with tempfile.TemporaryDirectory(prefix="r") as folder:  # short: sockets lie below it
-        small: dict[str, Any] = {"object_store_memory": 80_000_000, "include_dashboard": False}
-        head = {"num_cpus": 0, "_temp_dir": folder, **small}
+        os.environ["RAY_TMPDIR"] = folder  # nothing of other clusters is seen, or overwritten
+        from ray.cluster_utils import Cluster  # pyright: ignore[reportMissingImports]
+
+        small: dict[str, Any] = {
+            "object_store_memory": 80_000_000, "include_dashboard": False,
+            "node_ip_address": "127.0.0.1",
+        }  # fmt: skip
+        head = {"num_cpus": 0, **small}
         cluster = Cluster(initialize_head=True, head_node_args=head)
         nodes: list[Any] = []
         try:

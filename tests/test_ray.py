@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from attnlens.engine.base import Fault, Limits
 from attnlens.engine.on_ray import Batch, Driver, Line, own_folder
 from attnlens.records import Cell
 from ray_cluster import Loopback
-from running import TESTS, attnlens, one_sentence, start, toy
+from running import ENVIRONMENT, TESTS, attnlens, one_sentence, start, toy
 from test_faults import faults, kill_points
 from test_verify import comparable, kept, ledger, query
 
@@ -257,7 +256,18 @@ def test_an_address_without_ray_is_bad_input(tmp_path: Path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "127.0.0.1:99999999"])
+def test_no_cluster_at_an_address_gets_one_sentence(address: str):
+    with pytest.raises(BadInput, match=f"no Ray cluster answers at {address} "):
+        on_ray._knock(address)
+
+
 # -- on a cluster of several nodes -----------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def _on_loopback_only(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(ENVIRONMENT, on_ray.LOOPBACK, "0")
 
 
 @pytest.fixture(scope="module")
@@ -294,7 +304,7 @@ class TestOnACluster:
     def test_workers_are_held_to_one_thread(self, cluster: Loopback, tmp_path: Path):
         done = subprocess.run(
             [sys.executable, "-W", "ignore", "-c", ONE_THREAD, cluster.address],
-            env={**os.environ, "PYTHONPATH": str(TESTS)}, capture_output=True, text=True,
+            env=ENVIRONMENT, capture_output=True, text=True,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         share, double = done.stdout.split()
@@ -357,12 +367,6 @@ class TestOnACluster:
         assert attnlens(*toy("SLOW", tmp_path / "clean")).returncode == 0
         assert comparable(tmp_path / "killed") == comparable(tmp_path / "clean")
         assert [kind for kind, _ in faults(tmp_path / "killed")] == ["stopped"]
-
-    def test_no_cluster_at_an_address_gets_one_sentence(self, tmp_path: Path):
-        done = attnlens(*toy("CLAIM", tmp_path, "--engine", "ray", "--address", "127.0.0.1:1"))
-        assert done.returncode == 2
-        assert "ray start --head" in done.stderr.splitlines()[-1]
-        assert "Traceback" not in done.stderr
 
     def test_killed_at_20_random_moments_nothing_is_lost(self, cluster: Loopback, tmp_path: Path):
         kill_points(tmp_path, 20, "ray", cluster.address)

@@ -9,8 +9,8 @@ batches     of about a second of work, from measured seconds: Ray needs about a 
             Longer ones for many workers, so that one driver can hand out work to all of them
 window      at most twice as many batches as there are CPUs are with Ray; the rest wait here
 retries     ours, not Ray's (`max_retries=0`), so that every loss of a process or a node is noted
-stragglers  when CPUs are idle, a batch that takes far too long is started a second time, where the
-            last result came from; what ends first counts, and the other is stopped
+stragglers  when nothing is waiting, a batch that takes far too long is started a second time, where
+            the last result came from; what ends first counts, and the other is stopped
 """
 
 from __future__ import annotations
@@ -40,9 +40,12 @@ SECONDS_A_BATCH, MOST_A_BATCH = 1.0, 1000  # a millisecond of overhead is then 0
 SECONDS_A_TASK = 0.002  # of the driver, handing out and collecting; about twice what was measured
 WINDOW = 2  # batches a CPU: one being computed, one at hand
 ATTEMPTS = 4  # of a batch whose Ray process or node is lost; a cell's own faults count in `local`
-SLOW, SHORTEST_WAIT = 3.0, 3.0  # a straggler: thrice what it should take, and seconds at least
+# A straggler: thrice what the longest batch should take, and as many seconds as a busy node may
+# need to start its processes and to compile.
+SLOW, SHORTEST_WAIT = 3.0, 30.0
 PAUSE, SECONDS_BETWEEN_LOOKS = 0.2, 5.0
 PACKAGES = ("attnlens", "jax", "jaxlib", "numpy")  # whose versions decide about bits
+LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # "0": Ray stays on 127.0.0.1, on Linux too
 LEFT_BEHIND = [".git", ".venv*", "*.sqlite", "*.sqlite-*", "attnlens-run", "__pycache__"]
 
 
@@ -115,30 +118,49 @@ def need_ray() -> None:
 def connect(address: str | None, workers: int | None, folder: Path | None) -> tuple[Any, bool]:
     """The module `ray`, connected, and whether the connection is ours to close."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # before it is imported
+    alone = address is None and not _is_running()
+    if alone:
+        os.environ[LOOPBACK] = "0"  # our own cluster is nobody else's business
     import ray
 
     if ray.is_initialized():
         return ray, False
+    if address:
+        _knock(address)
     shipped = {"working_dir": str(folder), "excludes": LEFT_BEHIND} if folder else {}
     settings: dict[str, Any] = {
         "runtime_env": shipped, "log_to_driver": False, "logging_level": logging.ERROR,
     }  # fmt: skip
+    if alone:
+        settings.update(num_cpus=workers or cores(), include_dashboard=False)
     try:
-        try:
-            ray.init(address or "auto", **settings)
-        except ConnectionError:
-            if address:
-                raise
-            here = {"num_cpus": workers or cores(), "_node_ip_address": "127.0.0.1"}
-            ray.init("local", include_dashboard=False, **here, **settings)
+        ray.init("local" if alone else address or "auto", **settings)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
         where = f"at {address}" if address else "here"
         raise BadInput(
-            f"no Ray cluster can be used {where} ({said}): start one with `ray start --head`, and "
-            f"join it with `ray start --address=HOST:PORT` on this machine too."
+            f"no Ray cluster can be used {where} ({_first_line(error)}): start one with `ray start "
+            f"--head`, and join it with `ray start --address=HOST:PORT` on this machine too."
         ) from error
     return ray, True
+
+
+def _knock(address: str) -> None:
+    """One sentence at once where nobody listens; Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        if address != "auto":
+            socket.create_connection((host, int(port)), timeout=10).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise BadInput(
+            f"no Ray cluster answers at {address} ({error}): give HOST:PORT as `ray start --head` "
+            f"prints it."
+        ) from None
+
+
+def _is_running() -> bool:
+    """Whether Ray has noted a cluster that runs on this machine."""
+    noted = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster"
+    return "RAY_ADDRESS" in os.environ or noted.exists()
 
 
 def own_folder(cells: Iterable[Cell]) -> Path | None:
@@ -283,13 +305,14 @@ class Driver:
         self.line.out[batch.kind] += 1
 
     def _hasten(self) -> None:
-        """Start stragglers a second time, where there are nodes and CPUs with nothing to do."""
-        if self.line or self.nodes < 2 or len(self.pending) >= self.workers:
+        """Start stragglers a second time, when nothing else is waiting."""
+        if self.line or self.nodes < 2:
             return
-        for batch in set(self.pending.values()):
-            waited = time.monotonic() - batch.began
-            allowed = max(SHORTEST_WAIT, SLOW * self.line.seconds(batch))
-            if waited > allowed and not batch.copied:
+        batches = set(self.pending.values())
+        usual = max((self.line.seconds(batch) for batch in batches), default=0.0)
+        allowed = max(SHORTEST_WAIT, SLOW * usual)
+        for batch in batches:
+            if time.monotonic() - batch.began > allowed and not batch.copied:
                 batch.copied = True
                 words = f"no answer after {allowed:.0f} s, so it was started on another node too"
                 batch.faults.append(Fault("slow", words))
