@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.numpy
+import sklearn.base
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from attnlens import AttentionClassifier, AttentionRegressor, KernelAttentionRegressor
 from attnlens.checks import BadInput
 
+clone: Any = sklearn.base.clone
 random = np.random.default_rng(1)
 X = random.normal(size=(40, 3))
 Y = X[:, 0] - X[:, 1] ** 2

@@ -31,6 +31,8 @@ MOST = 2**31 - 1  # a seed below this is one everywhere
 class AttentionEstimator(Saved, BaseEstimator):
     """What the classifier and the regressor share: settings, training, and the way in and out."""
 
+    _loss: Any  # (outputs, Weighted) -> number
+
     def __init__(
         self,
         *,
@@ -107,7 +109,7 @@ class AttentionEstimator(Saved, BaseEstimator):
     def _read(self, X: Any, **given: Any) -> Any:
         """X as float64 rows (with `y` as scikit-learn reads it), or one sentence."""
         X = rows.flat(X, self.token_dim)
-        read = validate_data(self, X, dtype=np.float64, ensure_all_finite=False, **given)
+        read: Any = validate_data(self, X, dtype=np.float64, ensure_all_finite=False, **given)
         table = read[0] if isinstance(read, tuple) else read
         rows.finite(table, getattr(self, "feature_names_in_", None))
         return read

@@ -286,7 +286,7 @@ class KernelAttentionRegressor(Saved, MultiOutputMixin, RegressorMixin, BaseEsti
         return rules.pop() if rules else None
 
     def _read(self, X: Any, **given: Any) -> Any:
-        read = validate_data(self, X, dtype=np.float64, ensure_all_finite=False, **given)
+        read: Any = validate_data(self, X, dtype=np.float64, ensure_all_finite=False, **given)
         table = read[0] if isinstance(read, tuple) else read
         rows.finite(table, getattr(self, "feature_names_in_", None))
         return read
@@ -309,7 +309,7 @@ class KernelAttentionRegressor(Saved, MultiOutputMixin, RegressorMixin, BaseEsti
     def _restore(self, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         """The rows and the chosen numbers are the estimator: the rest is computed from them."""
         self._check_settings()
-        count = len(arrays["weights"]) if arrays.get("weights", np.zeros(())).ndim == 1 else None
+        count = arrays["weights"].size if "weights" in arrays else 0
         expect(arrays, {"rows": (count, None), "labels": (count, None), "weights": (count,)})
         sizes = (count, arrays["rows"].shape[1], arrays["labels"].shape[1])
         if not all(sizes) or sizes[0] > MOST_ROWS or np.min(arrays["weights"]) <= 0:
