@@ -1,6 +1,8 @@
 """BERT in JAX and what is measured of it: small random encoders, and MiniLM where it is there."""
 
 import dataclasses
+import math
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -106,7 +108,7 @@ def test_a_vocabulary_is_read_and_checked(tmp_path):
 def test_bert_equals_a_forward_pass_by_hand():
     named, mask = arrays(layers=1), np.array([True, True, True, False])
     numbers = np.array([0, 5, 7, 3])
-    erf = np.vectorize(__import__("math").erf)
+    erf = np.vectorize(math.erf)
 
     def linear(name, x):
         return x @ named[f"{name}.weight"].T + named[f"{name}.bias"]
@@ -216,17 +218,17 @@ def test_padding_and_batches_do_not_change_a_text():
     small, texts = encoder(), ["the film", "a plot with actors that", "good"]
     whole = small.pooled(*small.read(texts))
     assert whole.shape == (3, 3, 8)
-    for row, text in enumerate(texts):
-        alone = small.pooled(*small.read([text]))[:, 0]
-        np.testing.assert_allclose(whole[:, row], alone, rtol=0, atol=1e-12)
+    alone = small.pooled(*small.read(texts[2:]))[:, 0]
+    # Zeros are added, in sums of 8 tokens and on paths of 60 products, through two layers.
+    np.testing.assert_allclose(whole[:, 2], alone, rtol=0, atol=1200 * np.finfo(float).eps)
     tokens = bridges.minilm.embed(reviews(3, words=4), tokens=8, encoder=small)
     assert tokens.kind == "tokens"
     assert tokens.array.shape == (3, 8, 8)
     np.testing.assert_array_equal(tokens.array[:, 6:], 0)  # four words and two marks
     numbers, mask = small.read(reviews(3, words=4).inputs)
-    np.testing.assert_allclose(
-        tokens.array[:, :6].mean(1), small.pooled(numbers, mask)[-1], rtol=0, atol=1e-6
-    )
+    # Entries of order one, kept in float32.
+    mean, bound = tokens.array[:, :6].mean(1), 4 * SINGLE
+    np.testing.assert_allclose(mean, small.pooled(numbers, mask)[-1], rtol=0, atol=bound)
     with pytest.raises(BadInput, match="embed takes texts"):
         minilm.embed(data.table("wine"), encoder=small)
 
@@ -251,30 +253,31 @@ def test_order_matters_exactly_when_there_are_positions():
     one, texts = encoder(), reviews()
     found = bridges.permutation_sensitivity(one, texts)
     assert found.at == (0.0, 1.0, 2.0)
-    assert all(r.value > 10 * r.standard_error > 0 for r in found.readings)
     bag = bridges.permutation_sensitivity(without_order(one), texts)
-    # Sums of 32 tokens in another order, then squared.
-    assert all(r.value <= (100 * np.finfo(float).eps) ** 2 * 32 for r in bag.readings)
+    # Means of 32 tokens in another order, behind two layers of 60 products, squared.
+    rounding = (2 * 60 * 32 * np.finfo(float).eps) ** 2
+    assert all(r.value <= rounding for r in bag.readings)
+    assert all(r.value > 1e6 * rounding and r.standard_error > 0 for r in found.readings)
 
 
 def test_uniform_attention_needs_tokens_as_a_mean_does():
     sizes, length = (2, 4, 8, 16), 32
-    one, texts = uniform_attention(encoder()), reviews(64)
+    one, texts = uniform_attention(encoder()), reviews()
     found = bridges.token_rates(one, texts, sizes=sizes, length=length, draws=16)
     assert len(found) == 2
+    every = jax.jit(jax.vmap(one.model.represent))(jnp.asarray(one.read(texts.inputs, length)[0]))
     for layer, curve in enumerate(found):
+        assert curve.slope is not None
         low, high = (curve.slope.value + k * curve.slope.standard_error for k in (-4, 4))
         assert low < -0.5 < high
         # The exact error of a mean of m of L values: σ²/m beside the corrected factor.
-        squares = []
-        for row in one.read(texts.inputs, length)[0]:
-            h = one.model.represent(jnp.asarray(row))[layer]
-            value = np.asarray(one.model.heads_of(one.model.layers[layer].value, h))
-            squares.append(value.var(1).mean() / (value.mean(1) ** 2).mean())
+        values = jax.vmap(partial(one.model.heads_of, one.model.layers[layer].value))(every[layer])
+        values = np.asarray(values)  # (texts, heads, length, dim)
+        squares = values.var(2).mean((1, 2)) / (values.mean(2) ** 2).mean((1, 2))
         for m, reading in zip(sizes, curve.readings, strict=True):
             # The root of a mean of 16 draws lies below the root of its expectation, by a share of
             # at most 1/(8·16) of a squared spread that is at most 2: 2 %.
-            wanted = np.sqrt(np.array(squares) / m).mean()
+            wanted = np.sqrt(squares / m).mean()
             assert abs(reading.value - wanted) <= 4 * reading.standard_error + 0.02 * wanted
 
 
