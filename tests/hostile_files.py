@@ -213,6 +213,9 @@ CASES: dict[str, Case] = {
         header("{'descr': '<U0', 'fortran_order': False, 'shape': (1000000000000,), }"),
         {}, "hold nothing",
     ),
+    "NPY of strings that are no text": Case(
+        npy(np.array(["ab", "cd"] * 9)).replace(b"a\0\0\0", b"a\xff\xff\xff"), {}, "are none"
+    ),
     "NPY of objects": Case(npy(objects(), pickled=True), T, "would be unpickled"),
     "NPY without rows": Case(npy(np.zeros((0, 3))), {"target": "0"}, "no row"),
     "NPY of one number": Case(npy(np.array(1.0)), {}, "one entry a row"),

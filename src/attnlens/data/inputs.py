@@ -122,7 +122,8 @@ def of_long(
     kept = {feature.name: used[feature.name] for feature in encoder.features}
     vectors, said = series.padded(tokens.vectors, length)
     facts = (*_told(kept, encoder, reasons), *said)
-    return Part("tokens", vectors, tokens.names, facts, tokens.sequences, encoder)
+    keys = [each.encode() for each in rows.ids]  # two ids are never copies of one another
+    return Part("tokens", vectors, tokens.names, facts, tokens.sequences, encoder, keys=keys)
 
 
 def of_rows(
