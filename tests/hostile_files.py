@@ -97,6 +97,7 @@ CASES: dict[str, Case] = {
     "empty": Case(b"", T, "is empty"),
     "blank lines": Case(b"\n\n  \n", T, "is empty"),
     "a header only": Case(b"a,b,label\n", T, "no row below it"),
+    "a header only, of a long table": Case(b"who,v\n", {"id": "who"}, "no row below it"),
     "garbage": Case(GARBAGE, T, "must be"),
     "zero bytes": Case(b"a,b\n1,\0\n", T, "zero byte"),
     "UTF-16 without a mark": Case(TABLE.encode("utf-16-le"), T, "zero byte"),

@@ -6,17 +6,21 @@ import csv
 import io
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attnlens import data
 from attnlens.checks import BadInput
-from attnlens.data import Encoder, Loaded, embedded, read
+from attnlens.data import Encoder, Loaded
 from attnlens.data.columns import Typed, texts, typed
 from attnlens.data.sampling import choose_ids, reservoir
 
+read: Any = data.read  # what it returns has X, y and sequences here
+embedded: Any = data.embedded
 RANDOM = np.random.default_rng(0)
 AGE = RANDOM.normal(40, 10, 60).round(3)
 COLOUR = [("red", "green", "blue")[i % 3] for i in range(60)]
@@ -304,7 +308,7 @@ def test_labels_of_sequences_and_categories_as_tokens(tmp_path: Path):
 def test_list_columns_fixed_ragged_vectors_and_words(tmp_path: Path):
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
 
-    def loaded(lists, **asked) -> Loaded:
+    def loaded(lists, **asked) -> Any:
         columns = {"list": lists, "label": [i % 2 for i in range(len(lists))]}
         pq.write_table(pa.table(columns), tmp_path / "l.parquet")
         return read(tmp_path / "l.parquet", target="label", **asked)
