@@ -23,6 +23,8 @@ SHUFFLED = 160  # for order; each shuffled once
 LONG = 32  # texts for rates
 # name: tokens at most, and for the rates the tokens of a text and the sizes of subsets
 SETS = {"imdb": (96, 96, (4, 8, 16, 32)), "rotten-tomatoes": (48, 24, (2, 4, 8))}
+COLUMNS = ("layer", "order", "tokens: rate", "attended share", "κ", "LogME", "probe error",
+           "λ_max", "trace")  # fmt: skip
 TITLES = {"imdb": "IMDB", "rotten-tomatoes": "Rotten Tomatoes"}
 SENTENCE = "The plot was dull, but the actors were not bad at all."
 
@@ -90,14 +92,14 @@ def write(run: Path, docs: Path) -> None:
     found = json.loads(run.read_text())
     folder = docs / "pretrained"
     folder.mkdir(parents=True, exist_ok=True)
+    distance = "in squared distances between two texts"
     drawn = {
-        "order": layered(found, "order", "Order: squared distance to the shuffled text",
-                         "in distances between two texts"),
+        "order": layered(found, "order", "Order: distance to the shuffled text", distance),
         "rates": rates(found),
-        "attended": layered(found, "attended", "Share of tokens that attention spreads over", "e^H/L"),
+        "attended": layered(found, "attended", "Share of tokens attended", "e^H/L"),
         "error": errors(found),
-        "largest": layered(found, "largest", "Largest eigenvalue of a probe's Hessian", "eigenvalue"),
-    }  # fmt: skip
+        "largest": layered(found, "largest", "Hessian of a probe", "largest eigenvalue"),
+    }
     for name, figure in drawn.items():
         picture = to_matplotlib(figure)
         picture.savefig(folder / f"{name}.svg", metadata={"Date": None}, bbox_inches="tight")
@@ -184,8 +186,7 @@ def page(found: dict[str, Any]) -> str:
             f"{texts['order']} for order, {texts['rates']} of {texts['length']} tokens for rates "
             f"and attention; {part['seconds']:.0f} s of one core. ± is one standard error, "
             f"brackets are 95 % intervals.", "",
-            "| layer | order | tokens: rate | attended share | κ | LogME | probe error | λ_max | trace |",
-            "|---|---|---|---|---|---|---|---|---|",
+            f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|",
         ]  # fmt: skip
         for layer in range(len(part["error"])):
             inside = layer > 0  # the embedding has no attention
@@ -242,9 +243,9 @@ What the columns below say:
 
 - *order*: how far a shuffle of a review's words moves the mean token, in squared distances between
   two reviews. 0 is a bag of words.
-- *tokens: rate*: attention over m random tokens of a review against all of them. The error falls as m
-  to this power; −0.5 is what a mean over independent tokens gives, and less means that a few tokens
-  carry the attention.
+- *tokens: rate*: attention over m random tokens of a review against all of them. The error falls as
+  m to this power; −0.5 is what a mean over independent tokens gives, and nearer to 0 means that a
+  few tokens carry the attention.
 - *attended share*: e^H/L, with H the entropy of a row of attention.
 - *κ*: the condition number of the sentiment label, given that pretraining asked for the sentence
   embedding; *LogME* and the *probe error* (five folds) are about the same features, 32 principal

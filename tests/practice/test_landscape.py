@@ -25,7 +25,7 @@ def quadratic(bend: tuple[float, ...], height: float, away: tuple[float, ...] = 
         apart = w - jnp.asarray(CENTRE)
         return 0.5 * jnp.sum(data[0] * apart**2) + height
 
-    return CENTRE + np.array(away), loss, np.array([bend])
+    return CENTRE + np.array(away, float), loss, np.array([bend], float)
 
 
 def test_a_flat_minimum_with_all_its_numbers():
@@ -79,7 +79,7 @@ def test_a_sheet_is_strict_json():
         ((CENTRE, lambda w: w), "must be one number for (params, data)"),
         ((CENTRE, lambda w: 1 / 0), "ZeroDivisionError"),
         (({}, lambda w: 0.0), "at least one floating-point array"),
-        ((CENTRE, lambda w, data: jnp.sum(w), {"x": np.ones(3), "y": np.ones(4)}), "rows"),
+        ((CENTRE, lambda w, data: jnp.sum(w), {"x": np.ones(3), "y": np.ones(4)}), "equally many"),
         ("no colon", "a model is named module:function"),
         ("no_such_module_here:make", "there is no module 'no_such_module_here'"),
         ("json:no_such_function", "'json' has no function 'no_such_function'"),
@@ -108,6 +108,8 @@ def test_a_module_that_cannot_be_imported_says_why(tmp_path: Path, monkeypatch):
         landscape("is_broken:make")
 
 
+@pytest.mark.slow  # importing PyTorch takes seconds
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*")
 def test_a_pytorch_module_has_the_hessian_of_its_loss():
     torch = pytest.importorskip("torch")
     random = np.random.default_rng(0)

@@ -21,9 +21,9 @@ def trial(total: int = 1200) -> Trial:
     return Trial.of(data, Effort(1200, FOLDS, 4, 10), total, 4, 0, {})
 
 
-def curves(noise: float = 0.01, **laws: tuple[float, float]) -> LearningCurves:
+def curves(noise: float = 0.01, seed: int = 1, **laws: tuple[float, float]) -> LearningCurves:
     """Errors scale · n^(−exponent), each fold off by `noise`, common to all models and its own."""
-    random = np.random.default_rng(1)
+    random = np.random.default_rng(seed)
     n = np.array(SIZES, float)
     shared = random.normal(size=(FOLDS, 1))
     errors = {
@@ -47,15 +47,18 @@ def test_the_winner_and_its_ratio_are_those_of_the_laws():
     ratio = answer.readings["baseline_over_self_attention"]
     assert ratio.details["low"] < 256 / 64 < ratio.details["high"]
     assert choice.model == "self-attention"
-    assert "labels for relative squared error 0.25 (as asked)" in answer.evidence
+    assert "labels for error 0.25 (as asked)" in answer.evidence
 
 
 def test_equal_models_are_not_told_apart_and_the_simplest_is_taken():
-    made = curves(0.2, baseline=(1, 0.3), self_attention=(1, 0.3), multi_layer=(1, 0.3))
-    choice, answer = judged(trial(), made, None)
-    assert not answer.known
-    assert answer.answer.startswith("not enough data to say")
-    assert choice.model == "baseline"
+    equal = {"baseline": (1, 0.3), "self_attention": (1, 0.3), "multi_layer": (1, 0.3)}
+    wrong = 0
+    for seed in range(10):
+        choice, answer = judged(trial(), curves(0.2, seed, **equal), None)
+        assert answer.known or answer.answer.startswith("not enough data to say")
+        wrong += answer.known or choice.model != "baseline"
+    # Each is wrong with probability 0.05 at most, so more than 3 of 10 are with 0.001.
+    assert wrong <= 3
 
 
 def test_a_better_baseline_is_recommended():
@@ -63,7 +66,7 @@ def test_a_better_baseline_is_recommended():
     choice, answer = judged(trial(), made, None)
     assert answer.known
     assert choice.model == "baseline"
-    assert "a tenth above what baseline reaches" in answer.evidence
+    assert "1.5 times what baseline reaches" in answer.evidence
 
 
 def test_nothing_learned_gives_no_winner():
@@ -80,7 +83,7 @@ def test_labels_that_are_there_already_are_enough():
     choice, _ = judged(trial(), made, 0.1)
     answer = more_labels(trial(), choice, 0.1)  # n = 100
     assert answer.known
-    assert answer.answer.startswith("none for relative squared error 0.1")
+    assert answer.answer.startswith("none for error 0.1")
     labels = answer.readings["labels"]
     assert labels.details["low"] < 100 < labels.details["high"]
 

@@ -36,7 +36,7 @@ PARTS = {
 
 
 class Map(NamedTuple):
-    """Weights with a shift: of a linear map (out, in) and (out), or of a layer norm, both (width)."""
+    """Weights and shift: of a linear map, (out, in) and (out), or of a layer norm, both (width)."""
 
     weight: Any
     bias: Any

@@ -1,4 +1,4 @@
-"""A pretrained encoder, layer by layer: order, tokens needed, attention, transfer, a probe's Hessian.
+"""A pretrained encoder, layer by layer: order, tokens, attention, transfer, a probe's Hessian.
 
 With h_l(x) the mean over tokens of layer l's representation of a text x:
 
@@ -70,7 +70,7 @@ def permutation_sensitivity(
 
 
 def shuffled(numbers: np.ndarray, mask: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Each text with its tokens in random order, but for the first and the last, [CLS] and [SEP]."""
+    """Each text with its tokens in random order; the first and the last, [CLS] and [SEP], stay."""
     order = numbers.copy()
     for row, length in zip(order, mask.sum(1), strict=True):
         row[1 : length - 1] = random.permutation(row[1 : length - 1])

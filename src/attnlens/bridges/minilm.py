@@ -62,7 +62,7 @@ class Encoder:
 
 
 def batches(numbers: np.ndarray, mask: np.ndarray):
-    """(how many are real, numbers, mask) of `BATCH` texts at a time, the last filled with copies."""
+    """(how many are real, numbers, mask) of `BATCH` texts at a time, the last filled up."""
     for start in range(0, len(numbers), BATCH):
         rows = np.arange(start, start + BATCH)
         yield (

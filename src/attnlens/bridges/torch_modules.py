@@ -32,6 +32,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnlens import checks
+from attnlens.instruments.products import is_parameter
 
 INSTALL = "pip install 'attnlens[torch]'"
 TELEMETRY = "ENABLE_RUNTIME_UPTIME_TELEMETRY"  # torchax sets it to 1 on import
@@ -67,10 +68,11 @@ def from_torch(module: Any) -> tuple[dict[str, np.ndarray], Callable[..., Any]]:
     def apply(
         params: Mapping[str, Any], *inputs: Any, dropout_key: Any = None, **keywords: Any
     ) -> Any:
-        if set(params) != wanted:
+        if not isinstance(params, Mapping) or set(params) != wanted:
+            came = sorted(params) if isinstance(params, Mapping) else type(params).__name__
             raise checks.BadInput(
-                f"params must have the names that from_torch gave, {sorted(wanted)}, but "
-                f"{sorted(params)} came."
+                f"params must have the names that from_torch gave, {sorted(wanted)}, but {came} "
+                f"came."
             )
         given = _plain(torch, (inputs, keywords))
         return _call(twin, environment, dict(params), fixed, given, dropout_key)
@@ -139,7 +141,7 @@ def _call(
     import torch
 
     inputs, keywords = given
-    widest = _widest((params, given))
+    widest = _widest((params, given)) if params else _widest((fixed, given))
     lift = functools.partial(_lift, environment, widest)
     state, inputs, keywords = (
         _walk(lift, part) for part in ({**fixed, **params}, inputs, keywords)
@@ -202,14 +204,8 @@ def _plain(torch: Any, given: Any) -> Any:
     return _walk(lambda x: as_numpy(torch, x) if isinstance(x, torch.Tensor) else x, given)
 
 
-def _is_float(leaf: Any) -> bool:
-    return eqx.is_array_like(leaf) and hasattr(leaf, "dtype") and jnp.issubdtype(
-        leaf.dtype, jnp.floating
-    )  # fmt: skip
-
-
 def _widest(tree: Any) -> Any:
-    types = [leaf.dtype for leaf in jax.tree.leaves(tree) if _is_float(leaf)]
+    types = [leaf.dtype for leaf in jax.tree.leaves(tree) if is_parameter(leaf)]
     with jax.numpy_dtype_promotion("standard"):
         return jnp.result_type(*types) if types else None
 
@@ -219,9 +215,7 @@ def _lift(environment: Any, widest: Any, leaf: Any) -> Any:
     if not isinstance(leaf, jax.Array | np.ndarray | np.generic):
         return leaf
     array = jnp.asarray(leaf)
-    return environment.tensor(
-        array.astype(widest) if widest is not None and _is_float(array) else array
-    )
+    return environment.tensor(array.astype(widest) if is_parameter(array) else array)
 
 
 def _lower(torch: Any, leaf: Any) -> Any:
@@ -230,7 +224,7 @@ def _lower(torch: Any, leaf: Any) -> Any:
     return leaf.jax() if hasattr(leaf, "jax") else jnp.asarray(as_numpy(torch, leaf))
 
 
-# -- torchax, with what it changes put back ----------------------------------------------------------
+# -- torchax, with what it changes put back --------------------------------------------------------
 
 
 @contextlib.contextmanager

@@ -103,9 +103,10 @@ def split_words(text: str) -> list[str]:
     """
     spaced = []
     for character in text:
-        if character.isspace() and character in "\t\n\r" or unicodedata.category(character) == "Zs":
+        kind = unicodedata.category(character)
+        if character in "\t\n\r" or kind == "Zs":
             spaced.append(" ")
-        elif character == "\ufffd" or unicodedata.category(character).startswith("C"):
+        elif character == "\ufffd" or kind.startswith("C"):
             continue
         elif any(low <= ord(character) <= high for low, high in CHINESE):
             spaced.append(f" {character} ")

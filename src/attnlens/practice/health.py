@@ -5,7 +5,7 @@ With loss L, gradient g, curvature H, parameters w and D = diag(w):
     settled    one more step of gradient descent, of length 1/λ_max, lowers a quadratic loss by at
                least ‖g‖²/(2 λ_max); at a minimum that is nothing against L
     downward   directions in which the loss bends down: λ < −λ_max/100, below what a density whose
-               width is a hundredth of the spectrum can tell from zero
+               width is a hundredth of the spectrum can tell from zero; a saddle below −λ_max/10
     sharp      changing every parameter at random by 10 % of its own size changes the loss by
                ½ · 0.1² · tr(D H D) on average, to second order; unlike λ_max this is the same
                however the same function is written down
@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from attnlens.records import Answer, Reading
 
+from .phrases import percent
+
 if TYPE_CHECKING:
     from attnlens.instruments import Curvature
     from attnlens.instruments.spectrum import Eigenpair
 
-SETTLED, DOWNWARD = 0.01, 0.01
+SETTLED, DOWNWARD, SADDLE = 0.01, 0.01, 0.1
 NUDGE = 0.1
 FLAT, SHARP = 0.1, 1.0
 MINIMUM = "Is it a minimum?"
@@ -67,11 +69,13 @@ def _minimum(found: Curvature) -> tuple[Answer, bool]:
     readings["gain_of_a_step"] = _exact(gain)
     evidence += f"; one more step lowers it by about {gain:.2g}"
     if low < -DOWNWARD * high:
-        steep = abs(low) / high
-        said = f"no, a saddle: it bends down {steep:.0%} as strongly as it bends up at most"
+        word = "no, a saddle" if low < -SADDLE * high else "nearly"
+        said = (
+            f"{word}: it bends down {percent(abs(low) / high)} as strongly as it bends up at most"
+        )
         return Answer(MINIMUM, said, evidence, readings=readings), False
     if share > SETTLED:
-        said = f"not yet: one more step still takes {share:.0%} off the loss"
+        said = f"not yet: one more step still takes {percent(share)} off the loss"
         return Answer(MINIMUM, said, evidence, readings=readings), False
     return Answer(MINIMUM, "yes, to within 1 % of the loss", evidence, readings=readings), True
 
@@ -83,8 +87,8 @@ def _sharpness(found: Curvature) -> Answer:
     high = found.largest
     step = f"; gradient descent is stable with steps below {2 / high:.2g}" if high > 0 else ""
     evidence = (
-        f"every parameter off by {NUDGE:.0%} at random: loss {rise:+.2g} ± {error:.1g}; largest "
-        f"eigenvalue {high:.3g}, trace {found.trace.value:.3g} ± "
+        f"every parameter off by {percent(NUDGE)} at random: loss {rise:+.2g} ± {error:.1g}; "
+        f"largest eigenvalue {high:.3g}, trace {found.trace.value:.3g} ± "
         f"{found.trace.standard_error:.1g}{step}"
     )
     readings = {"rise": Reading(rise, error, scaled.count), "trace": _plain(found.trace)}
@@ -95,7 +99,7 @@ def _sharpness(found: Curvature) -> Answer:
     word = "flat" if share <= FLAT else "sharp" if share > SHARP else "neither flat nor sharp"
     low, high = (rise - 1.96 * error) / found.loss, (rise + 1.96 * error) / found.loss
     settled = all(not low <= edge <= high for edge in (FLAT, SHARP)) or error == 0
-    said = f"{word}: 10 % off everywhere costs {share:.0%} of the loss"
+    said = f"{word}: 10 % off everywhere costs {percent(share)} of the loss"
     return Answer(SHARPNESS, said, evidence, known=settled, readings=readings)
 
 

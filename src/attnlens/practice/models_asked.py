@@ -16,7 +16,7 @@ from attnlens.records import Answer, Figure, Reading
 
 from . import health
 from .model_choice import Choice
-from .phrases import SAME, unknown
+from .phrases import SAME, percent, unknown
 from .trials import Trial
 
 SPARSE = "Does sparsity help?"
@@ -53,7 +53,7 @@ def _guideline(question: str, one: Recommendation, labels: int, learned: bool) -
     if one.verdict == "advised against":
         return Answer(question, "no, it does harm", evidence, readings=reading)
     if one.low > -SAME and one.high < SAME:
-        said = f"no: it changes the error by less than {SAME:.0%}"
+        said = f"no: it changes the error by less than {percent(SAME)}"
         return Answer(question, said, evidence, readings=reading)
     return unknown(question, evidence, **reading)
 
@@ -85,8 +85,9 @@ def surface_health(trial: Trial, choice: Choice) -> tuple[Answer, Figure]:
                           max_products=200, seed=trial.seed)  # fmt: skip
     seen = health.examined(found)
     parts = (seen.minimum, seen.sharpness, seen.bending)
-    words = ("a minimum", "surface", "bends")
-    said = "; ".join(f"{word}: {part.answer}" for word, part in zip(words, parts, strict=True))
+    said = (
+        f"a minimum? {seen.minimum.answer}; {seen.sharpness.answer}; it bends {seen.bending.answer}"
+    )
     evidence = f"{choice.model} on {len(rows):,} rows: " + "; ".join(p.evidence for p in parts)
     readings = {name: r for part in parts for name, r in part.readings.items()}
     known = all(part.known for part in parts)

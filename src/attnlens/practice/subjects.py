@@ -66,7 +66,7 @@ def subject(data: Any, target: Any = None, *, text: str | None = None, seed: int
             "attnlens.data.read."
         )
     if data.y is None:
-        told = ", ".join([*data.raw][:8]) + (" …" if len(data.raw) > 8 else "")
+        told = ", ".join([*data.columns][:8]) + (" …" if len(data.columns) > 8 else "")
         raise checks.BadInput(
             f"advice needs labels, but no target was named; the columns are {told}."
         )

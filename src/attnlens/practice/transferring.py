@@ -19,7 +19,7 @@ from attnlens.instruments.transfer import Transfer
 from attnlens.records import Answer, Reading, Sheet
 from attnlens.statistics import t_interval
 
-from .phrases import UNKNOWN, number
+from .phrases import UNKNOWN, number, percent
 
 ASKED = "Does pretraining ask about what the task needs?"
 HELD = "Do the features hold what the task needs?"
@@ -95,7 +95,7 @@ def _asked(found: Transfer) -> Answer:
     evidence = f"κ = {kappa.value:.3g}, 95 % interval {low:.3g} to {high:.3g}"
     infinite = kappa.details["infinite"]
     if infinite > 0.025:
-        evidence += f"; infinite in {infinite:.0%} of resamples"
+        evidence += f"; infinite in {percent(infinite)} of resamples"
         return Answer(ASKED, UNKNOWN, evidence, known=False, readings=reading)
     word = "yes" if high**2 <= CLOSE else "hardly" if low**2 > CLOSE else "more or less"
     said = (
@@ -106,7 +106,7 @@ def _asked(found: Transfer) -> Answer:
 
 def _held(found: Transfer) -> Answer:
     share = found.kappa.details["explained"]
-    said = f"a linear head explains {max(share, 0.0):.0%} of the target's variance"
+    said = f"a linear head explains {percent(max(share, 0.0))} of the target's variance"
     evidence = "1 − residual variance / variance, with the degrees of freedom taken off"
     return Answer(
         HELD, said, evidence, readings={"explained": Reading(share, math.nan, found.kappa.count)}
@@ -149,7 +149,7 @@ def _read(path: str | Path, alone: bool = True) -> Columns:
             f"samples of two files cannot be matched row by row, and {path} has more than the "
             f"{len(loaded.X):,} rows that are read; put features and targets into one file."
         )
-    return {name: column.values for name, column in loaded.raw.items()}
+    return {name: column.values for name, column in loaded.columns.items()}
 
 
 def _targets(what: str, given: Any, columns: Columns) -> tuple[np.ndarray, set[str]]:
