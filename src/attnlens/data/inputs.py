@@ -11,7 +11,7 @@ import numpy as np
 from attnlens import checks
 
 from . import pictures, series
-from .columns import Table, Typed, listed, typed
+from .columns import FEW, Table, Typed, listed, typed
 from .dataset import Kind
 from .encoding import Encoder
 
@@ -145,7 +145,7 @@ def of_rows(
     return Part("rows", encoder.apply(raw), encoder.names, facts, None, encoder, raw, codes)
 
 
-ROW_NUMBER = "the number of the row"
+ROW_NUMBER = "the number of the row, or one that grows with every row"
 
 
 def _usable(
@@ -171,8 +171,13 @@ def _usable(
 
 
 def _counts(column: Typed, rows: np.ndarray) -> bool:
-    """Whether a column counts the rows of the file, as an index does that was written with it."""
-    return column.kind == "number" and len(rows) > 2 and np.ptp(column.values - rows) == 0
+    """Whether a column counts the rows, as an index does that was written with the file; or grows
+    with every row from one whole number to the next, as an identifier does."""
+    if column.kind != "number" or len(rows) < 3 or column.missing.any():
+        return False
+    whole = bool((column.values == np.round(column.values)).all())
+    growing = whole and bool((np.diff(column.values) > 0).all())
+    return growing and (len(rows) > FEW or np.ptp(column.values - rows) == 0)
 
 
 def _codes(columns: list[Typed]) -> np.ndarray:
