@@ -81,6 +81,7 @@ SEEDS = {
     "csv": lambda: TABLE.encode(),
     "long csv": lambda: LONG.encode(),
     "npy": lambda: npy(np.arange(60.0).reshape(20, 3)),
+    "npy of words": lambda: npy(np.array(["red", "blue"] * 10)),
     "npz": lambda: npz(x=np.arange(60.0).reshape(20, 3), label=np.arange(20) % 2),
     "parquet": parquet,
 }

@@ -53,7 +53,7 @@ def test_a_newer_answer_takes_the_place_of_an_older_one(monkeypatch):
     assert dict(sheet.facts)["looked"].startswith("all 3 rounds")
     assert sum("round of" in line for line in said) == 3
     assert sheet[models_asked.HEALTH].known is False
-    assert sheet[models_asked.HEALTH].answer == "not enough data to say"
+    assert sheet[models_asked.HEALTH].answer == "not enough time to say"
 
 
 def test_an_interrupt_keeps_the_answers_so_far(monkeypatch):

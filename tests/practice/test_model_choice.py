@@ -47,7 +47,7 @@ def test_the_winner_and_its_ratio_are_those_of_the_laws():
     ratio = answer.readings["baseline_over_self_attention"]
     assert ratio.details["low"] < 256 / 64 < ratio.details["high"]
     assert choice.model == "self-attention"
-    assert "labels for relative squared error 0.25 (as asked)" in answer.evidence
+    assert "labels for error 0.25 (as asked)" in answer.evidence
 
 
 def test_equal_models_are_not_told_apart_and_the_simplest_is_taken():
@@ -66,7 +66,7 @@ def test_a_better_baseline_is_recommended():
     choice, answer = judged(trial(), made, None)
     assert answer.known
     assert choice.model == "baseline"
-    assert "a tenth above what baseline reaches" in answer.evidence
+    assert "1.5 times what baseline reaches" in answer.evidence
 
 
 def test_nothing_learned_gives_no_winner():
@@ -83,7 +83,7 @@ def test_labels_that_are_there_already_are_enough():
     choice, _ = judged(trial(), made, 0.1)
     answer = more_labels(trial(), choice, 0.1)  # n = 100
     assert answer.known
-    assert answer.answer.startswith("none for relative squared error 0.1")
+    assert answer.answer.startswith("none for error 0.1")
     labels = answer.readings["labels"]
     assert labels.details["low"] < 100 < labels.details["high"]
 

@@ -305,16 +305,35 @@ def _finished(stem: str, part: Part, found: Labels | None) -> Loaded:
 
 
 def _once(part: Part, y: np.ndarray) -> tuple[Part, np.ndarray, Facts]:
-    """Rows that are copies of another, label and all, would stand in training and test at once."""
-    keys = part.keys or Dataset("", part.kind, part.inputs, y, (), "", "").digests
+    """Rows that are copies of another, label and all, would stand in training and test at once.
+
+    They are dropped, unless about as many would agree by chance (see `_by_chance`).
+    """
+    if part.codes is None:
+        keys = Dataset("", part.kind, part.inputs, y, (), "", "").digests
+    else:
+        keys = [row.tobytes() for row in part.codes]
     first: dict[tuple[bytes, float], int] = {}
     for row, key in enumerate(zip(keys, y.tolist(), strict=True)):
         first.setdefault(key, row)
     copies = len(y) - len(first)
     if not copies:
         return part, y, ()
-    if copies > len(y) // 2:
-        told = f"{copies:,} rows, kept: with so many, repetition is what these data are like"
-        return part, y, (("copies of other rows", told),)
     kept = np.array(sorted(first.values()))
+    if part.codes is not None and _by_chance(part.codes[kept], len(y)) >= copies / 2:
+        told = f"{copies:,} rows, kept: about as many agree by chance, with so few values"
+        return part, y, (("copies of other rows", told),)
     return part.take(kept), y[kept], (("copies of other rows", f"{copies:,}, dropped"),)
+
+
+def _by_chance(codes: np.ndarray, rows: int) -> float:
+    """How many pairs of so many rows would agree if columns were independent.
+
+    Two rows agree in a column with probability Σ_v n_v (n_v − 1) / (n (n − 1)), n_v of the n
+    different rows having the value v; the product over columns times the number of pairs.
+    """
+    n, chance = len(codes), rows * (rows - 1) / 2
+    for column in codes.T:
+        counts = np.bincount(column).astype(float)
+        chance *= float(counts @ (counts - 1)) / max(n * (n - 1), 1)
+    return chance

@@ -16,7 +16,6 @@ from attnlens.records import Answer, Sheet, View
 
 from . import inputs_asked, model_choice, models_asked
 from .budget import FIRST, ROUNDS, Deadline, Effort, OutOfTime, affordable, sample, seconds
-from .phrases import unknown
 from .subjects import Subject, subject
 from .trials import Trial
 
@@ -82,7 +81,11 @@ def advise(
     answers = [book[q][1] if q in book else _unasked(q) for q in _questions(case)]
     rounds_used = sorted({number for number, _ in book.values()})
     spent = "; ".join(f"round {n}: {efforts[n - 1]}" for n in rounds_used)
-    facts = (*case.facts, ("looked", f"{ended}; answers from {spent or 'no round'}"))
+    facts = (
+        *case.facts,
+        ("error", _meant(case)),
+        ("looked", f"{ended}; answers from {spent or 'no round'}"),
+    )
     return Sheet(f"Advice on {case.title}", facts, tuple(answers), tuple(pictures.values()))
 
 
@@ -115,8 +118,15 @@ def _questions(case: Subject) -> list[str]:
     ]  # fmt: skip
 
 
+def _meant(case: Subject) -> str:
+    if case.data.classes:
+        return "the share of test rows whose class is wrong"
+    return "the mean squared error on test rows as a share of the variance"
+
+
 def _unasked(question: str) -> Answer:
-    return unknown(question, "the time was up before it could be asked; give a larger budget")
+    evidence = "the time was up before it could be asked; give a larger budget"
+    return Answer(question, "not enough time to say", evidence, known=False)
 
 
 def _about(figure: View) -> str:

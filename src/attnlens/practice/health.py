@@ -5,7 +5,7 @@ With loss L, gradient g, curvature H, parameters w and D = diag(w):
     settled    one more step of gradient descent, of length 1/λ_max, lowers a quadratic loss by at
                least ‖g‖²/(2 λ_max); at a minimum that is nothing against L
     downward   directions in which the loss bends down: λ < −λ_max/100, below what a density whose
-               width is a hundredth of the spectrum can tell from zero
+               width is a hundredth of the spectrum can tell from zero; a saddle below −λ_max/10
     sharp      changing every parameter at random by 10 % of its own size changes the loss by
                ½ · 0.1² · tr(D H D) on average, to second order; unlike λ_max this is the same
                however the same function is written down
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from attnlens.instruments import Curvature
     from attnlens.instruments.spectrum import Eigenpair
 
-SETTLED, DOWNWARD = 0.01, 0.01
+SETTLED, DOWNWARD, SADDLE = 0.01, 0.01, 0.1
 NUDGE = 0.1
 FLAT, SHARP = 0.1, 1.0
 MINIMUM = "Is it a minimum?"
@@ -69,8 +69,10 @@ def _minimum(found: Curvature) -> tuple[Answer, bool]:
     readings["gain_of_a_step"] = _exact(gain)
     evidence += f"; one more step lowers it by about {gain:.2g}"
     if low < -DOWNWARD * high:
-        steep = abs(low) / high
-        said = f"no, a saddle: it bends down {percent(steep)} as strongly as it bends up at most"
+        word = "no, a saddle" if low < -SADDLE * high else "nearly"
+        said = (
+            f"{word}: it bends down {percent(abs(low) / high)} as strongly as it bends up at most"
+        )
         return Answer(MINIMUM, said, evidence, readings=readings), False
     if share > SETTLED:
         said = f"not yet: one more step still takes {percent(share)} off the loss"

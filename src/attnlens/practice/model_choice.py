@@ -5,9 +5,10 @@ to need fewer labels than the others when, for each of the others, the whole 95 
 ratio of their n(ε) lies on its side: each comparison errs that way in 2.5 % of cases, two of them
 together in 5 % at most. Otherwise the simplest of those that are not told apart is taken.
 
-ε is the user's. Left out, it is a tenth above what the baseline reaches with all the labels that it
-is given here, or halfway (geometrically) from there to what ignoring the inputs achieves, if that
-is less; of the best model, where the baseline learns nothing.
+ε is the user's. Left out, it is one and a half times what the baseline reaches with all the labels
+that it is given here, so that n(ε) lies well inside the curve, or halfway (geometrically) from
+there to what ignoring the inputs achieves, if that is less; of the best model, where the baseline
+learns nothing.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from .phrases import UNKNOWN, listed, number, reading_of, unknown
 from .trials import Trial
 
 MODELS = ("baseline", "self-attention", "multi-layer")  # from the simplest on
+ABOVE = 1.5
 FEWEST = "Which model needs the fewest labels?"
 MORE = "How many more labels are needed?"
 
@@ -66,7 +68,7 @@ def judged(trial: Trial, curves: LearningCurves, error: float | None) -> tuple[C
     target, rule = (error, "as asked") if error is not None else _target(trial, last, learned)
     curves = dataclasses.replace(curves, target_error=target)  # drawn with the curves
     told = ", ".join(f"{name} {_told(reading)}" for name, reading in last.items())
-    now = f"{trial.quantity} with {curves.sizes[-1]:,} labels: {told}"
+    now = f"error with {curves.sizes[-1]:,} labels: {told}"
     if not learned:
         evidence = f"{now}; ignoring the inputs: {trial.trivial:.3g}"
         why = "no model is shown to do better than one that ignores the inputs"
@@ -82,7 +84,7 @@ def judged(trial: Trial, curves: LearningCurves, error: float | None) -> tuple[C
         why = f"none reaches {target:.3g}, not with {FARTHEST:.0f} times the labels either"
         answer = unknown(FEWEST, now, why, **{_key(n): r for n, r in last.items()})
         return Choice(best, True, curves, target, rule), answer
-    evidence = f"labels for {trial.quantity} {target:.3g} ({rule}): {sizes}; {now}"
+    evidence = f"labels for error {target:.3g} ({rule}): {sizes}; {now}"
     readings = {_key(n): reading_of(e, last[n].count) for n, e in needs.items()}
     readings |= {
         f"{_key(n)}_over_{_key(best)}": reading_of(e, last[n].count) for n, e in rivals.items()
@@ -103,18 +105,19 @@ def more_labels(trial: Trial, choice: Choice, error: float | None) -> Answer:
     """How many labels beyond those at hand reach ε; without an ε, half of the error of today."""
     now = choice.curves[choice.model].readings[-1]
     goal = error if error is not None else 0.5 * now.value
-    what = f"{trial.quantity} {goal:.3g}" + ("" if error is not None else ", half of today's")
+    what = f"error {goal:.3g}" + ("" if error is not None else ", half of today's")
     if not choice.learned:
         return unknown(MORE, f"no model learns from {choice.curves.sizes[-1]:,} labels yet")
     needed = choice.curves.samples(goal)[choice.model]
     doubled = choice.curves.more_labels(choice.curves.sizes[-1])[choice.model][1]
+    most = choice.curves.sizes[-1]
     evidence = (
-        f"{choice.model} needs {needed} labels for {what}; {trial.total:,} are here; twice the "
-        f"{choice.curves.sizes[-1]:,} it trained on: {trial.quantity} {doubled}"
+        f"labels of {choice.model} for {what}: {needed}; {trial.total:,} are here; with twice the "
+        f"{most:,} it trained on the error goes from {now.value:.3g} to {doubled}"
     )
     reading = {"labels": reading_of(needed, now.count)}
     if needed.status == "not reached":
-        why = f"more than {number(needed.low)} labels in all, if ever"
+        why = f"{choice.model} gets there with more than {number(FARTHEST * most)} labels, if ever"
         return unknown(MORE, evidence, why, **reading)
     if needed.value <= trial.total:
         sure = "" if needed.high <= trial.total else ", though the interval goes beyond"
@@ -132,9 +135,9 @@ def _target(trial: Trial, last: dict[str, Reading], learned: list[str]) -> tuple
     if not names:
         return trial.trivial, "that of ignoring the inputs"
     reached = last[names[0]].value
-    near, halfway = 1.1 * reached, math.sqrt(reached * trial.trivial)
+    near, halfway = ABOVE * reached, math.sqrt(reached * trial.trivial)
     if near <= halfway:
-        return near, f"a tenth above what {names[0]} reaches"
+        return near, f"{ABOVE} times what {names[0]} reaches"
     return halfway, f"halfway from what {names[0]} reaches to ignoring the inputs"
 
 

@@ -85,8 +85,9 @@ def surface_health(trial: Trial, choice: Choice) -> tuple[Answer, Figure]:
                           max_products=200, seed=trial.seed)  # fmt: skip
     seen = health.examined(found)
     parts = (seen.minimum, seen.sharpness, seen.bending)
-    words = ("a minimum", "surface", "bends")
-    said = "; ".join(f"{word}: {part.answer}" for word, part in zip(words, parts, strict=True))
+    said = (
+        f"a minimum? {seen.minimum.answer}; {seen.sharpness.answer}; it bends {seen.bending.answer}"
+    )
     evidence = f"{choice.model} on {len(rows):,} rows: " + "; ".join(p.evidence for p in parts)
     readings = {name: r for part in parts for name, r in part.readings.items()}
     known = all(part.known for part in parts)
