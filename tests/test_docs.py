@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import inspect
 import json
 import re
 import subprocess
@@ -63,7 +64,7 @@ def undocumented(module: str, name: str) -> str | None:
     thing = getattr(importlib.import_module(module), name)
     if isinstance(thing, types.ModuleType):
         return None if thing.__doc__ else "no docstring"
-    if not isinstance(thing, type | types.FunctionType):
+    if not (isinstance(thing, type) or inspect.isroutine(inspect.unwrap(thing))):
         return None if words_under(module, name) else "no words under its assignment"
     # A dataclass without a docstring has its signature for one.
     if not thing.__doc__ or thing.__doc__.startswith(f"{name}("):
@@ -167,7 +168,7 @@ def test_the_command_line_page_names_every_command():
 def test_a_page_shows_what_its_blocks_print_and_draw(tmp_path: Path):
     text = (
         "# Page\n\n```python\nx = 2\n```\n\n```python\nprint(x + 1)\n"
-        'open("drawn.svg", "w").write("<svg/>")\n```\n\n'
+        'import pathlib; _ = pathlib.Path("drawn.svg").write_text("<svg/>")\n```\n\n'
         '<!-- not run: reason -->\n```python\nraise ValueError("not run")\n```\n\n'
         "<!-- saved as: kept.py -->\n```python\nX = 7\n```\n\n"
         "<!-- run -->\n```sh\ncat kept.py\n```\n\n```sh\nfalse\n```\n"

@@ -23,5 +23,5 @@ model = found.model(found.points[0])
 
 bent = attnlens.curvature(Supervised("squared"), model, data)
 print(bent)
-print(f"share of eigenvalues below 0.01: {bent.density.share_below(0.01):.2f}")
+print("share of eigenvalues below 0.01:", bent.density.share_below(0.01))
 bent.plot().savefig("spectral-density.svg")

@@ -1,7 +1,7 @@
 """Are two minima one valley?
 
 Two networks that start in different places end in different minima. The straight line between
-them climbs over a barrier; a curve that was trained to stay low may not have to.
+them climbs over a barrier; a curve that was trained to stay low finds a lower pass.
 """
 
 from functools import partial

@@ -9,7 +9,7 @@ import attnlens
 from attnlens.worlds import NormalMean
 
 found = attnlens.generalisation(
-    NormalMean(dim=2), samples=(32, 128, 512), lengths=(4, 16), seeds=4, training={"steps": 200}
+    NormalMean(dim=1), samples=(32, 128), lengths=(4, 16), seeds=4, training={"steps": 100}
 )
 print(found)
 over_samples, over_length = found.plot()

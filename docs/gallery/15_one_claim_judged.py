@@ -5,6 +5,8 @@ an interval over independent seeds, and a control, in which the prediction must 
 the same rule. The figure is the claim's own.
 """
 
+from pathlib import Path
+
 import attnlens
 from attnlens.claims import Measured, find
 from attnlens.store import Store
@@ -16,7 +18,7 @@ print(entry["reason"])
 
 (claim,) = find(["A.softmax-smoothed"])
 arms: dict[str, list[Measured]] = {arm: [] for arm in claim.arms}
-with Store.reading("run") as store:
+with Store.reading(Path("run")) as store:
     for cell in claim.cells("smoke"):
         arms[cell.arm].append(Measured(cell.parameters, cell.seeds, store.result(cell.key).values))
 claim.figure(arms).plot().savefig("softmax-smoothed.svg")

@@ -40,8 +40,8 @@ class Tokens(NamedTuple):
     `hidden` where it is not shown (a whole token (L,), or single entries (L, token_dim)).
 
     >>> shown = Tokens(jnp.zeros((3, 2)), mask=jnp.array([True, True, False]))
-    >>> Encoder(jax.random.key(0), token_dim=2, width=4, heads=1, outputs=1)(shown).shape
-    (1,)
+    >>> int(shown.mask.sum()), "tokens of dimension", shown.values.shape[1]
+    (2, 'tokens of dimension', 2)
     """
 
     values: Any

@@ -46,8 +46,8 @@ class Fitted:
     `fit` makes one; `model(i)` is member i as a network.
 
     >>> from attnlens.networks import Baseline
-    >>> make = lambda key: Baseline(key, features=1, hidden=1)
-    >>> fit(make, np.ones((8, 1)), np.ones(8), seeds=(0, 1), steps=2).vectors.shape
+    >>> make = partial(Baseline, features=1, hidden=1)
+    >>> fit(make, np.ones((8, 1)), np.ones((8, 1)), seeds=(0, 1), steps=2).vectors.shape
     (2, 2)
     """
 

@@ -64,8 +64,10 @@ class StationaryPoints:
 
     `stationary_points` makes one; `model(point)` is a point as a network.
 
-    >>> found = StationaryPoints((), (), starts=4, tolerance=1e-8, recipe=None)
-    >>> found.converged_share
+    >>> from functools import partial
+    >>> from attnlens.networks import Baseline
+    >>> recipe = Recipe.of(partial(Baseline, features=1, hidden=1))
+    >>> StationaryPoints((), (), starts=4, tolerance=1e-8, recipe=recipe).converged_share
     1.0
     """
 

@@ -24,7 +24,8 @@ LOG_2PI = math.log(2 * math.pi)
 class Gaussian(NamedTuple):
     """A normal law given by mean and variance, elementwise.
 
-    >>> float(Gaussian(jnp.zeros(1), jnp.ones(1)).log_prob(jnp.zeros(1))[0].round(4))
+    >>> law = Gaussian(jnp.zeros(1), jnp.ones(1))
+    >>> round(float(law.log_prob(jnp.zeros(1))[0]), 4)
     -0.9189
     """
 
