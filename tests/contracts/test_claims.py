@@ -12,8 +12,9 @@ import pytest
 
 from attnlens.claims import CLAIMS, Claim, Measured, find
 from attnlens.claims.base import PROFILES
-from attnlens.records import Cell
+from attnlens.records import Cell, plain
 from attnlens.report.page import _formula
+from attnlens.report.views import restored, views
 from counting import compilations
 
 ALL = find()
@@ -67,6 +68,11 @@ def ran(claim: Claim, cell: Cell) -> Ran:
 # Most claims take ten seconds to compile: they are looked at with the slow tests, and `.ci/run`
 # runs the smoke profile of all. An exact and a statistical one stay among the quick tests.
 QUICK = ("A.weights-are-posterior", "A.softmax-smoothed")
+# What these measure is also kept as an example to look at.
+SHOWN = (
+    "A.weights-are-posterior", "A.exchangeable", "A.heads", "B.known-attention",
+    "B.stationary-points", "B.flatness",
+)  # fmt: skip
 
 
 def by_cost(claim: Claim):
@@ -100,6 +106,9 @@ def test_its_smoke_cells_are_pure_share_programs_and_can_be_judged_and_drawn(cla
     figure = claim.figure(arms)
     assert any(series.control for series in figure.series)
     json.dumps(dataclasses.asdict(figure), allow_nan=False)
+    drawn = views([restored(plain(view)) for view in claim.views(arms)])
+    json.dumps(drawn, allow_nan=False)
+    assert bool(drawn) == (claim.id in SHOWN)
     for measured in arms.values():
         parts = claim.judge(measured)
         assert parts

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -57,9 +58,14 @@ def attention_maps(
 
 def _layers(subject: Any, example: Any) -> list[np.ndarray]:
     """(heads, queries, tokens) of each layer."""
+    if isinstance(subject, NETWORKS):  # trained ones hold NumPy arrays
+        subject, example = jax.tree.map(
+            lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf,
+            (subject, example),
+        )
     if isinstance(subject, SelfAttention | MultiLayerSelfAttention):
         # Theirs are a(x), with queries as columns.
-        return [np.asarray(a, float).T[None] for a in subject.attention(jnp.asarray(example))]
+        return [np.asarray(a, float).T[None] for a in subject.attention(example)]
     if isinstance(subject, Encoder):
         return [np.asarray(weights, float) for weights in subject.attention(example)]
     if isinstance(subject, Reader):

@@ -118,7 +118,7 @@ class Reader(eqx.Module):
         keys, _ = self._placed(inputs)
         return self._means(inputs, keys, jnp.eye(keys.shape[0], dtype=keys.dtype))
 
-    def _placed(self, inputs: Asked) -> tuple[Array, Array]:
+    def _placed(self, inputs: Asked) -> tuple[Any, Any]:
         """Keys and values, with positions where there are any."""
         keys, values = inputs.key, inputs.value
         if self.positions is not None:
@@ -132,7 +132,7 @@ class Reader(eqx.Module):
             keys, values = keys + places[:, :split], values + places[:, split:]
         return keys, values
 
-    def _means(self, inputs: Asked, keys: Array, values: Array) -> Array:
+    def _means(self, inputs: Asked, keys: Any, values: Any) -> Array:
         """The weighted mean of the values that each head takes."""
         question = jnp.ones(1, keys.dtype) if inputs.query is None else inputs.query
         in_key_space = jnp.einsum("hdk,hda,a->hk", self.key, self.query, question)

@@ -24,6 +24,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from attnlens.claims.base import PREDICTION, UNSEEN, Claim, Measured, Profile, Work, blocks, by
@@ -81,7 +82,7 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
     if arm == PREDICTION and seeds[0] == UNSEEN:
         # An example to look at: one network's weights on one sequence.
         model = fitted.model(int(best[0]))
-        asked = Asked(*(np.asarray(part[0, 0], model.key.dtype) for part in test[0][:2]))
+        asked = Asked(*(jnp.asarray(part[0, 0], model.key.dtype) for part in test[0][:2]))
         values["weights"] = np.asarray(model.attention(asked), float)
     return values
 
