@@ -48,6 +48,13 @@ def start(out: Path, options: dict[str, Any]) -> int:
         os._exit(1)
 
 
+def seconds(out: Path, options: dict[str, Any]) -> float:
+    """How long a whole run takes: a kill may come at any moment of it."""
+    began = time.monotonic()
+    os.waitpid(start(out, options), 0)
+    return time.monotonic() - began
+
+
 def kept(out: Path) -> set[str]:
     with contextlib.suppress(sqlite3.Error):
         address = f"file:{out / 'results.sqlite'}?mode=ro"
@@ -98,8 +105,7 @@ def main(folder: Path, seed: int, wanted: int, options: dict[str, Any]) -> None:
     moments, kills = random.Random(seed), 0
     reference = go(folder / "undisturbed", {})
     began = time.monotonic()
-    os.waitpid(start(folder / "timed", options), 0)
-    longest = time.monotonic() - began  # a kill may come at any moment of a whole run
+    longest = min(seconds(folder / name, options) for name in ("timed", "again"))
     while kills < wanted:
         out = folder / str(kills)
         kills += kill_until_through(out, moments, longest, options)

@@ -171,7 +171,10 @@ def test_the_store_keeps_two_thousand_cells_a_second(tmp_path: Path):
 
 
 def test_verify_refuses_limits_that_are_none(tmp_path: Path):
-    for limit in ({"time_limit": 0.0}, {"memory_limit": -1.0}):
+    for seconds, size in ((0.0, None), (None, -1.0)):
         with pytest.raises(ValueError, match="must be a finite number above 0"):
-            verify("smoke", ["toy_claims:CLAIM"], tmp_path / "run", **limit)
+            verify(
+                "smoke", ["toy_claims:CLAIM"], tmp_path / "run",
+                time_limit=seconds, memory_limit=size,
+            )  # fmt: skip
     assert list(tmp_path.iterdir()) == []

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -95,7 +95,8 @@ class FakeRay:
     class exceptions:
         class RayError(Exception): ...
 
-        class RayTaskError(RayError): ...
+        class RayTaskError(RayError):
+            cause: Exception | None = None
 
         class RuntimeEnvSetupError(RayError): ...
 
@@ -108,7 +109,7 @@ class FakeRay:
         self.batches: dict[int, list[Cell]] = {}
         self.results: dict[int, object] = {}
         self.cancelled: list[int] = []
-        self.decide = lambda task, cells: self.good(cells)
+        self.decide: Callable[[int, list[Cell]], object] = lambda task, cells: self.good(cells)
 
     def good(self, cells: list[Cell]) -> tuple[None, list]:
         return None, [(i, ({}, None, 0.001, ())) for i in range(len(cells))]
@@ -315,10 +316,10 @@ class TestOnACluster:
     def test_a_process_killed_in_mid_cell(
         self, cluster: Loopback, tmp_path: Path, name: str, kind: str
     ):
-        marker = {"TOY_MARKER": str(tmp_path / "marker")}
-        done = attnlens(*on(cluster, name, tmp_path / "faulty"), **marker)
+        marker = str(tmp_path / "marker")
+        done = attnlens(*on(cluster, name, tmp_path / "faulty"), TOY_MARKER=marker)
         assert done.returncode == 0, done.stderr
-        assert attnlens(*toy(name, tmp_path / "clean"), **marker).returncode == 0
+        assert attnlens(*toy(name, tmp_path / "clean"), TOY_MARKER=marker).returncode == 0
         assert [each for each, _ in faults(tmp_path / "faulty")] == [kind]
         assert bits(tmp_path / "faulty") == bits(tmp_path / "clean")
         assert comparable(tmp_path / "faulty") == comparable(tmp_path / "clean")
