@@ -443,24 +443,24 @@ def test_a_process_in_single_precision_gets_double_and_keeps_its_flag(estimator:
 
 
 @pytest.mark.parametrize(
-    ("estimator", "said"),
+    ("kind", "setting", "said"),
     [
-        (AttentionRegressor(width=0), "width must be a whole number"),
-        (AttentionRegressor(steps=2.5), "steps must be a whole number"),
-        (AttentionRegressor(token_dim="all"), "token_dim must be a whole number"),
-        (AttentionRegressor(l2=-1), "l2 must be a finite number of at least 0"),
-        (AttentionRegressor(learning_rate="fast"), "learning_rate must be a finite number"),
-        (KernelAttentionRegressor(kernel="cubic"), "kernel must be one of"),
-        (KernelAttentionRegressor(ridge=0.0), "ridge must be a finite number above 0"),
-        (KernelAttentionRegressor(ridge="cv"), "ridge, when it is not a number"),
-        (KernelAttentionRegressor(ridge=None), "ridge must be a finite number above 0"),
-        (KernelAttentionRegressor(ridge="loo"), "the same rule"),
-        (KernelAttentionRegressor(standardize="yes"), "standardize must be True or False"),
+        (AttentionRegressor, {"width": 0}, "width must be a whole number"),
+        (AttentionRegressor, {"steps": 2.5}, "steps must be a whole number"),
+        (AttentionRegressor, {"token_dim": "all"}, "token_dim must be a whole number"),
+        (AttentionRegressor, {"l2": -1}, "l2 must be a finite number of at least 0"),
+        (AttentionRegressor, {"learning_rate": "fast"}, "learning_rate must be a finite number"),
+        (KernelAttentionRegressor, {"kernel": "cubic"}, "kernel must be one of"),
+        (KernelAttentionRegressor, {"ridge": 0.0}, "ridge must be a finite number above 0"),
+        (KernelAttentionRegressor, {"ridge": "cv"}, "ridge, when it is not a number"),
+        (KernelAttentionRegressor, {"ridge": None}, "ridge must be a finite number above 0"),
+        (KernelAttentionRegressor, {"ridge": "loo"}, "the same rule"),
+        (KernelAttentionRegressor, {"standardize": "yes"}, "standardize must be True or False"),
     ],
 )
-def test_settings_that_cannot_be_used_are_refused(estimator: Any, said: str):
+def test_settings_that_cannot_be_used_are_refused(kind: Any, setting: dict[str, Any], said: str):
     with pytest.raises(BadInput, match=said):
-        estimator.fit(X, Y)
+        kind(**setting).fit(X, Y)
 
 
 @pytest.mark.slow

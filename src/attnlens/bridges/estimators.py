@@ -40,7 +40,7 @@ class AttentionEstimator(Saved, BaseEstimator):
         width: int = 8,
         hidden: int = 16,
         layers: int = 1,
-        l2: float = 1e-4,
+        l2: float = 1e-2,
         steps: int = 300,
         learning_rate: float = 0.03,
         batch_size: int | None = None,
@@ -177,7 +177,8 @@ class AttentionClassifier(ClassifierMixin, AttentionEstimator):
     token_dim: None makes each feature a token; t reads a row as tokens of t numbers each, and X
         may then have the shape (n, tokens, t).
     width, hidden, layers: numbers a token is embedded as; hidden units; attention layers.
-    l2: penalty on the squared norm of all parameters.
+    l2: penalty on the squared norm of all parameters; the first thing to search over: noisy tables
+        want more than the default, clean ones less.
     steps, learning_rate: of Adam; the rate falls to zero along a cosine.
     batch_size: rows a step, drawn in passes; None takes all of them, and only then is a weight
         exactly a repetition.

@@ -35,6 +35,9 @@ class Saved:
     takes both back and raises `BadFile` where they do not fit together.
     """
 
+    n_features_in_: int
+    feature_names_in_: np.ndarray  # only after a data frame
+
     def save(self: Any, path: str | Path) -> None:
         """Write the fitted estimator to one file, without pickle; `load` reads it."""
         from sklearn.utils.validation import check_is_fitted
