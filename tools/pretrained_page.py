@@ -39,7 +39,7 @@ def measure(out: Path) -> None:
         start = time.process_time()
         reviews = data.movie_reviews(name)
         sets = data.split(reviews, {"features": TEXTS, "order": SHUFFLED, "rest": 400}, seed=0)
-        layers = encoder.pooled(*encoder.read(sets["features"].inputs, most))
+        layers = encoder.pooled(*encoder.read(sets["features"], most))
         labels = sets["features"].labels
         moved = bridges.permutation_sensitivity(encoder, sets["order"], most=most)
         enough = [len(encoder.tokeniser(t)) >= length for t in sets["rest"].inputs]
@@ -241,7 +241,7 @@ from attnlens.bridges import minilm
 encoder = minilm.load()
 reviews = data.split(data.movie_reviews("imdb"), {"some": 200}, seed=0)["some"]
 print(bridges.permutation_sensitivity(encoder, reviews, most=64))
-layers = encoder.pooled(*encoder.read(reviews.inputs, 64))  # (7, 200, 384)
+layers = encoder.pooled(*encoder.read(reviews, 64))  # (7, 200, 384)
 print(bridges.transfers(layers, reviews.labels)[-1])
 tokens = minilm.embed(reviews, tokens=32)  # frozen pretrained tokens, for any network
 ```

@@ -389,6 +389,7 @@ def test_curvature_and_surface_of_a_torch_module():
         attnlens.curvature(loss, params, (x, y), matrix="gauss-newton", steps=0).smallest > -bound
     )
     picture = attnlens.surface(loss, params, (x, y), points=3)
+    assert isinstance(picture, attnlens.Surface)
     assert abs(picture.values[1][1] - float(by_torch(vector))) <= 50 * EPSILON * found.loss
 
 
