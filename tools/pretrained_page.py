@@ -39,7 +39,7 @@ def measure(out: Path) -> None:
         start = time.process_time()
         reviews = data.movie_reviews(name)
         sets = data.split(reviews, {"features": TEXTS, "order": SHUFFLED, "rest": 400}, seed=0)
-        layers = encoder.pooled(*encoder.read(sets["features"].inputs, most))
+        layers = encoder.pooled(*encoder.read(sets["features"], most))
         labels = sets["features"].labels
         moved = bridges.permutation_sensitivity(encoder, sets["order"], most=most)
         enough = [len(encoder.tokeniser(t)) >= length for t in sets["rest"].inputs]
@@ -157,10 +157,10 @@ def draw_maps(maps: dict[str, Any]) -> Any:
     return canvas
 
 
-def said(r: dict[str, Any], digits: int = 3) -> str:
+def said(r: dict[str, Any]) -> str:
     if r["status"] != "ok":
         return r["status"]
-    return f"{r['value']:.{digits}f} ± {r['error']:.{digits}f}".replace("-", "−")
+    return f"{r['value']:.3g} ± {r['error']:.1g}".replace("-", "−")
 
 
 def slope_said(r: dict[str, Any]) -> str:
@@ -173,7 +173,7 @@ def slope_said(r: dict[str, Any]) -> str:
 def kappa_said(r: dict[str, Any]) -> str:
     if r["status"] != "ok":
         return f"∞ ({r['status'].split(' of ')[0]} not asked about)"
-    return f"{r['value']:.2f} ({r['low']:.2f} to {r['high']:.2f})"
+    return f"{r['value']:.2f} ({r['low']:.2f} to {r['high']:.2f})".replace("inf", "∞")
 
 
 def page(found: dict[str, Any]) -> str:
@@ -196,16 +196,23 @@ def page(found: dict[str, Any]) -> str:
                 said(part["attended"]["readings"][layer - 1]) if inside else "–",
                 kappa_said(part["kappa"][layer]), f"{part['logme'][layer]:.3f}".replace("-", "−"),
                 said(part["error"][layer]), said(part["largest"]["readings"][layer]),
-                said(part["trace"]["readings"][layer], 2),
+                said(part["trace"]["readings"][layer]),
             ]  # fmt: skip
             lines.append(f"| {' | '.join(cells)} |")
         ranks = ", ".join(f"{score} {r:.2f}" for score, r in part["predicts"].items())
         ranks = ranks.replace("-0.", "−0.").replace("-1.", "−1.")
+        order = [r["value"] for r in part["order"]["readings"]]
+        slopes = [rate["slope"]["value"] for rate in part["rates"]]
+        between = f"{min(slopes):.2f} and {max(slopes):.2f}".replace("-", "−")
         lines += [
             "",
-            f"Rank correlation with the measured error over layers (1 is perfect): {ranks}.",
+            f"Order counts most in layer {order.index(max(order))}. Rates lie between {between}: "
+            f"the maps below show a few tokens, [CLS] first, that most rows attend to, and a "
+            f"subset has them or not. Rank correlation with the measured error over layers (1 is "
+            f"perfect): {ranks}. Errors of neighbouring layers are within their standard errors, "
+            f"so these ranks are rough.",
+            "",
         ]
-        lines += [""]
     lines += [
         "## Figures", "",
         "![Order](pretrained/order.svg)", "", "![Rates](pretrained/rates.svg)", "",
@@ -234,7 +241,7 @@ from attnlens.bridges import minilm
 encoder = minilm.load()
 reviews = data.split(data.movie_reviews("imdb"), {"some": 200}, seed=0)["some"]
 print(bridges.permutation_sensitivity(encoder, reviews, most=64))
-layers = encoder.pooled(*encoder.read(reviews.inputs, 64))  # (7, 200, 384)
+layers = encoder.pooled(*encoder.read(reviews, 64))  # (7, 200, 384)
 print(bridges.transfers(layers, reviews.labels)[-1])
 tokens = minilm.embed(reviews, tokens=32)  # frozen pretrained tokens, for any network
 ```
@@ -249,7 +256,7 @@ What the columns below say:
 - *attended share*: e^H/L, with H the entropy of a row of attention.
 - *κ*: the condition number of the sentiment label, given that pretraining asked for the sentence
   embedding; *LogME* and the *probe error* (five folds) are about the same features, 32 principal
-  coordinates of the mean token.
+  coordinates of the mean token. LogME belongs to the features at hand and has no error.
 - *λ_max* and *trace*: of the Hessian of a logistic probe of the sentiment, over four parts of the
   reviews.
 

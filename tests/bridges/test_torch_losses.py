@@ -58,6 +58,7 @@ def test_torch_surface_of_a_linear_model_is_a_parabola():
     along = [{"bias": np.array([1.0]), "weight": np.zeros((1, 4))},
              {"bias": np.array([0.0]), "weight": np.eye(4)[:1]}]  # fmt: skip
     picture = attnlens.surface(loss, params, (x, y), directions=along, points=5)
+    assert isinstance(picture, attnlens.Surface)
     start = x @ params["weight"][0].astype(float) + params["bias"].astype(float) - y[:, 0]
     wanted = [
         [np.mean((start + a + b * x[:, 0]) ** 2) for a in picture.x] for b in picture.y

@@ -42,14 +42,6 @@ from .minilm import Encoder
 COORDINATES = 32  # of features and of the sentence embedding; below a third of a few hundred texts
 
 
-def texts_of(data: Dataset) -> tuple[str, ...]:
-    if not isinstance(data.inputs, tuple) or len(data) < 2:
-        raise checks.BadInput(
-            f"an encoder reads texts, at least two, but {data.name} holds {len(data)} {data.kind}."
-        )
-    return data.inputs
-
-
 # -- order -----------------------------------------------------------------------------------------
 
 
@@ -57,7 +49,9 @@ def permutation_sensitivity(
     encoder: Encoder, data: Dataset, *, most: int = 128, seed: int = 0
 ) -> Curve:
     """How far a shuffle of a text's words moves each layer, in distances between two texts."""
-    numbers, mask = encoder.read(texts_of(data), most)
+    numbers, mask = encoder.read(data, most)
+    if len(data) < 2:
+        raise checks.BadInput(f"distances need at least two texts, but {len(data)} came.")
     random = np.random.default_rng(checks.whole("seed", seed))
     plain = encoder.pooled(numbers, mask)
     moved = encoder.pooled(shuffled(numbers, mask, random), mask)
@@ -112,19 +106,17 @@ def token_rates(
         raise checks.BadInput(
             f"sizes must be at least two, below the length {length}, but {sizes} came."
         )
-    numbers, mask = encoder.read(texts_of(data), length)
+    numbers, mask = encoder.read(data, length)
     if mask.shape[1] < length or (whole := np.flatnonzero(mask.all(1))).size < 2:
         raise checks.BadInput(
             f"at least two texts must have {length} tokens, but the longest has {mask.shape[1]} "
             f"and {int(mask.all(1).sum())} are that long; give a smaller length."
         )
     random = np.random.default_rng(checks.whole("seed", seed))
-    found = [
-        _subset_errors(
-            encoder.model, jnp.asarray(numbers[row]), _subsets(sizes, draws, length, random)
-        )
-        for row in whole
-    ]
+    found = []
+    for row in jnp.asarray(numbers[whole]):
+        subsets = jnp.asarray(_subsets(sizes, draws, length, random))
+        found.append(_subset_errors(encoder.model, row, subsets))
     errors = np.array(found, float)  # (texts, layers, sizes)
     left = np.sqrt((length - np.array(sizes)) / (length - 1))
     return tuple(_rate(sizes, errors[:, i] / left, i + 1) for i in range(errors.shape[1]))
@@ -195,7 +187,7 @@ def _maps(model: Bert, numbers: Array) -> Array:
 
 def attended_share(encoder: Encoder, data: Dataset, *, most: int = 128) -> Curve:
     """The share of tokens that attention spreads over, e^H/L, by layer; mean of heads and rows."""
-    numbers, mask = encoder.read(texts_of(data), most)
+    numbers, mask = encoder.read(data, most)
     rows = zip(jnp.asarray(numbers), jnp.asarray(mask), strict=True)
     shares = np.array([_shares(encoder.model, *row) for row in rows], float)
     return _by_layer("share of tokens attended, e^H/L", [mean_reading(s) for s in shares.T], 1)

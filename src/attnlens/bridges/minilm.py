@@ -42,11 +42,14 @@ class Encoder:
     tokeniser: WordPiece
     name: str = "an encoder"
 
-    def read(self, texts: Sequence[str], most: int = 128) -> tuple[np.ndarray, np.ndarray]:
+    def read(
+        self, texts: Dataset | Sequence[str], most: int = 128
+    ) -> tuple[np.ndarray, np.ndarray]:
         """(numbers, mask) of texts, markup such as <br /> left out, `most` tokens at most."""
         checks.whole("most", most, at_least=3)
         most = min(most, self.model.places.shape[0])
-        return self.tokeniser.batch([MARKUP.sub(" ", text) for text in texts], most)
+        plain = [MARKUP.sub(" ", text) for text in texts_of(texts)]
+        return self.tokeniser.batch(plain, most)
 
     def pooled(self, numbers: np.ndarray, mask: np.ndarray) -> np.ndarray:
         """The mean of h over the tokens that are there: (layers + 1, texts, width)."""
@@ -55,10 +58,18 @@ class Encoder:
              for count, *part in batches(numbers, mask)], axis=1,
         )  # fmt: skip
 
-    def sentences(self, texts: Sequence[str], most: int = 128) -> np.ndarray:
+    def sentences(self, texts: Dataset | Sequence[str], most: int = 128) -> np.ndarray:
         """What the encoder was trained to give: the pooled last layer, of length one."""
         last = self.pooled(*self.read(texts, most))[-1]
         return last / np.linalg.norm(last, axis=1, keepdims=True)
+
+
+def texts_of(texts: Dataset | Sequence[str]) -> Sequence[str]:
+    if not isinstance(texts, Dataset):
+        return texts
+    if not isinstance(texts.inputs, tuple):
+        raise checks.BadInput(f"an encoder reads texts, but {texts.name} holds {texts.kind}.")
+    return texts.inputs
 
 
 def batches(numbers: np.ndarray, mask: np.ndarray):
@@ -120,23 +131,21 @@ def embed(
 
     layer: 0 is the embedding, 1 the first layer, −1 the last. `encoder` is MiniLM if left out.
     """
-    if not isinstance(data.inputs, tuple):
-        raise checks.BadInput(f"embed takes texts, but {data.name} holds {data.kind}.")
     encoder = load() if encoder is None else encoder
     depth = len(encoder.model.layers)
     if not -depth - 1 <= checks.whole("layer", layer, at_least=-depth - 1) <= depth:
         raise checks.BadInput(f"layer must be from 0 to {depth}, or −1, but {layer} came.")
-    numbers, mask = encoder.read(data.inputs, tokens)
+    numbers, mask = encoder.read(data, tokens)
     made = np.zeros((len(data), tokens, encoder.model.width), np.float32)
     start = 0
     for count, *part in batches(numbers, mask):
-        found = np.asarray(_tokens(encoder.model, *part, layer))[:count]
+        found = np.asarray(_tokens(encoder.model, layer, *part))[:count]
         made[start : start + count, : found.shape[1]] = found
         start += count
     return data.tokens(made, f"the first {tokens} tokens by layer {layer} of {encoder.name}")
 
 
 @eqx.filter_jit
-def _tokens(model: Bert, numbers: Array, mask: Array, layer: int) -> Array:
+def _tokens(model: Bert, layer: int, numbers: Array, mask: Array) -> Array:
     one = lambda n, m: jnp.where(m[:, None], model.represent(n, m)[layer], 0)  # noqa: E731
     return jax.vmap(one)(numbers, mask)

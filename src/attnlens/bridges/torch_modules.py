@@ -10,7 +10,7 @@ wanted, so every instrument that takes a loss, an encoder or a function of token
 
 The module itself is never run: a deep copy is, with its tensors exchanged for traced ones. Python
 that looks at the *values* of tensors cannot be traced, and random numbers need a key. torchax is
-imported with what it changes put back (torch's fast attention path, a telemetry variable, JAX
+imported with what it changes put back (torch's fast attention path, environment variables, JAX
 settings); only the name "jax" for torch's spare device stays, since torch cannot take it back.
 """
 
@@ -35,7 +35,8 @@ from attnlens import checks
 from attnlens.instruments.products import is_parameter
 
 INSTALL = "pip install 'attnlens[torch]'"
-TELEMETRY = "ENABLE_RUNTIME_UPTIME_TELEMETRY"  # torchax sets it to 1 on import
+# torchax sets the first to 1 on import; torch the second, when a trace first loads its compiler.
+VARIABLES = ("ENABLE_RUNTIME_UPTIME_TELEMETRY", "TORCHINDUCTOR_CACHE_DIR")
 # One trace at a time: tensors of the copy and torch's global switch change while it runs.
 TRACING = threading.RLock()
 
@@ -150,6 +151,7 @@ def _call(
         TRACING,
         environment.drawing(key),
         _slow_attention(torch),
+        _same_variables(),
         jax.numpy_dtype_promotion("standard"),
         jax.numpy_rank_promotion("allow"),
     ):
@@ -239,6 +241,17 @@ def _slow_attention(torch: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _same_variables() -> Iterator[None]:
+    """Environment variables that appear on the way are taken away again."""
+    absent = [name for name in VARIABLES if name not in os.environ]
+    try:
+        yield
+    finally:
+        for name in absent:
+            os.environ.pop(name, None)
+
+
+@contextlib.contextmanager
 def _removed_overloads(torch: Any) -> Iterator[None]:
     """While torchax is imported, overloads that this torch no longer has are stand-ins.
 
@@ -269,9 +282,9 @@ def _torchax() -> Any:
     import torch
 
     fast = torch.backends.mha.get_fastpath_enabled()
-    settings, telemetry = dict(jax.config.values), os.environ.get(TELEMETRY)
+    settings = dict(jax.config.values)
     try:
-        with _removed_overloads(torch), warnings.catch_warnings():
+        with _removed_overloads(torch), _same_variables(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             import torchax
             import torchax.tensor
@@ -284,8 +297,6 @@ def _torchax() -> Any:
         ) from error
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
-        if telemetry is None:
-            os.environ.pop(TELEMETRY, None)
         for name, value in settings.items():
             if jax.config.values[name] != value:
                 jax.config.update(name, value)

@@ -120,4 +120,4 @@ def split_words(text: str) -> list[str]:
             continue
         mark = character in ASCII_MARKS or kind.startswith("P")
         marked.append(f" {character} " if mark else character)
-    return "".join(marked).split()
+    return str("".join(marked)).split()

@@ -22,7 +22,7 @@ import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -258,8 +258,9 @@ class Subject:
 
     def _product(self, point: Any, row: np.ndarray) -> np.ndarray:
         """The Hessian of a loss from outside times one direction."""
+        loss, direction = cast(Outside, self.loss), self.restore(row)
         parts = [
-            share * self.flatten(self.loss.product(point, self.restore(row), data))
+            share * self.flatten(loss.product(point, direction, data))
             for share, data in self.chunks()
         ]
         return np.sum(parts, axis=0)
