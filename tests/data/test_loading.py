@@ -138,8 +138,9 @@ def test_kinds_are_inferred_shown_and_overridden(tmp_path: Path):
     n = range(60)
     path = table(
         tmp_path, index=n, number=[100 + 7 * i for i in n], age=AGE, colour=COLOUR,
-        when=[f"2024-01-{i % 28 + 1:02}" for i in n], name=[f"n{i}" for i in n], note=[f"some words about {i}" for i in n], same=["x"] * 60,
-        code=[i % 4 for i in n], label=LABEL,
+        when=[f"2024-01-{i % 28 + 1:02}" for i in n], name=[f"n{i}" for i in n],
+        note=[f"some words about {i}" for i in n], same=["x"] * 60, code=[i % 4 for i in n],
+        label=LABEL,
     )  # fmt: skip
     loaded = read(path, target="label")
     assert fact(loaded, "numbers") == "age, code"
@@ -289,6 +290,15 @@ def test_a_long_table_becomes_ragged_sequences(tmp_path: Path):
     cut = read(path, id="who", order="t", drop=["way"], length=2)
     assert cut.X.shape == (3, 2, 1)
     assert sorted(map(tuple, cut.X[:, :, 0])) == [(-21, -20), (70, 71), (129, 130)]
+
+
+def test_tokens_that_miss_a_value_are_filled_or_dropped(tmp_path: Path):
+    rows = [(i // 4, "" if i % 4 == 1 else i) for i in range(12)]
+    path = write(tmp_path / "l", [["who", "v"], *rows])
+    assert [len(each) for each in read(path, id="who").sequences] == [4, 4, 4]
+    dropped = read(path, id="who", missing="drop")
+    assert [each.tolist() for each in dropped.sequences] == [[0, 2, 3], [4, 6, 7], [8, 10, 11]]
+    assert fact(dropped, "rows with a missing value") == "3, dropped"
 
 
 def test_ids_and_orders_that_a_float_could_not_tell_apart(tmp_path: Path):
