@@ -294,16 +294,16 @@ def test_samples_in_a_process_of_its_own(tmp_path: Path):
     x, y = load_wine(return_X_y=True)
     names = ",".join([*(f"c{i}" for i in range(13)), "cultivar"])
     path = write(tmp_path / "wine.csv", names, np.column_stack([x, y]))
-    here = {"PYTHONPATH": str(Path(cli.__file__).parent.parent)}  # the package under test
+    here = str(Path(cli.__file__).parent.parent)  # the package under test
     done = attnlens(
         "samples", path, "--target", "cultivar", "--error", "0.1", "--models", "baseline", "--json",
-        "--out", tmp_path / "out", **here,
+        "--out", tmp_path / "out", PYTHONPATH=here,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["title"] == "Labels for error rate 0.1 on wine"
     assert Path(found["page"]).exists()
-    bad = attnlens("samples", path, "--target=cultivr", "--out", tmp_path / "bad", **here)
+    bad = attnlens("samples", path, "--target=cultivr", "--out", tmp_path / "bad", PYTHONPATH=here)
     assert bad.returncode == 2
     assert "did you mean 'cultivar'" in one_sentence(bad.stderr)
     assert not (tmp_path / "bad").exists()
