@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -170,7 +171,7 @@ def test_bad_input_gets_one_sentence(tmp_path, given, target, more, says):
 
 # -- known answers ---------------------------------------------------------------------------------
 
-TINY = {"hidden": 4, "rounds": [Effort(rows=120, folds=4, sizes=4, steps=100)]}
+TINY: dict[str, Any] = {"hidden": 4, "rounds": [Effort(rows=120, folds=4, sizes=4, steps=100)]}
 
 
 @pytest.mark.slow
@@ -191,7 +192,7 @@ def test_a_linear_table_is_no_case_for_attention(tmp_path: Path):
     effort = Effort(rows=240, folds=4, sizes=4, steps=600)
     sheet = attnlens.advise(tmp_path / "t.csv", "y", rounds=[effort], error=0.2)
     chosen = sheet[model_choice.FEWEST]
-    assert chosen.answer.startswith("baseline") or "take the baseline" in chosen.answer
+    assert chosen.answer.startswith("baseline") or "take baseline" in chosen.answer
     assert sheet[inputs_asked.ORDER].answer.startswith("which column a value stands in does")
     columns = sheet[inputs_asked.COLUMNS]
     assert columns.known
@@ -215,7 +216,7 @@ def test_attention_is_advised_where_the_labels_come_from_it():
     choice, answer = model_choice.compared(made, None)
     assert answer.known, answer
     assert choice.model in ("self-attention", "multi-layer")
-    assert answer.readings[f"baseline_over_{choice.model.replace('-', '_')}"].details["low"] > 1
+    assert "; baseline needs" in answer.answer
 
 
 @pytest.mark.slow

@@ -43,7 +43,7 @@ def test_the_winner_and_its_ratio_are_those_of_the_laws():
     made = curves(baseline=(1, 0.25), self_attention=(2, 0.5), multi_layer=(1, 0.2))
     choice, answer = judged(trial(), made, 0.25)
     assert answer.known
-    assert answer.answer.startswith("self-attention: baseline needs")
+    assert answer.answer.startswith("self-attention; baseline needs")
     ratio = answer.readings["baseline_over_self_attention"]
     assert ratio.details["low"] < 256 / 64 < ratio.details["high"]
     assert choice.model == "self-attention"
@@ -59,6 +59,16 @@ def test_equal_models_are_not_told_apart_and_the_simplest_is_taken():
         wrong += answer.known or choice.model != "baseline"
     # Each is wrong with probability 0.05 at most, so more than 3 of 10 are with 0.001.
     assert wrong <= 3
+
+
+def test_what_is_shown_counts_even_if_two_are_not_told_apart():
+    # ε = 0.25: 1,024 labels against 4^(10/3) = 102.
+    made = curves(0.05, baseline=(1, 0.2), self_attention=(1, 0.3), multi_layer=(1, 0.3))
+    choice, answer = judged(trial(), made, 0.25)
+    assert answer.known
+    assert choice.model == "self-attention"
+    assert answer.answer.startswith("self-attention; baseline needs")
+    assert "self-attention and multi-layer are not told apart" in answer.answer
 
 
 def test_a_better_baseline_is_recommended():

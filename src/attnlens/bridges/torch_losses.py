@@ -2,7 +2,7 @@
 
     params, loss = torch_loss(module, criterion)
     L(w) = criterion(module_w(inputs), targets),   ∇L by torch.func.grad,
-    H d  = d/dε ∇L(w + ε d)                        by torch.func.jvp of it (Pearlmutter, 1994)
+    H d  = ∇⟨∇L(w), d⟩                             by torch.func.grad of it (Pearlmutter, 1994)
 
 `curvature(loss, params, (inputs, targets))` and `surface` then go through PyTorch for values,
 gradients and Hessian products, and through the same code as ever for spectra, traces and slices.
@@ -73,8 +73,12 @@ class TorchLoss(Outside):
 
         with self._running(torch):
             slope = torch.func.grad(self._of(torch, data))
-            at, along = (_tensors(torch, tree) for tree in (params, direction))
-            bent = torch.func.jvp(slope, (at,), (along,))[1]
+            along = _tensors(torch, direction)
+
+            def steepness(at: Any) -> Any:
+                return sum((part * along[name]).sum() for name, part in slope(at).items())
+
+            bent = torch.func.grad(steepness)(_tensors(torch, params))
         return _arrays(torch, bent)
 
     def _of(self, torch: Any, data: Any) -> Callable[[Any], Any]:

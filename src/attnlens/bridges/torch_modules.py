@@ -165,7 +165,7 @@ def _call(
 
 def _reason(name: str, error: Exception) -> str:
     """Why a module could not be run as a JAX function, in one sentence."""
-    if isinstance(error, jax.errors.JAXTypeError):
+    if isinstance(error, jax.errors.JAXTypeError | jax.errors.JAXIndexError):
         return (
             f"{name} cannot be converted, because its Python code looks at the values of tensors "
             f"(if, int(), .item(), a boolean mask as an index); write it with torch.where, say."

@@ -92,8 +92,11 @@ def _profile(
     ru, rv = u @ weights, (v @ weights)[:, None]
     vv = ((v * v) @ weights)[:, None]
     determinant = np.maximum(uu * vv - uv**2, np.finfo(float).tiny)
-    a, c = (ru * vv - rv * uv) / determinant, (rv * uu - ru * uv) / determinant
-    a, c = np.where(c < 0, ru / uu, a), np.maximum(c, 0)
-    a, c = np.maximum(a, 0), np.where(a < 0, rv / vv, c)
-    residual = ((a[..., None] * u + c[..., None] * v[:, None, :] - 1) ** 2) @ weights
+    # Draws about a noisy curve can lie hundreds of powers of ten apart; what overflows is no fit.
+    with np.errstate(over="ignore", invalid="ignore"):
+        a, c = (ru * vv - rv * uv) / determinant, (rv * uu - ru * uv) / determinant
+        a, c = np.where(c < 0, ru / uu, a), np.maximum(c, 0)
+        a, c = np.maximum(a, 0), np.where(a < 0, rv / vv, c)
+        residual = ((a[..., None] * u + c[..., None] * v[:, None, :] - 1) ** 2) @ weights
+    residual = np.where(np.isfinite(residual), residual, np.inf)
     return residual, a * np.exp(exponents * middle), c

@@ -3,7 +3,7 @@
 n(ε) is the number of labels at which a model's error is ε (`learning_curve`). One model is *shown*
 to need fewer labels than the others when, for each of the others, the whole 95 % interval of the
 ratio of their n(ε) lies on its side: each comparison errs that way in 2.5 % of cases, two of them
-together in 5 % at most. Otherwise the simplest of those that are not told apart is taken.
+together in 5 % at most. Of those that are not told apart the simplest is taken.
 
 ε is the user's. Left out, it is one and a half times what the baseline reaches with all the labels
 that it is given here, so that n(ε) lies well inside the curve, or halfway (geometrically) from
@@ -89,15 +89,16 @@ def judged(trial: Trial, curves: LearningCurves, error: float | None) -> tuple[C
     readings |= {
         f"{_key(n)}_over_{_key(best)}": reading_of(e, last[n].count) for n, e in rivals.items()
     }
-    if not close:
-        against = next(name for name in MODELS if name in rivals)
-        said = f"{best}: {against} needs {_times(rivals[against])} the labels"
-        answer = Answer(FEWEST, said, evidence, readings=readings)
-        return Choice(best, True, curves, target, rule), answer
-    simplest = next(name for name in MODELS if name in learned and name in (best, *close))
+    beaten = [name for name in MODELS if name in rivals and name not in close]
     apart = [name for name in MODELS if name in (best, *close)]
-    said = f"{UNKNOWN}: {listed(apart)} are not told apart; take the {simplest}, the simplest"
-    answer = Answer(FEWEST, said, evidence, known=False, readings=readings)
+    simplest = next(name for name in apart if name in learned)
+    first = f"; {beaten[0]} needs {_times(rivals[beaten[0]])} the labels" if beaten else ""
+    if not close:
+        answer = Answer(FEWEST, f"{best}{first}", evidence, readings=readings)
+        return Choice(best, True, curves, target, rule), answer
+    pair = f"{listed(apart)} are not told apart; take {simplest}, the simplest"
+    said = f"{simplest}{first}; {pair}" if beaten else f"{UNKNOWN}: {pair}"
+    answer = Answer(FEWEST, said, evidence, known=bool(beaten), readings=readings)
     return Choice(simplest, True, curves, target, rule), answer
 
 
