@@ -307,3 +307,14 @@ def test_samples_in_a_process_of_its_own(tmp_path: Path):
     assert bad.returncode == 2
     assert "did you mean 'cultivar'" in one_sentence(bad.stderr)
     assert not (tmp_path / "bad").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["no such file", "a pipe", "garbage", "NPZ bomb", "a huge line"])
+def test_bad_input_in_a_process_of_its_own(name: str, tmp_path: Path):
+    case = CASES[name]
+    asked = asked_of(case, make(case, tmp_path), tmp_path / "out")
+    done = attnlens(*asked, PYTHONPATH=str(Path(cli.__file__).parent.parent))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert case.says in one_sentence(done.stderr)
+    assert not (tmp_path / "out").exists()
