@@ -412,3 +412,37 @@ def test_sequences_are_sampled_whole(tmp_path: Path):
     for path in (tmp_path / "t.csv", tmp_path / "t.parquet", tmp_path / "t.npz"):
         loaded = read(path, id="who", rows=50)
         assert [len(each) for each in loaded.sequences] == [7] * 7
+
+
+# -- DataFrames ------------------------------------------------------------------------------------
+
+
+def test_frames_of_every_kind_of_column():
+    pandas = pytest.importorskip("pandas")
+    n = range(40)
+    frame = pandas.DataFrame({
+        "whole": pandas.array([None if i == 3 else i * i % 7 for i in n], dtype="Int64"),
+        "plain": [i * i % 11 for i in n],
+        "flag": [i % 3 == 0 for i in n],
+        "when": pandas.to_datetime([f"1970-01-{i % 20 + 1:02}" for i in n], utc=True),
+        "kind": pandas.Categorical(["a" if i % 2 else "b" for i in n]),
+        "label": [i * 0.5 % 3 for i in n],
+    }, index=[f"row {i}" for i in n])  # fmt: skip
+    loaded = read(frame, target="label")
+    assert loaded.names == ("whole", "whole is missing", "plain", "flag", "when", "kind = b")
+    assert loaded.X[4].tolist() == [2, 0, 5, 0, 4, 1]
+    assert loaded.X[3, 1] == 1
+    lists = pandas.DataFrame({"list": [[1, 2], [3.5], None] * 4, "label": [0, 1, 1] * 4})
+    assert [len(each) for each in read(lists).sequences] == [2, 1] * 4
+    with pytest.raises(BadInput, match="has none"):
+        read(pandas.DataFrame())
+    with pytest.raises(BadInput, match="two are called 'a'"):
+        read(pandas.DataFrame([[1, 2]], columns=["a", "a"]))
+
+
+@pytest.mark.parametrize(
+    "given", [5, None, [[1, 2]], np.eye(3)], ids=["int", "none", "list", "array"]
+)
+def test_only_paths_and_frames_are_read(given: object):
+    with pytest.raises(BadInput, match="a path or a DataFrame is read"):
+        read(given)
