@@ -138,8 +138,9 @@ def test_kinds_are_inferred_shown_and_overridden(tmp_path: Path):
     n = range(60)
     path = table(
         tmp_path, index=n, number=[100 + 7 * i for i in n], age=AGE, colour=COLOUR,
-        when=[f"2024-01-{i % 28 + 1:02}" for i in n], name=[f"n{i}" for i in n], note=[f"some words about {i}" for i in n], same=["x"] * 60,
-        code=[i % 4 for i in n], label=LABEL,
+        when=[f"2024-01-{i % 28 + 1:02}" for i in n], name=[f"n{i}" for i in n],
+        note=[f"some words about {i}" for i in n], same=["x"] * 60, code=[i % 4 for i in n],
+        label=LABEL,
     )  # fmt: skip
     loaded = read(path, target="label")
     assert fact(loaded, "numbers") == "age, code"
@@ -291,6 +292,15 @@ def test_a_long_table_becomes_ragged_sequences(tmp_path: Path):
     assert sorted(map(tuple, cut.X[:, :, 0])) == [(-21, -20), (70, 71), (129, 130)]
 
 
+def test_tokens_that_miss_a_value_are_filled_or_dropped(tmp_path: Path):
+    rows = [(i // 4, "" if i % 4 == 1 else i) for i in range(12)]
+    path = write(tmp_path / "l", [["who", "v"], *rows])
+    assert [len(each) for each in read(path, id="who").sequences] == [4, 4, 4]
+    dropped = read(path, id="who", missing="drop")
+    assert [each.tolist() for each in dropped.sequences] == [[0, 2, 3], [4, 6, 7], [8, 10, 11]]
+    assert fact(dropped, "rows with a missing value") == "3, dropped"
+
+
 def test_ids_and_orders_that_a_float_could_not_tell_apart(tmp_path: Path):
     big = 2**53
     rows = [(big + i % 2, big + i, i) for i in range(10)]
@@ -402,3 +412,37 @@ def test_sequences_are_sampled_whole(tmp_path: Path):
     for path in (tmp_path / "t.csv", tmp_path / "t.parquet", tmp_path / "t.npz"):
         loaded = read(path, id="who", rows=50)
         assert [len(each) for each in loaded.sequences] == [7] * 7
+
+
+# -- DataFrames ------------------------------------------------------------------------------------
+
+
+def test_frames_of_every_kind_of_column():
+    pandas = pytest.importorskip("pandas")
+    n = range(40)
+    frame = pandas.DataFrame({
+        "whole": pandas.array([None if i == 3 else i * i % 7 for i in n], dtype="Int64"),
+        "plain": [i * i % 11 for i in n],
+        "flag": [i % 3 == 0 for i in n],
+        "when": pandas.to_datetime([f"1970-01-{i % 20 + 1:02}" for i in n], utc=True),
+        "kind": pandas.Categorical(["a" if i % 2 else "b" for i in n]),
+        "label": [i * 0.5 % 3 for i in n],
+    }, index=[f"row {i}" for i in n])  # fmt: skip
+    loaded = read(frame, target="label")
+    assert loaded.names == ("whole", "whole is missing", "plain", "flag", "when", "kind = b")
+    assert loaded.X[4].tolist() == [2, 0, 5, 0, 4, 1]
+    assert loaded.X[3, 1] == 1
+    lists = pandas.DataFrame({"list": [[1, 2], [3.5], None] * 4, "label": [0, 1, 1] * 4})
+    assert [len(each) for each in read(lists).sequences] == [2, 1] * 4
+    with pytest.raises(BadInput, match="has none"):
+        read(pandas.DataFrame())
+    with pytest.raises(BadInput, match="two are called 'a'"):
+        read(pandas.DataFrame([[1, 2]], columns=["a", "a"]))
+
+
+@pytest.mark.parametrize(
+    "given", [5, None, [[1, 2]], np.eye(3)], ids=["int", "none", "list", "array"]
+)
+def test_only_paths_and_frames_are_read(given: object):
+    with pytest.raises(BadInput, match="a path or a DataFrame is read"):
+        read(given)

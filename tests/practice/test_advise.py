@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -170,7 +171,7 @@ def test_bad_input_gets_one_sentence(tmp_path, given, target, more, says):
 
 # -- known answers ---------------------------------------------------------------------------------
 
-TINY = {"hidden": 4, "rounds": [Effort(rows=120, folds=4, sizes=4, steps=100)]}
+TINY: dict[str, Any] = {"hidden": 4, "rounds": [Effort(rows=120, folds=4, sizes=4, steps=100)]}
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ def make():
 """
 
 
+@pytest.mark.slow  # each command starts a Python of its own
 def test_landscape_finds_a_function_of_this_folder_and_writes_its_page(tmp_path: Path):
     (tmp_path / "my_model.py").write_text(MODEL.replace("w, data", "w"))
     done = attnlens("landscape", "my_model:make", "--points", 5, "--out", "out", cwd=tmp_path)
@@ -27,6 +28,7 @@ def test_landscape_finds_a_function_of_this_folder_and_writes_its_page(tmp_path:
     assert (tmp_path / "out" / "report.html").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_transfer_prints_strict_json(tmp_path: Path):
     z = np.random.default_rng(0).normal(size=(60, 2))
     np.savez(tmp_path / "f.npz", z=z, p=z, y=z[:, 0])
@@ -43,9 +45,8 @@ def test_transfer_prints_strict_json(tmp_path: Path):
     [
         (("landscape", "nowhere:make"), "there is no module 'nowhere'"),
         (("advise", "nothing.csv", "--target", "y"), "cannot be read"),
-        (("advise", "nothing.csv", "--target", "y", "--budget", "never"), "must be a time"),
     ],
-    ids=["landscape", "advise", "budget"],
+    ids=["landscape", "advise"],
 )
 def test_a_refusal_is_one_sentence_and_leaves_nothing_behind(tmp_path: Path, arguments, says):
     done = attnlens(*arguments, cwd=tmp_path)

@@ -294,16 +294,27 @@ def test_samples_in_a_process_of_its_own(tmp_path: Path):
     x, y = load_wine(return_X_y=True)
     names = ",".join([*(f"c{i}" for i in range(13)), "cultivar"])
     path = write(tmp_path / "wine.csv", names, np.column_stack([x, y]))
-    here = {"PYTHONPATH": str(Path(cli.__file__).parent.parent)}  # the package under test
+    here = str(Path(cli.__file__).parent.parent)  # the package under test
     done = attnlens(
         "samples", path, "--target", "cultivar", "--error", "0.1", "--models", "baseline", "--json",
-        "--out", tmp_path / "out", **here,
+        "--out", tmp_path / "out", PYTHONPATH=here,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["title"] == "Labels for error rate 0.1 on wine"
     assert Path(found["page"]).exists()
-    bad = attnlens("samples", path, "--target=cultivr", "--out", tmp_path / "bad", **here)
+    bad = attnlens("samples", path, "--target=cultivr", "--out", tmp_path / "bad", PYTHONPATH=here)
     assert bad.returncode == 2
     assert "did you mean 'cultivar'" in one_sentence(bad.stderr)
     assert not (tmp_path / "bad").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["no such file", "a pipe", "garbage", "NPZ bomb", "a huge line"])
+def test_bad_input_in_a_process_of_its_own(name: str, tmp_path: Path):
+    case = CASES[name]
+    asked = asked_of(case, make(case, tmp_path), tmp_path / "out")
+    done = attnlens(*asked, PYTHONPATH=str(Path(cli.__file__).parent.parent))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert case.says in one_sentence(done.stderr)
+    assert not (tmp_path / "out").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +16,7 @@ from attnlens.checks import BadInput
 from attnlens.practice import health, landscapes
 
 CENTRE = np.array([1.0, 2.0, -1.0])
-SMALL = {"points": 3, "eigenpairs": 2}
+SMALL: dict[str, Any] = {"points": 3, "eigenpairs": 2}
 
 
 def quadratic(bend: tuple[float, ...], height: float, away: tuple[float, ...] = (0, 0, 0)):

@@ -6,6 +6,7 @@ import csv
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ ROWS = 300
 STRENGTHS, HEAD = np.array([1.0, 1.0, 0.2]), np.array([0.0, 0.6, 0.8])
 # κ² = k Σ c²/s² for k = 3 targets, each one feature times its strength.
 KAPPA = math.sqrt(3 * float(((HEAD / STRENGTHS) ** 2).sum()))
-FEW = {"resamples": 50}
+FEW: dict[str, Any] = {"resamples": 50}
 
 
 def drawn() -> tuple[np.ndarray, np.ndarray, np.ndarray]:

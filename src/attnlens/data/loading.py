@@ -136,7 +136,7 @@ def read(
     wanted = check_types(types, table.columns)
     kept = _kept(table, roles, wanted, columns, drop)
     if id is not None:
-        part, found = _long(table, kept, wanted, (id, order, target), length)
+        part, found = _long(table, kept, wanted, (id, order, target), length, missing)
         return _finished(stem, part, found)
     part = _part(table, kept, wanted, text, images, length, filled=missing == "fill")
     if order is not None:
@@ -233,6 +233,7 @@ def _long(
     wanted: Mapping[str, str],
     roles: tuple[str, str | None, str | None],
     length: int,
+    missing: str,
 ) -> tuple[Part, Labels | None]:
     """A long table: rows with one id are a sequence, and have one label."""
     id, order, target = roles
@@ -242,6 +243,14 @@ def _long(
             f"it, or leave the id out."
         )
     features = {name: typed(name, values, wanted.get(name)) for name, values in kept.items()}
+    bad = np.any([column.missing for column in features.values()], axis=0)
+    if missing == "drop" and bad.any():
+        if bad.all():
+            raise checks.BadInput(f"no row is left: all {len(bad):,} are with a missing value.")
+        table = table.take(~bad)
+        fact = ("rows with a missing value", f"{bad.sum():,}, dropped")
+        table = table._replace(facts=(*table.facts, fact))
+        features = {n: each._replace(values=each.values[~bad]) for n, each in features.items()}
     ordered = None if order is None else table.columns[order]
     rows = series.long(table.columns[id], id, ordered, order)
     part = inputs.of_long(table, features, wanted, rows, length)

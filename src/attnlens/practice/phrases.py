@@ -14,7 +14,7 @@ UNKNOWN = "not enough data to say"
 SAME = 0.05  # a change of the error by less than this, either way, is none for a practitioner
 
 
-def unknown(question: str, evidence: str, why: str = "", **readings: Reading) -> Answer:
+def unknown(question: str, evidence: str, why: str = "", /, **readings: Reading) -> Answer:
     """The answer that is none."""
     said = f"{UNKNOWN}: {why}" if why else UNKNOWN
     return Answer(question, said, evidence, known=False, readings=readings)

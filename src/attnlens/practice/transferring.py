@@ -242,10 +242,9 @@ def _numbers(values: np.ndarray) -> np.ndarray | None:
 
 
 def _complete(values: np.ndarray) -> np.ndarray:
-    if values.dtype.kind in "iub":  # class −1 stands for a missing one
-        return values >= 0 if values.ndim == 1 and values.dtype.kind == "i" else np.ones(
-            len(values), bool
-        )  # fmt: skip
+    """Which rows miss nothing; class −1 stands for a missing one."""
+    if values.dtype.kind in "iub":
+        return np.asarray(values >= 0).reshape(len(values), -1).all(1)
     return np.isfinite(values.reshape(len(values), -1)).all(1)
 
 
