@@ -97,6 +97,7 @@ CASES: dict[str, Case] = {
     "empty": Case(b"", T, "is empty"),
     "blank lines": Case(b"\n\n  \n", T, "is empty"),
     "a header only": Case(b"a,b,label\n", T, "no row below it"),
+    "a header only, of a long table": Case(b"who,v\n", {"id": "who"}, "no row below it"),
     "garbage": Case(GARBAGE, T, "must be"),
     "zero bytes": Case(b"a,b\n1,\0\n", T, "zero byte"),
     "UTF-16 without a mark": Case(TABLE.encode("utf-16-le"), T, "zero byte"),
@@ -212,6 +213,9 @@ CASES: dict[str, Case] = {
     "NPY of entries without bytes": Case(
         header("{'descr': '<U0', 'fortran_order': False, 'shape': (1000000000000,), }"),
         {}, "hold nothing",
+    ),
+    "NPY of strings that are no text": Case(
+        npy(np.array(["ab", "cd"] * 9)).replace(b"a\0\0\0", b"a\xff\xff\xff"), {}, "are none"
     ),
     "NPY of objects": Case(npy(objects(), pickled=True), T, "would be unpickled"),
     "NPY without rows": Case(npy(np.zeros((0, 3))), {"target": "0"}, "no row"),

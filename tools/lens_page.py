@@ -16,7 +16,6 @@ from typing import Any
 import matplotlib
 
 from attnlens.claims import find
-from attnlens.figures import to_matplotlib
 from attnlens.report.page import finished
 from attnlens.report.templating import minus, number
 from attnlens.report.views import restored
@@ -78,7 +77,7 @@ def main(lens: str, docs: Path, runs: list[Path]) -> None:
         ]
         if drawn.get(claim.id):
             file = f"{name}/{claim.id[2:]}.svg"
-            figure = to_matplotlib(restored(drawn[claim.id]))
+            figure = restored(drawn[claim.id]).plot()
             figure.savefig(docs / file, metadata={"Date": None}, bbox_inches="tight")
             lines += [f"![{drawn[claim.id]['title']}]({file})", ""]
     (docs / f"{name}.md").write_text("\n".join(lines))

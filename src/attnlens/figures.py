@@ -8,6 +8,7 @@ users: neither library may read them as markup.
 from __future__ import annotations
 
 import html
+import itertools
 import math
 from dataclasses import replace
 from statistics import fmean
@@ -17,24 +18,27 @@ from attnlens.records import Figure, Map, Point, Series, Surface
 
 # Okabe and Ito's palette: told apart with any kind of colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-GREY = "#8c8c8c"
+GREYS = ("#8c8c8c", "#6b6b6b", "#a8a8a8")
 SCALE = "viridis"  # of surfaces: even steps of lightness, in any kind of colour vision
 WEIGHTS = "cividis"  # of maps: as even, and made for colour-blind eyes
 LEVELS = 24  # contour lines
+SCALES = ("linear", "log")
+CAMERA: dict[str, Any] = {"camera": {"eye": {"x": 1.6, "y": 1.6, "z": 1.2}, "center": {"z": -0.15}}}
 MOST = 400  # points of a series that a figure 400 pixels high can show
-PANELS_A_ROW = 4
+PANELS_A_ROW = 3  # of a map
+TICKS = 12  # along a side of a panel; more names would run into each other
 
 
 def colours(figure: Figure) -> list[str]:
     """One colour a series, controls grey; `like` another series, its colour."""
     chosen: dict[str, str] = {}
-    new = iter(range(len(figure.series)))
+    new, greys = itertools.cycle(COLOURS), itertools.cycle(GREYS)
     made = []
     for series in figure.series:
         if series.control:
-            made.append(GREY)
+            made.append(next(greys))
         else:
-            made.append(chosen.get(series.like) or COLOURS[next(new) % len(COLOURS)])
+            made.append(chosen.get(series.like) or next(new))
         chosen.setdefault(series.name, made[-1])
     return made
 
@@ -62,15 +66,13 @@ def drawable(series: Series) -> Series:
     ordered = sorted(points, key=lambda p: (p.x, p.y))
     size = math.ceil(len(ordered) / MOST)
     groups = [ordered[i : i + size] for i in range(0, len(ordered), size)]
-    means = [
-        Point(
-            fmean(p.x for p in g),
-            fmean(p.y for p in g),
-            math.hypot(*(p.half_width for p in g)) / len(g),
-        )
-        for g in groups
-    ]
-    return replace(series, name=f"{series.name} (means of {size})", points=tuple(means))
+    name = f"{series.name} (means of {size})"
+    return replace(series, name=name, points=tuple(map(_mean, groups)))
+
+
+def _mean(points: list[Point]) -> Point:
+    x, y = fmean(p.x for p in points), fmean(p.y for p in points)
+    return Point(x, y, math.hypot(*(p.half_width for p in points)) / len(points))
 
 
 # -- lines and points ------------------------------------------------------------------------------
@@ -79,6 +81,7 @@ def drawable(series: Series) -> Series:
 def to_plotly(figure: Figure) -> dict[str, Any]:
     """The figure as plotly's JSON: data and layout, without importing plotly."""
     traces: list[dict[str, Any]] = []
+    where = "%{x}" if figure.names else "%{x:,.6~g}"
     for whole, colour in zip(figure.series, colours(figure), strict=True):
         series = drawable(whole)
         group, joined = _markup(whole.name), series.line or series.curve
@@ -86,9 +89,7 @@ def to_plotly(figure: Figure) -> dict[str, Any]:
         if series.curve and any(widths):
             traces.append(_band(series, colour, group))
         trace = {
-            "type": "scatter",
-            "name": _markup(series.name),
-            "legendgroup": group,
+            "type": "scatter", "name": _markup(series.name), "legendgroup": group,
             "mode": "lines" if joined else "markers",
             # A series without a point still has its line in the legend.
             "x": [p.x for p in series.points] or [None],
@@ -96,7 +97,7 @@ def to_plotly(figure: Figure) -> dict[str, Any]:
             "marker": {"color": colour, "size": 13 if series.mark else 8,
                        "symbol": _symbol(series)},
             "line": {"color": colour, "dash": "dash" if series.line else "solid"},
-            "hovertemplate": f"{_place(figure)} → %{{y:.4g}}<extra>%{{fullData.name}}</extra>",
+            "hovertemplate": f"{where} → %{{y:.4g}}<extra>%{{fullData.name}}</extra>",
         }  # fmt: skip
         if any(widths) and not series.curve:
             trace["error_y"] = {"type": "data", "array": widths, "thickness": 1.5}
@@ -114,14 +115,15 @@ def to_plotly(figure: Figure) -> dict[str, Any]:
                     "hovertemplate": "%{fullData.name}<extra></extra>",
                 }
             )  # fmt: skip
+    points = [p for series in figure.series for p in series.points]
     layout: dict[str, Any] = {
         name: {
-            "title": {"text": _markup(label)}, "type": _scale(log), "exponentformat": "power",
-            "automargin": True,
+            "title": {"text": _markup(label)}, "type": SCALES[log], "exponentformat": "power",
+            "automargin": True, **(log_ticks(values) if log else {}),
         }
-        for name, label, log in (
-            ("xaxis", figure.x_label, figure.log_x),
-            ("yaxis", figure.y_label, figure.log_y),
+        for name, label, log, values in (
+            ("xaxis", figure.x_label, figure.log_x, [p.x for p in points]),
+            ("yaxis", figure.y_label, figure.log_y, [p.y for p in points]),
         )
     }  # fmt: skip
     if figure.names:
@@ -130,7 +132,40 @@ def to_plotly(figure: Figure) -> dict[str, Any]:
             "ticktext": [_markup(name) for name in figure.names],
             "range": [0.5, len(figure.names) + 0.5],
         }
+    elif not figure.log_x and _counts([p.x for p in points]):
+        layout["xaxis"]["dtick"] = 1
     return {"data": traces, "layout": layout}
+
+
+def log_ticks(values: list[float]) -> dict[str, Any]:
+    """Ticks of a logarithmic axis in whole numbers: 1, 2, 5, 10, … or powers of ten alone.
+
+    plotly's own put small digits between powers of ten, which few people can read.
+    """
+    known = [math.log10(v) for v in values if v > 0 and math.isfinite(v)]
+    if not known:
+        return {}
+    low, high = math.floor(min(known)) - 1, math.ceil(max(known)) + 1
+    few = max(known) - min(known) < 2.5
+    digits = (1, 2, 5) if few else (1,)
+    step = 1 if few else math.ceil((high - low) / 12)
+    ticks = [(k, d) for k in range(low, high + 1, step) for d in digits]
+    return {
+        "tickvals": [d * 10.0**k for k, d in ticks],
+        "ticktext": [_power(d, k) for k, d in ticks],
+    }
+
+
+def _power(digit: int, power: int) -> str:
+    if -4 < power < 6:
+        return f"{digit * 10.0**power:,.10g}"
+    return f"{f'{digit}·' * (digit > 1)}10<sup>{power}</sup>".replace("-", "−")
+
+
+def _counts(places: list[float]) -> bool:
+    """Whether an axis counts a few things: there are no half heads."""
+    whole = all(math.isfinite(x) and x == round(x) for x in places)
+    return whole and bool(places) and max(places) - min(places) <= TICKS
 
 
 def _band(series: Series, colour: str, group: str) -> dict[str, Any]:
@@ -154,9 +189,8 @@ def to_matplotlib(figure: Figure) -> Any:
         series = drawable(whole)
         x, y = [p.x for p in series.points], [p.y for p in series.points]
         bars = [p.half_width for p in series.points]
-        label = _literal(series.name)
-        if series.slope is not None:
-            label += f" (slope {series.slope:.2f})".replace("-", "−")
+        slope = "" if series.slope is None else f" (slope {series.slope:.2f})"
+        label = _literal(series.name) + slope
         if series.curve:
             axes.plot(x, y, "-", color=colour, label=label)
             low, high = ([a + sign * b for a, b in zip(y, bars, strict=True)] for sign in (-1, 1))
@@ -165,17 +199,16 @@ def to_matplotlib(figure: Figure) -> Any:
             style = "--" if series.line else {"x": "x", "circle": "o"}.get(_symbol(series), "D")
             size = 9 if series.mark else 5
             axes.errorbar(
-                x, y, yerr=_bars(bars), fmt=style, color=colour, capsize=3, label=label, ms=size,
-                mfc="none" if series.mark else colour,
+                x, y, yerr=bars if any(bars) else None, fmt=style, color=colour, capsize=3,
+                label=label, ms=size, mfc="none" if series.mark else colour,
             )  # fmt: skip
         for slope, dash, _ in _lines(series):
-            axes.plot(
-                *power_law(series, slope), color=colour, lw=1, ls=":" if dash == "dot" else "-"
-            )
+            style = ":" if dash == "dot" else "-"
+            axes.plot(*power_law(series, slope), color=colour, lw=1, ls=style)
     labels = (figure.x_label, figure.y_label, figure.title)
     axes.set(**dict(zip(("xlabel", "ylabel", "title"), map(_literal, labels), strict=True)))
-    axes.set_xscale(_scale(figure.log_x))
-    axes.set_yscale(_scale(figure.log_y))
+    axes.set_xscale(SCALES[figure.log_x])
+    axes.set_yscale(SCALES[figure.log_y])
     if figure.names:
         axes.set_xticks(range(1, len(figure.names) + 1), [_literal(name) for name in figure.names])
         axes.set_xlim(0.5, len(figure.names) + 0.5)
@@ -194,13 +227,11 @@ def surface_to_plotly(surface: Surface, kind: str = "contour") -> dict[str, Any]
         "colorbar": {"title": {"text": _markup(label), "side": "right"}, "thickness": 15},
         "hovertemplate": "%{x:.3g}, %{y:.3g} → %{z:.4g}<extra></extra>",
     }  # fmt: skip
-    labels = (surface.x_label, surface.y_label, label)
-    axes = [{"title": {"text": _markup(text)}} for text in labels]
+    labels = (surface.x_label, surface.y_label, "")
+    axes = [{"title": {"text": _markup(text)}} for text in labels]  # heights have a colour bar
     if kind == "surface":
-        layout = {
-            "scene": dict(zip(("xaxis", "yaxis", "zaxis"), axes, strict=True)),
-            "margin": {"l": 0, "r": 0, "t": 10, "b": 10},
-        }
+        scene = dict(zip(("xaxis", "yaxis", "zaxis"), axes, strict=True)) | CAMERA
+        layout = {"scene": scene, "margin": {"l": 0, "r": 0, "t": 10, "b": 10}}
         return {"data": [{"type": "surface", **common}], "layout": layout}
     traces = [{"type": "contour", "ncontours": LEVELS, "line": {"width": 0.5}, **common}]
     if surface.path:
@@ -256,11 +287,11 @@ def _heights(surface: Surface) -> tuple[list[list[float | None]], str]:
 
 
 def map_to_plotly(record: Map) -> dict[str, Any]:
-    """Panels of weights, at most four a row, on one scale from 0 to the largest weight."""
-    columns = min(PANELS_A_ROW, len(record.panels))
-    rows = math.ceil(len(record.panels) / columns)
+    """Panels of weights, on one scale from 0 to the largest weight."""
+    rows, columns = grid(record)
     highest = _highest(record)
-    traces, layout = [], {"annotations": []}
+    traces: list[dict[str, Any]] = []
+    layout: dict[str, Any] = {"annotations": []}
     for place, (name, values) in enumerate(record.panels):
         row, column = divmod(place, columns)
         number = "" if place == 0 else str(place + 1)
@@ -279,6 +310,7 @@ def map_to_plotly(record: Map) -> dict[str, Any]:
         layout[f"xaxis{number}"] = {
             "domain": [left, right], "anchor": f"y{number}", **_places(*names[0]),
             "title": {"text": _markup(record.x_label) if row == rows - 1 else ""},
+            "showticklabels": row == rows - 1 or columns > 1,
         }  # fmt: skip
         layout[f"yaxis{number}"] = {
             "domain": [bottom, top], "anchor": f"x{number}", **_places(*names[1]),
@@ -297,8 +329,7 @@ def map_to_plotly(record: Map) -> dict[str, Any]:
 def _places(names: tuple[str, ...], count: int) -> dict[str, Any]:
     """Ticks of an axis that counts from one, with names where there are any."""
     shown = [_markup(name) for name in names] or [str(i + 1) for i in range(count)]
-    step = math.ceil(count / 12)  # more would run into each other
-    every = list(range(0, count, step))
+    every = list(range(0, count, math.ceil(count / TICKS)))
     return {
         "tickvals": every, "ticktext": [shown[i] for i in every], "showgrid": False,
         "zeroline": False, "automargin": True,
@@ -309,13 +340,12 @@ def map_to_matplotlib(record: Map) -> Any:
     """The same panels with matplotlib."""
     from matplotlib.figure import Figure as Canvas
 
-    columns = min(PANELS_A_ROW, len(record.panels))
-    rows = math.ceil(len(record.panels) / columns)
-    size = (max(4.8, 2.6 * columns), 1.0 + 2.4 * rows)
+    rows, columns = grid(record)
+    size = (max(6.4, 2.6 * columns), 1.0 + 2.0 * rows)
     canvas = Canvas(figsize=size, layout="constrained")
-    grid = canvas.subplots(rows, columns, squeeze=False)
+    places = canvas.subplots(rows, columns, squeeze=False)
     shown: Any = None
-    for place, axes in enumerate(grid.ravel()):
+    for place, axes in enumerate(places.ravel()):
         if place >= len(record.panels):
             axes.set_axis_off()
             continue
@@ -326,13 +356,20 @@ def map_to_matplotlib(record: Map) -> Any:
             (axes.xaxis, record.x_label, record.x_names, len(values[0])),
             (axes.yaxis, record.y_label, record.y_names, len(values)),
         ):
-            every = range(0, count, math.ceil(count / 12))
+            every = range(0, count, math.ceil(count / TICKS))
             labels = [_literal(names[i]) if names else str(i + 1) for i in every]
             axis.set_ticks(list(every), labels, fontsize=7)
             axis.set_label_text(_literal(words))
-    canvas.colorbar(shown, ax=grid, label="weight")
+    canvas.colorbar(shown, ax=places, label="weight")
     canvas.suptitle(_literal(record.title))
     return canvas
+
+
+def grid(record: Map) -> tuple[int, int]:
+    """Rows and columns of panels: wide ones, of more tokens than ticks, below each other."""
+    wide = len(record.panels[0][1][0]) > TICKS
+    columns = 1 if wide else min(PANELS_A_ROW, len(record.panels))
+    return math.ceil(len(record.panels) / columns), columns
 
 
 def _highest(record: Map) -> float:
@@ -340,34 +377,6 @@ def _highest(record: Map) -> float:
 
 
 # -- words -----------------------------------------------------------------------------------------
-
-
-def describe(figure: Figure) -> str:
-    """The figure in words: its text alternative."""
-    said = [f"{figure.title}. Horizontal: {figure.x_label or 'names'}; vertical: {figure.y_label}."]
-    for series in figure.series:
-        points: list[Point] = [p for p in series.points if math.isfinite(p.y)]
-        if not points:
-            continue
-        first, last = points[0], points[-1]
-        if len(points) == 1:
-            said.append(f"{series.name}: {first.y:.3g} at {_at(figure, first.x)}.")
-            continue
-        said.append(
-            f"{series.name}: from {first.y:.3g} at {_at(figure, first.x)} to {last.y:.3g} at "
-            f"{_at(figure, last.x)}"
-            + (f", slope {series.slope:.2f}." if series.slope is not None else ".")
-        )
-    return " ".join(said)
-
-
-def _at(figure: Figure, x: float) -> str:
-    place = round(x) - 1
-    return figure.names[place] if 0 <= place < len(figure.names) else f"{x:g}"
-
-
-def _place(figure: Figure) -> str:
-    return "%{x}" if figure.names else "%{x:,.6~g}"
 
 
 def _markup(text: str) -> str:
@@ -389,11 +398,3 @@ def _symbol(series: Series) -> str:
     if series.mark:
         return "diamond-open"
     return "x" if series.control else "circle"
-
-
-def _scale(log: bool) -> str:
-    return "log" if log else "linear"
-
-
-def _bars(half_widths: list[float]) -> list[float] | None:
-    return half_widths if any(half_widths) else None

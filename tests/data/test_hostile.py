@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import random
+import struct
 import tracemalloc
 from pathlib import Path
 
@@ -81,6 +82,7 @@ SEEDS = {
     "csv": lambda: TABLE.encode(),
     "long csv": lambda: LONG.encode(),
     "npy": lambda: npy(np.arange(60.0).reshape(20, 3)),
+    "npy of words": lambda: npy(np.array(["red", "blue"] * 10)),
     "npz": lambda: npz(x=np.arange(60.0).reshape(20, 3), label=np.arange(20) % 2),
     "parquet": parquet,
 }
@@ -129,6 +131,20 @@ def fuzz(kind: str, count: int, place: Path) -> int:
 @pytest.mark.parametrize("kind", SEEDS)
 def test_damaged_files_are_data_or_bad_input(kind: str, tmp_path: Path):
     assert fuzz(kind, 100, tmp_path) < 100
+
+
+def test_damaged_idx_files_are_data_or_bad_input(tmp_path: Path):
+    dice = random.Random(0)
+    images = struct.pack(">4B3I", 0, 0, 8, 3, 12, 4, 4) + dice.randbytes(192)
+    labels = struct.pack(">4B1I", 0, 0, 8, 1, 12) + bytes(i % 3 for i in range(12))
+    names = {"train-images-idx3-ubyte": images, "train-labels-idx1-ubyte": labels}
+    for number in range(100):
+        for place, (name, content) in enumerate(names.items()):
+            (tmp_path / name).write_bytes(
+                mutated(content, dice) if number % 2 == place else content
+            )
+        with contextlib.suppress(BadInput):
+            assert isinstance(read(tmp_path), Loaded)
 
 
 @pytest.mark.slow

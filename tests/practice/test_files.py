@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +15,12 @@ from sklearn.linear_model import LinearRegression
 from attnlens import cli
 from attnlens.checks import BadInput
 from attnlens.commands import files
-from attnlens.data import read
+from attnlens.data import read as read_file
 from attnlens.practice import order_matters, samples
 from hostile_files import CASES, LONG, TABLE, arguments, make, parquet_cases
 from running import attnlens, one_sentence
 
+read: Any = read_file
 RANDOM = np.random.default_rng(0)
 
 
@@ -119,12 +121,24 @@ def test_walks_have_an_order_and_noise_has_none(tmp_path: Path):
     answer = sheet["Does the order of tokens matter?"]
     assert answer.answer.startswith("yes")
     assert answer.readings["p"].value == 0.001
-    assert sheet["Are neighbouring tokens alike?"].answer == "yes"
+    assert sheet["Are neighbouring tokens alike?"].answer == "yes, more than by chance"
     assert len(sheet.figures) == 2
     noise = write(tmp_path / "n.csv", "who,t,v", long_rows(RANDOM.normal(size=(12, 20))))
     sheet = order_matters(read(noise, **asked))
     # A level of 0.05: the seed is fixed, and p is far from it.
     assert sheet["Does the order of tokens matter?"].answer == "no sign that it does"
+
+
+def test_effects_have_a_direction(tmp_path: Path):
+    t = np.arange(40)
+    zigzag = np.where(t % 2, 1.0, -1.0) * np.linspace(3, 1, 40) - 0.05 * t
+    noise = 0.1 * RANDOM.normal(size=(10, 40))
+    path = write(tmp_path / "z.csv", "who,t,v", long_rows(zigzag + noise))
+    sheet = order_matters(read(path, id="who", order="t"), permutations=99)
+    neighbours = sheet["Are neighbouring tokens alike?"]
+    assert neighbours.answer == "no, they differ more than by chance"
+    assert sheet["Do tokens move from the beginning to the end?"].answer == "yes, downwards"
+    assert sheet["Does their spread change?"].answer == "yes, it shrinks"
 
 
 def test_rows_columns_categories_and_words_are_tokens(tmp_path: Path):
@@ -280,15 +294,27 @@ def test_samples_in_a_process_of_its_own(tmp_path: Path):
     x, y = load_wine(return_X_y=True)
     names = ",".join([*(f"c{i}" for i in range(13)), "cultivar"])
     path = write(tmp_path / "wine.csv", names, np.column_stack([x, y]))
+    here = str(Path(cli.__file__).parent.parent)  # the package under test
     done = attnlens(
         "samples", path, "--target", "cultivar", "--error", "0.1", "--models", "baseline", "--json",
-        "--out", tmp_path / "out",
+        "--out", tmp_path / "out", PYTHONPATH=here,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["title"] == "Labels for error rate 0.1 on wine"
     assert Path(found["page"]).exists()
-    bad = attnlens("samples", path, "--target", "cultivr", "--out", tmp_path / "bad", cwd=tmp_path)
+    bad = attnlens("samples", path, "--target=cultivr", "--out", tmp_path / "bad", PYTHONPATH=here)
     assert bad.returncode == 2
     assert "did you mean 'cultivar'" in one_sentence(bad.stderr)
     assert not (tmp_path / "bad").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["no such file", "a pipe", "garbage", "NPZ bomb", "a huge line"])
+def test_bad_input_in_a_process_of_its_own(name: str, tmp_path: Path):
+    case = CASES[name]
+    asked = asked_of(case, make(case, tmp_path), tmp_path / "out")
+    done = attnlens(*asked, PYTHONPATH=str(Path(cli.__file__).parent.parent))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert case.says in one_sentence(done.stderr)
+    assert not (tmp_path / "out").exists()

@@ -9,7 +9,7 @@ import typer
 
 from attnlens.checks import BadInput
 
-from .compiling import compile_once as _compile_once
+from .compiling import compile_once
 from .telling import AsJson, Out, tell
 
 File = Annotated[Path, typer.Argument(help="CSV, Parquet, NPZ or NPY, or a folder of IDX files.")]
@@ -63,7 +63,7 @@ def samples(
 ) -> None:
     """How many labels does an error cost on your data, by which model?"""
     _writable(out)
-    _compile_once()
+    compile_once()
     from attnlens.data import read
     from attnlens.practice import samples as ask
 
@@ -96,7 +96,7 @@ def exchangeability(
 ) -> None:
     """Does the order of tokens matter in your data? An exact p-value, effects, and a bet on it."""
     _writable(out)
-    _compile_once()
+    compile_once()
     from attnlens.data import read
     from attnlens.practice import order_matters
 

@@ -201,11 +201,22 @@ def _values(name: str, array: np.ndarray, path: Path, as_text: bool) -> np.ndarr
     if kind in "US" and array.ndim == 1:
         if kind == "S":
             array = np.char.decode(array, "utf-8", "replace")
-        return texts(array.tolist())
+        return texts(_valid(array, name, path))
     raise checks.BadInput(
         f"the column {name} of {path} must hold numbers, dates or strings, but its type is "
         f"{array.dtype} with the shape {array.shape}; convert or drop it."
     )
+
+
+def _valid(array: np.ndarray, name: str, path: Path) -> list[str]:
+    """Strings that are text: NumPy's may hold any four bytes as a character."""
+    try:
+        return [each.encode("utf-8", "replace").decode() for each in array.tolist()]
+    except ValueError as error:
+        raise checks.BadInput(
+            f"the column {name} of {path} must hold text, but some of its characters are none; "
+            f"save it again."
+        ) from error
 
 
 def _first(error: Exception) -> str:

@@ -27,7 +27,14 @@ FEW = 20  # different values that may be categories however few rows there are
 WORDS_OF_TEXT = 3  # words, on average, that tell a text from an identifier
 LONGEST_NAME = 80  # characters of a name that are told
 # In this order; the first that fits every value. ISO 8601 is tried before any of them.
-DATES = ("%Y/%m/%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d %H:%M:%S", "%m/%d/%Y %H:%M")
+DATES = {
+    "year/month/day": "%Y/%m/%d",
+    "day.month.year": "%d.%m.%Y",
+    "month/day/year": "%m/%d/%Y",
+    "day/month/year": "%d/%m/%Y",
+    "year/month/day with time": "%Y/%m/%d %H:%M:%S",
+    "month/day/year with time": "%m/%d/%Y %H:%M",
+}
 
 
 class Table(NamedTuple):
@@ -129,7 +136,8 @@ def numbers(values: np.ndarray) -> np.ndarray | None:
 def dates(values: np.ndarray) -> tuple[np.ndarray, str] | None:
     """Strings as points in time and the format they are in, if one format fits them all."""
     there = [v for v in values if v is not None]
-    for name, parse in (("ISO 8601", datetime.fromisoformat), *((f, _parser(f)) for f in DATES)):
+    parsers = {"ISO 8601": datetime.fromisoformat, **{n: _parser(f) for n, f in DATES.items()}}
+    for name, parse in parsers.items():
         try:
             parse(there[0])
             found = [np.datetime64("NaT") if v is None else _instant(parse(v)) for v in values]

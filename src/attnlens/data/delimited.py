@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import csv
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -97,14 +97,14 @@ def _of_ids(
     return [row for _, row in held], [i for i, _ in held], sum(counts.values())
 
 
-def _rows(path: Path, headed: bool) -> Iterator[list[str]]:
+def _rows(path: Path, headed: bool) -> Generator[list[str]]:
     records = _records(path)
     if headed:
         next(records)
     return records
 
 
-def _records(path: Path) -> Iterator[list[str]]:
+def _records(path: Path) -> Generator[list[str]]:
     """Lines as fields, each as many as the first has; blank lines are left out."""
     with path.open("rb") as file:
         start = file.read(2)

@@ -11,7 +11,7 @@ import numpy as np
 from attnlens import checks
 
 from . import pictures, series
-from .columns import Table, Typed, listed, typed
+from .columns import FEW, Table, Typed, listed, typed
 from .dataset import Kind
 from .encoding import Encoder
 
@@ -22,8 +22,8 @@ Facts = tuple[tuple[str, str], ...]
 class Part:
     """Inputs of one kind, with the words that say how they came about.
 
-    `raw` holds the columns behind rows of numbers, and `keys` what two rows must share to be copies
-    of each other: all their columns, not only those that became numbers.
+    `raw` holds the columns behind rows of numbers, and `codes` (n, columns) what two rows must
+    share to be copies of each other: all their columns, not only those that became numbers.
     """
 
     kind: Kind
@@ -33,7 +33,7 @@ class Part:
     sequences: list[np.ndarray] | None = None
     encoder: Encoder | None = None
     raw: Mapping[str, Typed] = dataclasses.field(default_factory=dict)
-    keys: list[bytes] | None = None
+    codes: np.ndarray | None = None
 
     def take(self, rows: np.ndarray) -> Part:
         """The rows with these numbers."""
@@ -41,8 +41,8 @@ class Part:
         taken = tuple(inputs[i] for i in rows) if isinstance(inputs, tuple) else inputs[rows]
         raw = {name: each._replace(values=each.values[rows]) for name, each in self.raw.items()}
         sequences = None if self.sequences is None else [self.sequences[i] for i in rows]
-        keys = None if self.keys is None else [self.keys[i] for i in rows]
-        return dataclasses.replace(self, inputs=taken, sequences=sequences, raw=raw, keys=keys)
+        codes = None if self.codes is None else self.codes[rows]
+        return dataclasses.replace(self, inputs=taken, sequences=sequences, raw=raw, codes=codes)
 
 
 def of_texts(name: str, values: np.ndarray, others: Mapping[str, np.ndarray]) -> Part:
@@ -122,7 +122,8 @@ def of_long(
     kept = {feature.name: used[feature.name] for feature in encoder.features}
     vectors, said = series.padded(tokens.vectors, length)
     facts = (*_told(kept, encoder, reasons), *said)
-    return Part("tokens", vectors, tokens.names, facts, tokens.sequences, encoder)
+    codes = np.arange(len(rows.ids))[:, None]  # two ids are never copies of one another
+    return Part("tokens", vectors, tokens.names, facts, tokens.sequences, encoder, codes=codes)
 
 
 def of_rows(
@@ -139,12 +140,12 @@ def of_rows(
         raise checks.BadInput(f"no column is left to learn from ({told}); give other types.")
     raw = {feature.name: used[feature.name] for feature in encoder.features}
     counted = [name for name, why in reasons.items() if why == ROW_NUMBER]
-    keys = _keys([each for name, each in features.items() if name not in counted])
+    codes = _codes([each for name, each in features.items() if name not in counted])
     facts = _told(raw, encoder, reasons, filled)
-    return Part("rows", encoder.apply(raw), encoder.names, facts, None, encoder, raw, keys)
+    return Part("rows", encoder.apply(raw), encoder.names, facts, None, encoder, raw, codes)
 
 
-ROW_NUMBER = "the number of the row"
+ROW_NUMBER = "the number of the row, or one that grows with every row"
 
 
 def _usable(
@@ -170,19 +171,24 @@ def _usable(
 
 
 def _counts(column: Typed, rows: np.ndarray) -> bool:
-    """Whether a column counts the rows of the file, as an index does that was written with it."""
-    return column.kind == "number" and len(rows) > 2 and np.ptp(column.values - rows) == 0
+    """Whether a column counts the rows, as an index does that was written with the file; or grows
+    with every row from one whole number to the next, as an identifier does."""
+    if column.kind != "number" or len(rows) < 3 or column.missing.any():
+        return False
+    whole = bool((column.values == np.round(column.values)).all())
+    growing = whole and bool((np.diff(column.values) > 0).all())
+    return growing and (len(rows) > FEW or np.ptp(column.values - rows) == 0)
 
 
-def _keys(columns: list[Typed]) -> list[bytes]:
-    """The same bytes for rows that agree in every column."""
+def _codes(columns: list[Typed]) -> np.ndarray:
+    """(n, columns): in each column the same number for the same value."""
     codes = []
     for column in columns:
         values = column.values
         if values.dtype == object:
             values = np.array(["" if value is None else value for value in values], str)
         codes.append(np.unique(values, return_inverse=True)[1])
-    return [row.tobytes() for row in np.stack(codes, 1).astype(np.int32)]
+    return np.stack(codes, 1).astype(np.int32)
 
 
 def _told(

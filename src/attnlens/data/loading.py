@@ -136,7 +136,7 @@ def read(
     wanted = check_types(types, table.columns)
     kept = _kept(table, roles, wanted, columns, drop)
     if id is not None:
-        part, found = _long(table, kept, wanted, (id, order, target), length)
+        part, found = _long(table, kept, wanted, (id, order, target), length, missing)
         return _finished(stem, part, found)
     part = _part(table, kept, wanted, text, images, length, filled=missing == "fill")
     if order is not None:
@@ -233,6 +233,7 @@ def _long(
     wanted: Mapping[str, str],
     roles: tuple[str, str | None, str | None],
     length: int,
+    missing: str,
 ) -> tuple[Part, Labels | None]:
     """A long table: rows with one id are a sequence, and have one label."""
     id, order, target = roles
@@ -242,6 +243,14 @@ def _long(
             f"it, or leave the id out."
         )
     features = {name: typed(name, values, wanted.get(name)) for name, values in kept.items()}
+    bad = np.any([column.missing for column in features.values()], axis=0)
+    if missing == "drop" and bad.any():
+        if bad.all():
+            raise checks.BadInput(f"no row is left: all {len(bad):,} are with a missing value.")
+        table = table.take(~bad)
+        fact = ("rows with a missing value", f"{bad.sum():,}, dropped")
+        table = table._replace(facts=(*table.facts, fact))
+        features = {n: each._replace(values=each.values[~bad]) for n, each in features.items()}
     ordered = None if order is None else table.columns[order]
     rows = series.long(table.columns[id], id, ordered, order)
     part = inputs.of_long(table, features, wanted, rows, length)
@@ -305,16 +314,35 @@ def _finished(stem: str, part: Part, found: Labels | None) -> Loaded:
 
 
 def _once(part: Part, y: np.ndarray) -> tuple[Part, np.ndarray, Facts]:
-    """Rows that are copies of another, label and all, would stand in training and test at once."""
-    keys = part.keys or Dataset("", part.kind, part.inputs, y, (), "", "").digests
+    """Rows that are copies of another, label and all, would stand in training and test at once.
+
+    They are dropped, unless about as many would agree by chance (see `_by_chance`).
+    """
+    if part.codes is None:
+        keys = Dataset("", part.kind, part.inputs, y, (), "", "").digests
+    else:
+        keys = [row.tobytes() for row in part.codes]
     first: dict[tuple[bytes, float], int] = {}
     for row, key in enumerate(zip(keys, y.tolist(), strict=True)):
         first.setdefault(key, row)
     copies = len(y) - len(first)
     if not copies:
         return part, y, ()
-    if copies > len(y) // 2:
-        told = f"{copies:,} rows, kept: with so many, repetition is what these data are like"
-        return part, y, (("copies of other rows", told),)
     kept = np.array(sorted(first.values()))
+    if part.codes is not None and _by_chance(part.codes[kept], len(y)) >= copies / 2:
+        told = f"{copies:,} rows, kept: about as many agree by chance, with so few values"
+        return part, y, (("copies of other rows", told),)
     return part.take(kept), y[kept], (("copies of other rows", f"{copies:,}, dropped"),)
+
+
+def _by_chance(codes: np.ndarray, rows: int) -> float:
+    """How many pairs of so many rows would agree if columns were independent.
+
+    Two rows agree in a column with probability Σ_v n_v (n_v − 1) / (n (n − 1)), n_v of the n
+    different rows having the value v; the product over columns times the number of pairs.
+    """
+    n, chance = len(codes), rows * (rows - 1) / 2
+    for column in codes.T:
+        counts = np.bincount(column).astype(float)
+        chance *= float(counts @ (counts - 1)) / max(n * (n - 1), 1)
+    return chance

@@ -81,8 +81,8 @@ def _skip(dice: random.Random, weight: float) -> int:
 
 def choose_ids(counts: Mapping[str, int], rows: int, seed: int) -> frozenset[str]:
     """Ids in a random order, as many as `rows` have room for."""
-    longest = max(counts, key=counts.__getitem__)
-    if counts[longest] > rows:
+    longest = max(counts, key=counts.__getitem__, default="")
+    if counts and counts[longest] > rows:
         raise checks.BadInput(
             f"a sequence may have at most the {rows:,} rows that are read, but {longest[:40]!r} "
             f"has {counts[longest]:,}; ask for more rows, or cut it."

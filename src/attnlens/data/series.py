@@ -126,7 +126,7 @@ def of_lists(name: str, column: Typed) -> Tokens:
     wide = next(iter(widths))
     rows = [row if row.size else np.zeros((0, *wide)) for row in rows]
     names = tuple(f"{name} {i}" for i in range(wide[0])) if wide else (name,)
-    vectors = [row.reshape(len(row), -1) for row in rows]
+    vectors = [row.reshape(len(row), wide[0] if wide else 1) for row in rows]
     return Tokens(rows, vectors, names, (("tokens", f"{name}: {_kind(wide)}"),))
 
 

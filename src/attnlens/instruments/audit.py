@@ -168,10 +168,10 @@ class Audit:
 
         Starts with the same index stand side by side, those of the first network on the left.
         """
-        series = []
+        series, highest = [], max(int(e.index.max()) for each in self.ended.values() for e in each)
         for place, name in enumerate(self.ended):
             points = tuple(
-                Point(index + (place - (len(self.ended) - 1) / 2) * BESIDE, float(excess))
+                Point(1 + index + (place - (len(self.ended) - 1) / 2) * BESIDE, float(excess))
                 for index, found in self.by_index(name).items()
                 for excess in found
                 if index != LOST
@@ -180,6 +180,7 @@ class Audit:
         return Figure(
             f"Stationary points, n = {self.samples}", "index (negative eigenvalues)",
             "excess / variance of the answer", tuple(series), log_x=False,
+            names=tuple(map(str, range(1 + max(0, highest)))),
         )  # fmt: skip
 
     def plot(self) -> Any:

@@ -59,10 +59,13 @@ class Density:
         return statistics.mean_reading(each)
 
     def figure(self) -> Figure:
-        # Every fourth point, down to a ten-thousandth of the highest: below that, Gaussian tails.
-        rows = zip(self.at[::4], self.value[::4], self.standard_error[::4], strict=True)
+        # Every second point, down to a ten-thousandth of the highest: below that, Gaussian tails.
+        rows = zip(self.at[::2], self.value[::2], self.standard_error[::2], strict=True)
         floor = 1e-4 * self.value.max()
-        points = tuple(Point(float(x), float(y), 1.96 * float(e)) for x, y, e in rows if y > floor)
+        points = tuple(
+            Point(float(x), max(float(y), floor), 1.96 * float(e) if y > floor else 0.0)
+            for x, y, e in rows
+        )
         title = f"Spectral density, through a Gaussian of width {self.bandwidth:.2g}"
         series = (Series("density", points, curve=True),)
         return Figure(title, "eigenvalue", "density", series, log_x=False)

@@ -92,11 +92,14 @@ class StationaryPoints:
         tested = all(math.isfinite(point.test_loss) for point in self.points)
         quantity = "test loss" if tested else "training loss"
         points = tuple(
-            Point(point.index, point.test_loss if tested else point.loss) for point in self.points
+            Point(1 + point.index, point.test_loss if tested else point.loss)
+            for point in self.points
         )
+        names = tuple(map(str, range(1 + max((point.index for point in self.points), default=0))))
         return Figure(
             f"Stationary points from {self.starts} starts", "index (negative eigenvalues)",
             quantity, (Series("found", points),), log_x=False, log_y=all(p.y > 0 for p in points),
+            names=names,
         )  # fmt: skip
 
     def plot(self) -> Any:

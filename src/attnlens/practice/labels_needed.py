@@ -7,7 +7,7 @@ sample is extrapolated by a power law with a floor, and the answer says so.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attnlens import checks
@@ -116,13 +116,13 @@ def _needed(curves: LearningCurves, name: str, estimate: Estimate) -> Answer:
     )
     readings = {"error with most labels": last}
     if not math.isfinite(estimate.value):
-        reach = f"more than {number(estimate.low)}" if estimate.low > 0 else "it was not reached"
+        reach = f"more than {_whole(estimate.low)}" if estimate.low > 0 else "it was not reached"
         return unknown(question, evidence, f"{reach}, if ever", **readings)
     readings["labels"] = reading_of(estimate, last.count)
     if estimate.status == "at most":
-        said = f"at most {number(estimate.value)}, the fewest that were tried"
+        said = f"at most {_whole(estimate.value)}, the fewest that were tried"
         return Answer(question, said, evidence, readings=readings)
-    said = f"about {number(estimate.value)} (95 % interval {_ends(estimate)})"
+    said = f"about {_whole(estimate.value)} (95 % interval {_ends(estimate, _whole)})"
     if estimate.status == "extrapolated":
         said += f", extrapolated by a power law from at most {curves.sizes[-1]:,}"
     return Answer(question, said, evidence, readings=readings)
@@ -131,7 +131,7 @@ def _needed(curves: LearningCurves, name: str, estimate: Estimate) -> Answer:
 def _fewest(curves: LearningCurves, told: Mapping[str, Estimate]) -> Answer:
     """The model with the smallest n(ε), if the data tell it apart from the next."""
     reached = sorted((e.value, name) for name, e in told.items() if math.isfinite(e.value))
-    evidence = "; ".join(f"{name}: {estimate}" for name, estimate in told.items())
+    evidence = "; ".join(f"{name}: {_labels(estimate)}" for name, estimate in told.items())
     if not reached:
         return unknown(FEWEST, evidence, "none reaches the error")
     best = reached[0][1]
@@ -159,7 +159,7 @@ def _compared(curves: LearningCurves, first: str, other: str) -> Answer:
 
 def _bought(curves: LearningCurves, more: int) -> Answer:
     now = curves.sizes[-1]
-    question = f"What would {more:,} more labels than {now:,} buy?"
+    question = f"What would {more:,} more labels buy, beyond {now:,}?"
     parts, readings = [], {}
     for name, (today, later) in curves.more_labels(more).items():
         parts.append(f"{name}: {today.value:.3g} → {later.value:.3g} ({_ends(later)})")
@@ -175,6 +175,18 @@ def _times(ratio: Estimate) -> str:
     return f"{number(ratio.value)} times as many ({_ends(ratio)})"
 
 
-def _ends(estimate: Estimate) -> str:
-    high = number(estimate.high) if math.isfinite(estimate.high) else "no upper end"
-    return f"{number(estimate.low)} to {high}"
+def _labels(estimate: Estimate) -> str:
+    if not math.isfinite(estimate.value):
+        return "not known"
+    bound = "at most " if estimate.status == "at most" else ""
+    beyond = ", extrapolated" if estimate.status == "extrapolated" else ""
+    return f"{bound}{_whole(estimate.value)} labels{beyond}"
+
+
+def _ends(estimate: Estimate, told: Callable[[float], str] = number) -> str:
+    high = told(estimate.high) if math.isfinite(estimate.high) else "no upper end"
+    return f"{told(estimate.low)} to {high}"
+
+
+def _whole(labels: float) -> str:
+    return f"{round(labels):,}"

@@ -23,11 +23,17 @@ from .phrases import unknown
 MOST_TOKENS = 50_000  # a thousand permutations of so many take half a minute
 ORDER = "Does the order of tokens matter?"
 STREAM = "Would somebody who watches tokens come have noticed?"
+# The question, and what an effect above and below zero says about it.
 EFFECTS = {
-    "neighbours": "Are neighbouring tokens alike?",
-    "drift": "Do tokens move from the beginning to the end?",
-    "scale": "Does their spread change?",
-}
+    "neighbours": (
+        "Are neighbouring tokens alike?", "yes, more than by chance",
+        "no, they differ more than by chance",
+    ),
+    "drift": ("Do tokens move from the beginning to the end?", "yes, upwards", "yes, downwards"),
+    "scale": ("Does their spread change?", "yes, it grows", "yes, it shrinks"),
+}  # fmt: skip
+# Of vectors and categories the drift is a squared length.
+SQUARED = (EFFECTS["drift"][0], "yes, further than by chance", "no, less far than by chance")
 
 
 class Subject(NamedTuple):
@@ -134,16 +140,18 @@ def _order(found: Exchangeability) -> Answer:
 def _effects(found: Exchangeability) -> list[Answer]:
     answers = []
     for name, effect in found.effects.items():
-        question, meaning = EFFECTS[name], effect.details["meaning"]
+        signed = name != "drift" or found.details["kind"] == "numbers"
+        question, above, below = EFFECTS[name] if signed else SQUARED
+        meaning = effect.details["meaning"]
         plain = Reading(effect.value, effect.standard_error, effect.count, effect.status)
         if effect.status != "ok" or not math.isfinite(effect.standard_error):
             status = effect.status if effect.status != "ok" else "a single value has no error"
             answers.append(unknown(question, meaning, status))
             continue
         apart = abs(effect.value) > 1.96 * effect.standard_error
-        verb = "yes" if apart else "no sign of it"
+        said = (above if effect.value > 0 else below) if apart else "no sign of it"
         evidence = f"{effect.value:.3g} ± {effect.standard_error:.2g}: {meaning}"
-        answers.append(Answer(question, verb, evidence, readings={name: plain}))
+        answers.append(Answer(question, said, evidence, readings={name: plain}))
     return answers
 
 

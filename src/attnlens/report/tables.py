@@ -23,7 +23,8 @@ def as_csv(section: Mapping[str, Any]) -> str:
                 [arm, _plain(part["quantity"]), None, part["estimate"], low, high,
                  _plain(part["region"]), part["count"]]
             )  # fmt: skip
-    for series in (section["figure"] or {"series": ()})["series"]:
+    views = [section["figure"], *section.get("views", ())]
+    for series in (s for view in views if view and "series" in view for s in view["series"]):
         for p in series["points"]:
             low, high = p["y"] - p["half_width"], p["y"] + p["half_width"]
             rows.writerow(["point", _plain(series["name"]), p["x"], p["y"], low, high, None, None])

@@ -42,7 +42,7 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(number=number, minus=minus)
+    made.filters.update(number=number, minus=minus, duration=duration)
     return made
 
 
@@ -51,6 +51,14 @@ def number(value: float | None) -> str:
     if value is None or math.isnan(value):
         return "–"
     return minus(f"{value:.4g}").replace("inf", "∞")
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them."""
+    if seconds < 100:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def minus(text: str) -> str:

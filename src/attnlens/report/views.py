@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from attnlens.figures import PANELS_A_ROW, describe, map_to_plotly, surface_to_plotly, to_plotly
+from attnlens.figures import grid, map_to_plotly, surface_to_plotly, to_plotly
 from attnlens.records import Figure, Map, Point, Series, Surface, View
 
 from .tables import points_csv
+from .words import describe
 
 # A path is drawn over contours only: in three dimensions it would hide behind the surface.
 KINDS = {"contour": "from above", "surface": "in three dimensions"}
@@ -23,8 +24,8 @@ def views(records: Iterable[View]) -> list[dict[str, Any]]:
             made += [_surface(record, kind) for kind in KINDS]
         elif isinstance(record, Map):
             words = str(record).replace("\n", ". ")
-            many = len(record.panels) > PANELS_A_ROW
-            made.append(_view(record.title, map_to_plotly(record), f"{words}.", tall=many))
+            drawn, tall = map_to_plotly(record), grid(record)[0] > 1
+            made.append(_view(record.title, drawn, f"{words}.", tall=tall))
         else:
             made.append(_view(record.title, to_plotly(record), describe(record)))
             made[-1]["csv"] = points_csv(record)
@@ -35,7 +36,8 @@ def _surface(surface: Surface, kind: str) -> dict[str, Any]:
     title = f"{surface.quantity[:1].upper()}{surface.quantity[1:]} {KINDS[kind]}"
     drawn = surface_to_plotly(surface, kind)
     axes = f"Horizontal: {surface.x_label}; vertical: {surface.y_label}."
-    return _view(title, drawn, f"{title}. {axes} {surface}.", tall=True, last=kind == "surface")
+    view = _view(title, drawn, f"{title}. {axes} {surface}.", tall=True, last=kind == "surface")
+    return {**view, "half": True}
 
 
 def _view(
@@ -44,7 +46,7 @@ def _view(
     """`last`: drawn after all others, because it is slow."""
     return {
         "title": title, "plotly": plotly, "alternative": alternative, "tall": tall,
-        "last": last, "csv": None,
+        "last": last, "half": False, "csv": None,
     }  # fmt: skip
 
 

@@ -194,7 +194,7 @@ CLAIM = Claim(
         "its level says, and an encoder without positions permutes its representation with them."
     ),
     formula=(
-        r"P\left(p(x_1,\dots,x_L)\le 0.05\right)\le 0.05,\qquad"
+        r"P\left(p(x_1,\dots,x_L)\le 0.05\right)\le 0.05,\qquad "
         r"f(x_{\pi(1)},\dots,x_{\pi(L)})=\left(f(x)_{\pi(1)},\dots,f(x)_{\pi(L)}\right)"
     ),
     prediction=(

@@ -195,11 +195,8 @@ def views(arms: Mapping[str, Sequence[Measured]]) -> list[View]:
             continue
         at, value = density
         # Down to a thousandth of the highest: below that are the tails of the smoothing.
-        points = tuple(
-            Point(float(x), float(y))
-            for x, y in zip(at[::2], value[::2], strict=True)
-            if y > 1e-3 * value.max()
-        )
+        shown = np.maximum(value, 1e-3 * value.max())[::2]
+        points = tuple(Point(float(x), float(y)) for x, y in zip(at[::2], shown, strict=True))
         series.append(Series(name, points, curve=True))
         rows = tuple(tuple(map(float, row)) for row in plane)
         labels = ("random direction 1", "random direction 2")

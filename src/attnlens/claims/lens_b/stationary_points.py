@@ -27,6 +27,7 @@ represent the teacher.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -124,10 +125,16 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
             rows = zip(samples[saddles], excess[saddles], strict=True)
             points = tuple(Point(float(n), float(e)) for n, e in rows)
             series.append(Series(f"{name}, saddles", points, control=arm != PREDICTION))
-    return Figure(
-        "Test excess of the local minima that 16 starts find, over samples",
-        "samples n", "excess / variance of the answer", tuple(series),
-    )  # fmt: skip
+    title, quantity = "Test excess of the local minima that starts find", "excess / variance"
+    if len({point.x for each in series for point in each.points}) > 1:
+        return Figure(title, "samples n", f"{quantity} of the answer", tuple(series))
+    # Only the judged n was run: side by side instead of on top of each other.
+    beside = tuple(
+        replace(each, points=tuple(replace(point, x=float(at)) for point in each.points))
+        for at, each in enumerate(series, 1)
+    )
+    names = tuple(each.name for each in beside)
+    return Figure(title, f"n = {SAMPLES}", f"{quantity} of the answer", beside, False, names=names)
 
 
 def _median_minima(cells: Sequence[Measured]) -> np.ndarray:
@@ -139,14 +146,15 @@ def _median_minima(cells: Sequence[Measured]) -> np.ndarray:
 
 def views(arms: Mapping[str, Sequence[Measured]]) -> list[Figure]:
     """The map of stationary points: test excess against index, a point a start."""
-    series = []
+    series, highest = [], 0
     for place, (arm, measured) in enumerate(arms.items()):
         cells = by(measured, "samples").get(SAMPLES, [])
         index = np.concatenate([cell.values["index"].ravel() for cell in cells])
         excess = np.concatenate([cell.values["excess"].ravel() for cell in cells])
+        highest = max(highest, int(index.max()))
         points = tuple(
-            # Side by side, so that one does not hide the other.
-            Point(float(i) + 0.2 * place - 0.1, float(e))
+            # Index 0 is the first place; side by side, so that one does not hide the other.
+            Point(1 + float(i) + 0.2 * place - 0.1, float(e))
             for i, e in zip(index, excess, strict=True)
             if i >= 0
         )
@@ -156,6 +164,7 @@ def views(arms: Mapping[str, Sequence[Measured]]) -> list[Figure]:
         Figure(
             f"Map of stationary points, n = {SAMPLES}: index 0 is a local minimum",
             "index (negative eigenvalues)", "test excess", tuple(series), log_x=False,
+            names=tuple(map(str, range(1 + highest))),
         )
     ]  # fmt: skip
 

@@ -24,6 +24,7 @@ const merged = (layout) => {
   const narrow = innerWidth < 600;
   whole.margin ??= {l: narrow ? 50 : 70, r: narrow ? 10 : 20, t: 30, b: 55};
   whole.font ??= {family: "system-ui, sans-serif", size: narrow ? 11 : 12};
+  if (narrow && whole.scene) whole.scene.camera = {eye: {x: 2.1, y: 2.1, z: 1.6}};  // from further off
   whole.hovermode ??= "closest";
   whole.legend ??= {orientation: "h", y: -0.2, yanchor: "top"};
   for (const [name, value] of Object.entries(look(layout, false))) {
@@ -64,7 +65,7 @@ const drawWaiting = async () => {
     const [first] = waiting;
     const place = [...waiting].find(each => !("last" in each.dataset)) ?? first;
     waiting.delete(place);
-    await draw(place);
+    await draw(place).catch(console.error);  // one that fails does not keep the others waiting
     await new Promise(resolve => setTimeout(resolve));  // let the page scroll in between
   }
   drawing = false;
@@ -79,8 +80,18 @@ places.forEach(place => seen.observe(place));
 // Unpacked while nothing else is to be done, so that a figure, or a print, need not wait for it.
 if (places.length) (window.requestIdleCallback ?? setTimeout)(load);
 
-const recolour = (print) => places.filter(place => place.dataset.drawn === "done")
-  .forEach(place => window.Plotly.relayout(place, look(content(place).layout, print)));
+// Whatever has been begun: plotly draws two dimensions at once, before a print goes on.
+const recolour = (print) => places.filter(place => place._fullLayout)
+  .forEach(place => window.Plotly.relayout(place, {...look(content(place).layout, print),
+    autosize: !print, width: print ? 640 : null}));  // a sheet of paper is 700 pixels wide
 dark.addEventListener("change", () => recolour(false));
-addEventListener("beforeprint", () => { places.forEach(draw); recolour(true); });
-addEventListener("afterprint", () => recolour(false));
+const folded = [...document.querySelectorAll("details")];
+addEventListener("beforeprint", () => {
+  for (const each of folded) if (!each.open) { each.open = true; each.dataset.folded = ""; }
+  for (const place of places) draw(place);
+  recolour(true);
+});
+addEventListener("afterprint", () => {
+  for (const each of folded) if ("folded" in each.dataset) { each.open = false; delete each.dataset.folded; }
+  recolour(false);
+});
