@@ -109,6 +109,9 @@ def more_labels(trial: Trial, choice: Choice, error: float | None) -> Answer:
     what = f"error {goal:.3g}" + ("" if error is not None else ", half of today's")
     if not choice.learned:
         return unknown(MORE, f"no model learns from {choice.curves.sizes[-1]:,} labels yet")
+    if error is None and trial.data.classes and now.value <= 1 / len(trial.data.labels):
+        evidence = f"{choice.model} with {choice.curves.sizes[-1]:,} labels"
+        return Answer(MORE, "none: no test row was wrong", evidence, readings={"error": now})
     needed = choice.curves.samples(goal)[choice.model]
     doubled = choice.curves.more_labels(choice.curves.sizes[-1])[choice.model][1]
     most = choice.curves.sizes[-1]
