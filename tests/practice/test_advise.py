@@ -31,7 +31,7 @@ def noise(rows: int, columns: int, seed: int = 0) -> np.ndarray:
 # -- the way through, without training -------------------------------------------------------------
 
 
-def fake(monkeypatch, then: BaseException | None, rounds: int = 1):
+def fake(monkeypatch, then: BaseException | None, rounds: int = 1, budget: float = 60):
     """Rounds that answer one question and then end as `then` says."""
     said = []
 
@@ -42,9 +42,11 @@ def fake(monkeypatch, then: BaseException | None, rounds: int = 1):
             raise then
 
     monkeypatch.setattr(advice_on_data, "_round", one_round)
+    monkeypatch.setattr(advice_on_data, "FIRST", 1e-9)
     x = noise(40, 3)
     efforts = [Effort(40, 4, 4, steps + 1) for steps in range(3)]
-    return attnlens.advise((x, x[:, 0]), rounds=efforts, progress=said.append), said
+    sheet = attnlens.advise((x, x[:, 0]), rounds=efforts, progress=said.append, budget=budget)
+    return sheet, said
 
 
 def test_a_newer_answer_takes_the_place_of_an_older_one(monkeypatch):
@@ -73,10 +75,12 @@ def test_an_interrupt_before_the_first_answer_is_one(monkeypatch):
         attnlens.advise((noise(40, 3), noise(40, 1)[:, 0]))
 
 
-def test_a_budget_that_is_spent_leaves_questions_open(monkeypatch):
-    monkeypatch.setattr(advice_on_data, "FIRST", 1e-9)
-    sheet = attnlens.advise((noise(40, 3), noise(40, 1)[:, 0]), budget=1e-9)
-    assert not any(each.known for each in sheet.answers)
+def test_a_budget_that_is_spent_leaves_questions_open_after_the_first(monkeypatch):
+    sheet, _ = fake(monkeypatch, None, budget=1e-9)
+    assert sheet[model_choice.FEWEST].answer == "round of 1 steps"
+    open_ones = [q for q in QUESTIONS if q != model_choice.FEWEST]
+    assert {sheet[q].answer for q in open_ones} == {"not enough time to say"}
+    assert not any(sheet[q].known for q in open_ones)
     assert "the budget ended in round 1" in dict(sheet.facts)["looked"]
     json.dumps(sheet.plain(), allow_nan=False)
 

@@ -26,6 +26,7 @@ def test_what_is_no_time_gets_one_sentence(given: str | float):
 
 def test_a_deadline_ends_what_asks_it():
     budget.Deadline(1000)()
+    budget.Deadline(-1, held=True)()
     with pytest.raises(budget.OutOfTime):
         budget.Deadline(-1)()
 

@@ -8,20 +8,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from attnlens import cli
 from running import attnlens, one_sentence
 
+HERE = {"PYTHONPATH": str(Path(cli.__file__).parent.parent)}  # the command of this package
 MODEL = """
 import numpy as np
 
 def make():
-    return np.array([1.0, 2.0]), lambda w, data: ((w[0] - 1) ** 2 + 3 * (w[1] - 2) ** 2) + 1, None
+    return np.array([1.0, 2.0]), lambda w: ((w[0] - 1) ** 2 + 3 * (w[1] - 2) ** 2) + 1, None
 """
 
 
 @pytest.mark.slow  # each command starts a Python of its own
 def test_landscape_finds_a_function_of_this_folder_and_writes_its_page(tmp_path: Path):
-    (tmp_path / "my_model.py").write_text(MODEL.replace("w, data", "w"))
-    done = attnlens("landscape", "my_model:make", "--points", 5, "--out", "out", cwd=tmp_path)
+    (tmp_path / "my_model.py").write_text(MODEL)
+    done = attnlens(
+        "landscape", "my_model:make", "--points", 5, "--out", "out", cwd=tmp_path, **HERE
+    )
     assert done.returncode == 0, done.stderr
     assert "Loss landscape of my_model:make" in done.stdout
     assert "yes, to within" in done.stdout
@@ -33,7 +37,7 @@ def test_transfer_prints_strict_json(tmp_path: Path):
     z = np.random.default_rng(0).normal(size=(60, 2))
     np.savez(tmp_path / "f.npz", z=z, p=z, y=z[:, 0])
     done = attnlens("transfer", "f.npz", "--pretrain", "p", "--downstream", "y", "--json",
-                    cwd=tmp_path)  # fmt: skip
+                    cwd=tmp_path, **HERE)  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout, parse_constant=lambda name: pytest.fail(name))
     assert Path(tmp_path / found["page"]).exists()
@@ -49,7 +53,7 @@ def test_transfer_prints_strict_json(tmp_path: Path):
     ids=["landscape", "advise"],
 )
 def test_a_refusal_is_one_sentence_and_leaves_nothing_behind(tmp_path: Path, arguments, says):
-    done = attnlens(*arguments, cwd=tmp_path)
+    done = attnlens(*arguments, cwd=tmp_path, **HERE)
     assert done.returncode == 2
     assert says in one_sentence(done.stderr)
     assert list(tmp_path.iterdir()) == []
@@ -61,7 +65,7 @@ def test_advise_from_a_file_to_a_page(tmp_path: Path):
     x = random.normal(size=(80, 3))
     rows = np.column_stack([x, x[:, 0] > 0])
     np.savetxt(tmp_path / "t.csv", rows, delimiter=",", header="a,b,c,y", comments="")
-    done = attnlens("advise", "t.csv", "--target", "y", "--budget", "1s", cwd=tmp_path)
+    done = attnlens("advise", "t.csv", "--target", "y", "--budget", "1s", cwd=tmp_path, **HERE)
     assert done.returncode == 0, done.stderr
     assert "round 1 of" in done.stderr
     assert "Which model needs the fewest labels?" in done.stdout

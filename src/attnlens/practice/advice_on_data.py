@@ -42,7 +42,8 @@ def advise(
     text: the column that holds text, if the data are texts.
     error: the error ε that labels are counted for: an error rate, or for numbers the mean squared
         error as a share of the variance. Left out, it is chosen by a rule that the answer states.
-    budget: seconds, or "30s", "10m", "2h". The first round may take a minute in any case.
+    budget: seconds, or "30s", "10m", "2h". The first round may take a minute in any case, and the
+        first answer as long as it needs.
     progress: is given each answer as it comes, as a line of text.
     rounds, training: how hard each round looks, and arguments for `fit`.
 
@@ -55,7 +56,7 @@ def advise(
         checks.positive("error", error)
     settings = learners.settings(training)
     say = progress or (lambda line: None)
-    clock, first = Deadline(total), Deadline(max(total, FIRST))
+    clock, first = Deadline(total), Deadline(max(total, FIRST), held=True)
     case = subject(data, target, text=text, seed=seed)
     book: dict[str, tuple[int, Answer]] = {}
     pictures: dict[str, View] = {}
@@ -71,6 +72,7 @@ def advise(
                     book[answer.question] = (at, answer)
                     say(f"  {answer.question} {answer.answer}")
                 pictures |= {_about(figure): figure for figure in figures}
+                deadline.held = False
                 deadline()
     except OutOfTime:
         ended = f"the budget ended in round {at} of {len(efforts)}"

@@ -17,7 +17,7 @@ from attnlens import checks
 from attnlens.instruments.labelled import Labelled
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
-FIRST = 60.0  # seconds that the first round may take, whatever the budget: an answer for everyone
+FIRST = 60.0  # seconds that the first round may take at least, whatever the budget
 # Bytes of training inputs that one fit may hold: a fold has a copy of its own.
 MEMORY = 1 << 29
 
@@ -51,14 +51,17 @@ class OutOfTime(Exception):
 
 
 class Deadline:
-    """A moment, and a `fit` progress function that ends training when it has come."""
+    """A moment, and a `fit` progress function that ends training when it has come.
 
-    def __init__(self, seconds: float):
-        self.end = time.monotonic() + seconds
+    While it is `held` it ends nothing: the first answer is waited for, however long it takes.
+    """
+
+    def __init__(self, seconds: float, held: bool = False):
+        self.end, self.held = time.monotonic() + seconds, held
 
     @property
     def over(self) -> bool:
-        return time.monotonic() > self.end
+        return not self.held and time.monotonic() > self.end
 
     def __call__(self, progress: Any = None) -> None:
         if self.over:

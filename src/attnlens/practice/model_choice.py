@@ -109,6 +109,9 @@ def more_labels(trial: Trial, choice: Choice, error: float | None) -> Answer:
     what = f"error {goal:.3g}" + ("" if error is not None else ", half of today's")
     if not choice.learned:
         return unknown(MORE, f"no model learns from {choice.curves.sizes[-1]:,} labels yet")
+    if error is None and trial.data.classes and now.value <= 1 / len(trial.data.labels):
+        evidence = f"{choice.model} with {choice.curves.sizes[-1]:,} labels"
+        return Answer(MORE, "none: no test row was wrong", evidence, readings={"error": now})
     needed = choice.curves.samples(goal)[choice.model]
     doubled = choice.curves.more_labels(choice.curves.sizes[-1])[choice.model][1]
     most = choice.curves.sizes[-1]
@@ -124,10 +127,11 @@ def more_labels(trial: Trial, choice: Choice, error: float | None) -> Answer:
         sure = "" if needed.high <= trial.total else ", though the interval goes beyond"
         return Answer(MORE, f"none for {what}{sure}", evidence, readings=reading)
     low, high = (max(0.0, end - trial.total) for end in (needed.low, needed.high))
-    ends = f"{number(low)} to {number(high)}"
-    said = f"about {number(needed.value - trial.total)} more ({ends}) for {what}"
-    # Without an upper end the data only say that it is not few.
-    return Answer(MORE, said, evidence, known=math.isfinite(high), readings=reading)
+    said = f"about {number(needed.value - trial.total)} more for {what}"
+    if math.isinf(high):
+        return unknown(MORE, evidence, f"{said}, without an upper end", **reading)
+    said += f" (95 % interval {number(low)} to {number(high)})"
+    return Answer(MORE, said, evidence, readings=reading)
 
 
 def _target(trial: Trial, last: dict[str, Reading], learned: list[str]) -> tuple[float, str]:
@@ -144,7 +148,7 @@ def _target(trial: Trial, last: dict[str, Reading], learned: list[str]) -> tuple
 
 def _times(ratio: Estimate) -> str:
     if ratio.status == "at least":
-        return f"at least {number(ratio.value)} times (at least {number(ratio.low)})"
+        return f"at least {number(ratio.value)} times (95 % interval from {number(ratio.low)})"
     return f"{ratio} times"
 
 

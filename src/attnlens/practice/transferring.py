@@ -244,8 +244,8 @@ def _numbers(values: np.ndarray) -> np.ndarray | None:
 def _complete(values: np.ndarray) -> np.ndarray:
     """Which rows miss nothing; class −1 stands for a missing one."""
     if values.dtype.kind in "iub":
-        return np.asarray(values >= 0).reshape(len(values), -1).all(1)
-    return np.isfinite(values.reshape(len(values), -1)).all(1)
+        return np.array(values >= 0).reshape(len(values), -1).min(1)
+    return np.isfinite(values.reshape(len(values), -1)).min(1)
 
 
 def _kind(target: np.ndarray) -> str:
