@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import types
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +51,14 @@ def words_under(module: str, name: str) -> str:
     """The string that stands under the assignment of a constant: its documentation."""
     source = Path(importlib.import_module(module).__file__ or "").read_text()
     body = ast.parse(source).body
-    for node, after in zip(body, [*body[1:], None], strict=True):
+    for node, after in pairwise(body):
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         assigned = [ast.unparse(target) for target in targets if target is not None]
-        is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
-        if name in assigned and is_text:
+        if (
+            name in assigned
+            and isinstance(after, ast.Expr)
+            and isinstance(after.value, ast.Constant)
+        ):
             return str(after.value.value)
     return ""
 

@@ -141,7 +141,7 @@ CLAIM = Claim(
         "statistics, whatever the number of tokens."
     ),
     formula=(
-        r"S(R)=\mathbb{E}\,\mathrm{KL}\left(P(z\mid X)\,\middle\|\,P(z\mid R(X))\right),\qquad"
+        r"S(R)=\mathbb{E}\,\mathrm{KL}\left(P(z\mid X)\,\middle\|\,P(z\mid R(X))\right),\qquad "
         r"S\left(P(z\mid X)\right)=0"
     ),
     prediction="The sufficiency gap of the posterior is at most 0.02 nats in each of five worlds.",
