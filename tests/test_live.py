@@ -14,7 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from attnlens import verify
 from attnlens.report.live import serving
+from attnlens.report.page import finished, render_documents
+from attnlens.store import Store
+from browsing import chromium, drawn, needs_browser, opened, until
 from running import start, toy
 
 
@@ -55,6 +59,32 @@ def test_it_ends_with_the_block():
         port = int(url.rstrip("/").rpartition(":")[2])
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
+
+
+@needs_browser
+@pytest.mark.slow
+def test_the_open_page_follows_the_run(tmp_path: Path):
+    verify("smoke", ["toy_claims:CLAIM"], tmp_path, workers=1)
+    with Store.reading(tmp_path) as store:
+        ledger, content = finished(store)
+    text = render_documents(ledger, content, [], "Running: 1 of 9 cells.")
+    done = iter(range(2, 10**6))
+    with (
+        serving(lambda: text, lambda: {"words": f"Running: {next(done)} of 9", "done": 1}) as url,
+        chromium() as browser,
+    ):
+        page, console, requests = opened(browser, url)
+        banner = "() => document.getElementById('running').textContent"
+        until(page, f"() => ({banner})() === 'Running: 3 of 9'")
+        # Figures draw under the policy of a page that may ask its own server, and nobody else.
+        place = page.query_selector("[data-figure]")
+        place.scroll_into_view_if_needed()
+        drawn(page, place)
+        assert console == []
+        assert {request.removeprefix(url) for request in requests} == {"", "progress.json"}
+        forbidden = "() => fetch('http://127.0.0.1:9/').then(() => 'sent', () => 'refused')"
+        assert page.evaluate(forbidden) == "refused"
+        assert any("Content Security Policy" in said for said in console)
 
 
 def test_a_run_can_be_watched(tmp_path: Path):

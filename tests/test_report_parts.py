@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from attnlens.report.assumptions import checked
 from attnlens.report.comparison import compare
 from attnlens.report.findings import findings
 from attnlens.report.picture import END, LEFT, RIGHT, across, picture, position, weakest
@@ -67,9 +68,8 @@ def test_a_claim_stands_where_its_weakest_part_stands():
     assert weakest(parts) == pytest.approx(1.0)
     assert weakest([]) is None
     drawn = picture([section("A.one", "supported", *parts), section("B.two", "undecided")])
-    lenses = [row["lens"] for row in drawn["rows"] if "lens" in row]
-    one, two = (row for row in drawn["rows"] if "lens" not in row)
-    assert lenses == ["A", "B"]
+    assert [panel["lens"] for panel in drawn] == ["A", "B"]
+    (one,), (two,) = (panel["rows"] for panel in drawn)
     assert one["x"] == pytest.approx(across(1.0), abs=0.1)
     assert one["low"] < one["x"] < one["high"]
     assert two["x"] is None
@@ -81,6 +81,7 @@ def test_what_cannot_be_trusted_comes_first_then_refuted_then_supported_by_lens(
     outside = part(3.0, 0.5, None, 1.0)
     sections = [
         section("A.identity", "supported", part(0.1, 0.0, None, 1.0, exact=True)),
+        section("A.rounding", "supported", part(1e-15, 1e-16, None, 1.0)),
         section("A.weak", "supported", inside),
         section("A.strong", "supported", far),
         section("B.only", "supported", inside),
@@ -115,6 +116,8 @@ def test_the_numbers_come_as_a_table_that_a_spreadsheet_reads_as_text():
     assert rows[1][:6] == ["claim", '\'=HYPERLINK("x"), "quoted"', "", "0.5", "0.25", "0.75"]
     assert rows[2][0] == "control"
     assert rows[3][:6] == ["point", "a", "8.0", "2.0", "1.5", "2.5"]
+    one["views"] = [{"panels": []}, {"series": [{"name": "b", "points": []}]}, one["figure"]]
+    assert as_csv(one).count("point,a") == 2  # of further views too, where they are points
     assert '"' not in download(one)
     assert "<" not in download(one)
 
@@ -152,3 +155,19 @@ def test_a_comparison_puts_what_changed_first():
         "A.moves": "estimate moved by +0.1, as chance would have it",
         "A.same": "the same",
     }
+
+
+@pytest.mark.parametrize(
+    ("sentence", "how"),
+    [
+        ("Keys are uniform (by construction).", "by construction"),
+        ("The family holds the posterior (true by construction).", "by construction"),
+        ("Sequences are independent (the control breaks this).", "a control breaks it"),
+        ("Only attention sees tokens (positions break it).", "a control breaks it"),
+        ("Losses agree (checked before anything is decided).", "checked"),
+        ("Descent finds good minima.", "not checked"),
+        ("The control is good.", "not checked"),
+    ],
+)
+def test_an_assumption_says_whether_it_was_checked(sentence: str, how: str):
+    assert checked(sentence) == how

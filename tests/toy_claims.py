@@ -159,3 +159,14 @@ HOSTILE = replace(
         series=tuple(replace(s, name=HOSTILE_TEXT) for s in figure(arms).series),
     ),
 )  # fmt: skip
+
+
+def huge_plan(profile: str):
+    """Ten thousand cells, of one seed each."""
+    for work in plan("smoke"):
+        if work.seeds[0] == 0:
+            for seeds in blocks(5000, 1):
+                yield work._replace(seeds=seeds, cost=0.001)
+
+
+HUGE = replace(CLAIM, id="T.huge", plan=huge_plan)

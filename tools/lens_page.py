@@ -19,8 +19,9 @@ from typing import Any
 import matplotlib
 
 from attnlens.claims import find
-from attnlens.figures import to_matplotlib
-from attnlens.report.page import _figure, finished, minus, number
+from attnlens.report.page import finished
+from attnlens.report.templating import minus, number
+from attnlens.report.views import restored
 from attnlens.store import Store
 
 TITLES = {
@@ -144,7 +145,7 @@ def main(lens: str, docs: Path, runs: list[Path]) -> None:
         ]
         if drawn.get(claim.id):
             file = f"{name}/{claim.id[2:]}.svg"
-            figure = to_matplotlib(_figure(drawn[claim.id]))
+            figure = restored(drawn[claim.id]).plot()
             figure.savefig(docs / file, metadata={"Date": None}, bbox_inches="tight")
             lines += [f"![{drawn[claim.id]['title']}]({file})", ""]
     lines += ["## References", "", *[f"- {each}" for each in REFERENCES[lens]], ""]

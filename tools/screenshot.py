@@ -1,29 +1,51 @@
-"""A picture of a results folder's page, for the README.
+"""A picture of a page, for the README or to be looked at.
 
-python tools/screenshot.py attnlens-run docs/report.png
+python tools/screenshot.py attnlens-run/report.html docs/report.png [--width 1100] [--dark] [--full]
 """
 
+from __future__ import annotations
+
+import argparse
 import shutil
-import sys
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import sync_playwright
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+FLAGS = [
+    "--no-sandbox", "--disable-background-networking", "--use-angle=swiftshader",
+    "--enable-unsafe-swiftshader",
+]  # fmt: skip
 
 
-def main(folder: str, picture: str) -> None:
+def main(page: Path, picture: Path, width: int, height: int, dark: bool, full: bool) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
-        page = browser.new_page(viewport={"width": 1100, "height": 1100})
-        page.goto((Path(folder) / "report.html").resolve().as_uri())
-        for place in page.query_selector_all("[data-figure]"):
-            place.scroll_into_view_if_needed()
-            page.wait_for_function("place => place.dataset.drawn === 'done'", arg=place)
-        page.evaluate("scrollTo(0, 0)")
-        page.screenshot(path=picture)
+        shown = browser.new_page(
+            viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
+        )
+        shown.goto(page.resolve().as_uri())
+        if full:
+            draw_all(shown)
+        shown.screenshot(path=picture, full_page=full)
         browser.close()
 
 
+def draw_all(page: Any) -> None:
+    """Scroll to every figure. The page's content policy forbids playwright's own way to wait."""
+    for place in page.query_selector_all("[data-figure]"):
+        place.scroll_into_view_if_needed()
+        while not page.evaluate("place => place.dataset.drawn === 'done'", place):
+            page.wait_for_timeout(20)
+    page.evaluate("scrollTo(0, 0)")
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("page", type=Path)
+    parser.add_argument("picture", type=Path)
+    parser.add_argument("--width", type=int, default=1100)
+    parser.add_argument("--height", type=int, default=1100)
+    parser.add_argument("--dark", action="store_true")
+    parser.add_argument("--full", action="store_true", help="the whole page, figures drawn")
+    main(**vars(parser.parse_args()))

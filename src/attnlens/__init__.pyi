@@ -2,6 +2,7 @@ from . import attention as attention
 from . import data as data
 from . import networks as networks
 from . import worlds as worlds
+from .instruments import attention_maps as attention_maps
 from .instruments import condition_number as condition_number
 from .instruments import curvature as curvature
 from .instruments import equivariance as equivariance
@@ -14,6 +15,7 @@ from .instruments import learning_curve as learning_curve
 from .instruments import representation as representation
 from .instruments import stationarity as stationarity
 from .instruments import surface as surface
+from .instruments import tightening as tightening
 from .records import Cell as Cell
 from .records import Curve as Curve
 from .records import Reading as Reading

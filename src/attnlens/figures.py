@@ -1,27 +1,43 @@
 """Plain records -> figures: plotly (as plain JSON) for the page, matplotlib for papers.
 
-Both draw the same `Figure` with the same colours. A series is points with error bars, the power
-law fitted through them (solid), the predicted one (dotted), and controls in grey.
+Both draw the same record with the same colours. A series is points with error bars, the power law
+fitted through them (solid), the predicted one (dotted), and controls in grey. Names come from
+users: neither library may read them as markup.
 """
 
 from __future__ import annotations
 
+import html
 import math
+from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
-from attnlens.records import Figure, Point, Series, Surface
+from attnlens.records import Figure, Map, Point, Series, Surface
 
 # Okabe and Ito's palette: told apart with any kind of colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 GREY = "#8c8c8c"
 SCALE = "viridis"  # of surfaces: even steps of lightness, in any kind of colour vision
+WEIGHTS = "cividis"  # of maps: as even, and made for colour-blind eyes
 LEVELS = 24  # contour lines
+MOST = 400  # points of a series that a figure 400 pixels high can show
+PANELS_A_ROW = 3  # of a map
+TICKS = 12  # along a side of a panel; more names would run into each other
 
 
 def colours(figure: Figure) -> list[str]:
-    """One colour a series, controls grey."""
-    drawn = iter(range(len(figure.series)))
-    return [GREY if s.control else COLOURS[next(drawn) % len(COLOURS)] for s in figure.series]
+    """One colour a series, controls grey; `like` another series, its colour."""
+    chosen: dict[str, str] = {}
+    new = iter(range(len(figure.series)))
+    made = []
+    for series in figure.series:
+        if series.control:
+            made.append(GREY)
+        else:
+            made.append(chosen.get(series.like) or COLOURS[next(new) % len(COLOURS)])
+        chosen.setdefault(series.name, made[-1])
+    return made
 
 
 def power_law(series: Series, slope: float) -> tuple[list[float], list[float]]:
@@ -35,52 +51,123 @@ def power_law(series: Series, slope: float) -> tuple[list[float], list[float]]:
     return ends, [y0 * (x / x0) ** slope for x in ends]
 
 
+def drawable(series: Series) -> Series:
+    """The series as it is drawn: finite points, and of more than `MOST` the means of neighbours.
+
+    A mean of m independent points with half-widths h has the half-width √(Σ h²)/m.
+    """
+    points = tuple(p for p in series.points if math.isfinite(p.x) and math.isfinite(p.y))
+    if len(points) <= MOST or series.line or series.curve:
+        step = max(1, math.ceil(len(points) / (4 * MOST)))
+        return replace(series, points=points[::step])
+    ordered = sorted(points, key=lambda p: (p.x, p.y))
+    size = math.ceil(len(ordered) / MOST)
+    groups = [ordered[i : i + size] for i in range(0, len(ordered), size)]
+    means = [
+        Point(
+            fmean(p.x for p in g),
+            fmean(p.y for p in g),
+            math.hypot(*(p.half_width for p in g)) / len(g),
+        )
+        for g in groups
+    ]
+    return replace(series, name=f"{series.name} (means of {size})", points=tuple(means))
+
+
+# -- lines and points ------------------------------------------------------------------------------
+
+
 def to_plotly(figure: Figure) -> dict[str, Any]:
     """The figure as plotly's JSON: data and layout, without importing plotly."""
     traces: list[dict[str, Any]] = []
-    for series, colour in zip(figure.series, colours(figure), strict=True):
-        points = [p for p in series.points if math.isfinite(p.y)]
-        traces.append(
-            {
-                "type": "scatter",
-                "name": series.name,
-                "legendgroup": series.name,
-                "mode": "lines" if series.line and not series.control else "markers",
-                "x": [p.x for p in points],
-                "y": [p.y for p in points],
-                "error_y": {
-                    "type": "data",
-                    "array": [p.half_width for p in points],
-                    "visible": any(p.half_width for p in points),
-                },
-                "marker": {"color": colour, "size": 8, "symbol": _symbol(series)},
-                "line": {"color": colour, "dash": "dash" if series.line else "solid"},
-                "hovertemplate": "%{x:,} → %{y:.4g}<extra>%{fullData.name}</extra>",
-            }
-        )
+    where = "%{x}" if figure.names else "%{x:,.6~g}"
+    for whole, colour in zip(figure.series, colours(figure), strict=True):
+        series = drawable(whole)
+        group, joined = _markup(whole.name), series.line or series.curve
+        widths = [p.half_width for p in series.points]
+        if series.curve and any(widths):
+            traces.append(_band(series, colour, group))
+        trace = {
+            "type": "scatter",
+            "name": _markup(series.name),
+            "legendgroup": group,
+            "mode": "lines" if joined else "markers",
+            # A series without a point still has its line in the legend.
+            "x": [p.x for p in series.points] or [None],
+            "y": [p.y for p in series.points] or [None],
+            "marker": {"color": colour, "size": 13 if series.mark else 8,
+                       "symbol": _symbol(series)},
+            "line": {"color": colour, "dash": "dash" if series.line else "solid"},
+            "hovertemplate": f"{where} → %{{y:.4g}}<extra>%{{fullData.name}}</extra>",
+        }  # fmt: skip
+        if any(widths) and not series.curve:
+            trace["error_y"] = {"type": "data", "array": widths, "thickness": 1.5}
+            trace["hovertemplate"] = trace["hovertemplate"].replace(
+                "<extra>", " ± %{error_y.array:.2g}<extra>"
+            )
+        traces.append(trace)
         for slope, dash, word in _lines(series):
             x, y = power_law(series, slope)
             traces.append(
                 {
-                    "type": "scatter",
-                    "mode": "lines",
-                    "x": x,
-                    "y": y,
-                    "name": f"{word} slope {slope:.2f}",
-                    "legendgroup": series.name,
-                    "showlegend": False,
+                    "type": "scatter", "mode": "lines", "x": x, "y": y, "legendgroup": group,
+                    "name": f"{word} slope {slope:.2f}".replace("-", "−"), "showlegend": False,
                     "line": {"color": colour, "dash": dash, "width": 1.5},
                     "hovertemplate": "%{fullData.name}<extra></extra>",
                 }
-            )
-    layout = {
-        name: {"title": {"text": label}, "type": _scale(log), "exponentformat": "power"}
-        for name, label, log in (
-            ("xaxis", figure.x_label, figure.log_x),
-            ("yaxis", figure.y_label, figure.log_y),
+            )  # fmt: skip
+    points = [p for series in figure.series for p in series.points]
+    layout: dict[str, Any] = {
+        name: {
+            "title": {"text": _markup(label)}, "type": _scale(log), "exponentformat": "power",
+            "automargin": True, **(log_ticks(values) if log else {}),
+        }
+        for name, label, log, values in (
+            ("xaxis", figure.x_label, figure.log_x, [p.x for p in points]),
+            ("yaxis", figure.y_label, figure.log_y, [p.y for p in points]),
         )
-    }
+    }  # fmt: skip
+    if figure.names:
+        layout["xaxis"] |= {
+            "tickvals": list(range(1, len(figure.names) + 1)),
+            "ticktext": [_markup(name) for name in figure.names],
+            "range": [0.5, len(figure.names) + 0.5],
+        }
     return {"data": traces, "layout": layout}
+
+
+def log_ticks(values: list[float]) -> dict[str, Any]:
+    """Ticks of a logarithmic axis in whole numbers: 1, 2, 5, 10, … or powers of ten alone.
+
+    plotly's own put small digits between powers of ten, which few people can read.
+    """
+    known = [math.log10(v) for v in values if v > 0 and math.isfinite(v)]
+    if not known:
+        return {}
+    low, high = math.floor(min(known)) - 1, math.ceil(max(known)) + 1
+    few = max(known) - min(known) < 2.5
+    digits = (1, 2, 5) if few else (1,)
+    step = 1 if few else math.ceil((high - low) / 12)
+    ticks = [(k, d) for k in range(low, high + 1, step) for d in digits]
+    return {
+        "tickvals": [d * 10.0**k for k, d in ticks],
+        "ticktext": [
+            f"{d * 10.0**k:,.10g}" if -4 < k < 6
+            else f"{f'{d}·' * (d > 1)}10<sup>{k}</sup>".replace("-", "−")
+            for k, d in ticks
+        ],
+    }  # fmt: skip
+
+
+def _band(series: Series, colour: str, group: str) -> dict[str, Any]:
+    there, back = series.points, series.points[::-1]
+    return {
+        "type": "scatter", "mode": "lines", "fill": "toself", "line": {"width": 0},
+        "x": [p.x for p in (*there, *back)],
+        "y": [*(p.y + p.half_width for p in there), *(p.y - p.half_width for p in back)],
+        "fillcolor": f"{colour}40",  # a quarter opaque
+        "name": group, "legendgroup": group, "showlegend": False, "hoverinfo": "skip",
+    }  # fmt: skip
 
 
 def to_matplotlib(figure: Figure) -> Any:
@@ -89,21 +176,40 @@ def to_matplotlib(figure: Figure) -> Any:
 
     canvas = Canvas(figsize=(6.4, 4.2), layout="constrained")
     axes = canvas.subplots()
-    for series, colour in zip(figure.series, colours(figure), strict=True):
+    for whole, colour in zip(figure.series, colours(figure), strict=True):
+        series = drawable(whole)
         x, y = [p.x for p in series.points], [p.y for p in series.points]
         bars = [p.half_width for p in series.points]
-        style = "--" if series.line and not series.control else "o"
-        label = series.name if series.slope is None else f"{series.name} (slope {series.slope:.2f})"
-        axes.errorbar(x, y, yerr=_bars(bars), fmt=style, color=colour, capsize=3, label=label)
+        label = _literal(series.name)
+        if series.slope is not None:
+            label += f" (slope {series.slope:.2f})".replace("-", "−")
+        if series.curve:
+            axes.plot(x, y, "-", color=colour, label=label)
+            low, high = ([a + sign * b for a, b in zip(y, bars, strict=True)] for sign in (-1, 1))
+            axes.fill_between(x, low, high, color=colour, alpha=0.25, lw=0)
+        else:
+            style = "--" if series.line else {"x": "x", "circle": "o"}.get(_symbol(series), "D")
+            size = 9 if series.mark else 5
+            axes.errorbar(
+                x, y, yerr=bars if any(bars) else None, fmt=style, color=colour, capsize=3,
+                label=label, ms=size, mfc="none" if series.mark else colour,
+            )  # fmt: skip
         for slope, dash, _ in _lines(series):
             axes.plot(
                 *power_law(series, slope), color=colour, lw=1, ls=":" if dash == "dot" else "-"
             )
-    axes.set(xlabel=figure.x_label, ylabel=figure.y_label, title=figure.title)
+    labels = (figure.x_label, figure.y_label, figure.title)
+    axes.set(**dict(zip(("xlabel", "ylabel", "title"), map(_literal, labels), strict=True)))
     axes.set_xscale(_scale(figure.log_x))
     axes.set_yscale(_scale(figure.log_y))
+    if figure.names:
+        axes.set_xticks(range(1, len(figure.names) + 1), [_literal(name) for name in figure.names])
+        axes.set_xlim(0.5, len(figure.names) + 0.5)
     axes.legend(fontsize=8)
     return canvas
+
+
+# -- surfaces --------------------------------------------------------------------------------------
 
 
 def surface_to_plotly(surface: Surface, kind: str = "contour") -> dict[str, Any]:
@@ -111,14 +217,18 @@ def surface_to_plotly(surface: Surface, kind: str = "contour") -> dict[str, Any]
     values, label = _heights(surface)
     common = {
         "x": list(surface.x), "y": list(surface.y), "z": values, "colorscale": SCALE.capitalize(),
-        "colorbar": {"title": {"text": label}},
+        "colorbar": {"title": {"text": _markup(label), "side": "right"}, "thickness": 15},
         "hovertemplate": "%{x:.3g}, %{y:.3g} → %{z:.4g}<extra></extra>",
     }  # fmt: skip
-    axes = [{"title": {"text": text}} for text in (surface.x_label, surface.y_label, label)]
+    labels = (surface.x_label, surface.y_label, label)
+    axes = [{"title": {"text": _markup(text)}} for text in labels]
     if kind == "surface":
-        layout = {"scene": dict(zip(("xaxis", "yaxis", "zaxis"), axes, strict=True))}
+        layout = {
+            "scene": dict(zip(("xaxis", "yaxis", "zaxis"), axes, strict=True)),
+            "margin": {"l": 0, "r": 0, "t": 10, "b": 10},
+        }
         return {"data": [{"type": "surface", **common}], "layout": layout}
-    traces = [{"type": "contour", "ncontours": LEVELS, **common}]
+    traces = [{"type": "contour", "ncontours": LEVELS, "line": {"width": 0.5}, **common}]
     if surface.path:
         traces.append(
             {
@@ -127,7 +237,8 @@ def surface_to_plotly(surface: Surface, kind: str = "contour") -> dict[str, Any]
                 "marker": {"color": COLOURS[1], "size": 5}, "line": {"color": COLOURS[1]},
             }
         )  # fmt: skip
-    return {"data": traces, "layout": {"xaxis": axes[0], "yaxis": axes[1]}}
+    across, along = ({**axis, "automargin": True} for axis in axes[:2])
+    return {"data": traces, "layout": {"xaxis": across, "yaxis": along}}
 
 
 def surface_to_matplotlib(surface: Surface, kind: str = "contour") -> Any:
@@ -144,14 +255,15 @@ def surface_to_matplotlib(surface: Surface, kind: str = "contour") -> Any:
         axes: Any = canvas.subplots(subplot_kw={"projection": "3d"})
         grids = [np.array(part) for part in (across, along, heights)]
         axes.plot_surface(*grids, cmap=SCALE, rcount=len(y), ccount=len(x))
-        axes.set_zlabel(label)
+        axes.set_zlabel(_literal(label))
     else:
         axes = canvas.subplots()
         filled = axes.contourf(x, y, heights, levels=LEVELS, cmap=SCALE)
-        canvas.colorbar(filled, label=label)
+        canvas.colorbar(filled, label=_literal(label))
         if surface.path:
             axes.plot(*zip(*surface.path, strict=True), "o-", color=COLOURS[1], ms=3)
-    axes.set(xlabel=surface.x_label, ylabel=surface.y_label, title=surface.quantity)
+    labels = (surface.x_label, surface.y_label, surface.quantity)
+    axes.set(**dict(zip(("xlabel", "ylabel", "title"), map(_literal, labels), strict=True)))
     return canvas
 
 
@@ -166,18 +278,109 @@ def _heights(surface: Surface) -> tuple[list[list[float | None]], str]:
     return rows, f"log₁₀ {surface.quantity}" if log else surface.quantity
 
 
-def describe(figure: Figure) -> str:
-    """The figure in words: its text alternative."""
-    said = [f"{figure.title}. Horizontal: {figure.x_label}; vertical: {figure.y_label}."]
-    for series in figure.series:
-        points: list[Point] = [p for p in series.points if math.isfinite(p.y)]
-        if points:
-            first, last = points[0], points[-1]
-            said.append(
-                f"{series.name}: from {first.y:.3g} at {first.x:g} to {last.y:.3g} at {last.x:g}"
-                + (f", slope {series.slope:.2f}." if series.slope is not None else ".")
-            )
-    return " ".join(said)
+# -- maps ------------------------------------------------------------------------------------------
+
+
+def map_to_plotly(record: Map) -> dict[str, Any]:
+    """Panels of weights, on one scale from 0 to the largest weight."""
+    rows, columns = grid(record)
+    highest = _highest(record)
+    traces: list[dict[str, Any]] = []
+    layout: dict[str, Any] = {"annotations": []}
+    for place, (name, values) in enumerate(record.panels):
+        row, column = divmod(place, columns)
+        number = "" if place == 0 else str(place + 1)
+        traces.append(
+            {
+                "type": "heatmap", "z": [list(line) for line in values], "zmin": 0,
+                "zmax": highest, "colorscale": WEIGHTS.capitalize(), "showscale": place == 0,
+                "colorbar": {"title": {"text": "weight", "side": "right"}, "thickness": 15},
+                "xaxis": f"x{number}", "yaxis": f"y{number}", "xgap": 1, "ygap": 1,
+                "hovertemplate": "%{y} → %{x}: %{z:.3f}" + f"<extra>{_markup(name)}</extra>",
+            }
+        )  # fmt: skip
+        left, right = (column + 0.06) / columns, (column + 0.94) / columns
+        bottom, top = (rows - 1 - row + 0.12) / rows, (rows - 1 - row + 0.88) / rows
+        names = (record.x_names, len(values[0])), (record.y_names, len(values))
+        layout[f"xaxis{number}"] = {
+            "domain": [left, right], "anchor": f"y{number}", **_places(*names[0]),
+            "title": {"text": _markup(record.x_label) if row == rows - 1 else ""},
+        }  # fmt: skip
+        layout[f"yaxis{number}"] = {
+            "domain": [bottom, top], "anchor": f"x{number}", **_places(*names[1]),
+            "title": {"text": _markup(record.y_label) if column == 0 else ""},
+            "autorange": "reversed",
+        }  # fmt: skip
+        layout["annotations"].append(
+            {
+                "text": _markup(name), "x": (left + right) / 2, "y": top, "xref": "paper",
+                "yref": "paper", "yanchor": "bottom", "xanchor": "center", "showarrow": False,
+            }
+        )  # fmt: skip
+    return {"data": traces, "layout": layout}
+
+
+def _places(names: tuple[str, ...], count: int) -> dict[str, Any]:
+    """Ticks of an axis that counts from one, with names where there are any."""
+    shown = [_markup(name) for name in names] or [str(i + 1) for i in range(count)]
+    every = list(range(0, count, math.ceil(count / TICKS)))
+    return {
+        "tickvals": every, "ticktext": [shown[i] for i in every], "showgrid": False,
+        "zeroline": False, "automargin": True,
+    }  # fmt: skip
+
+
+def map_to_matplotlib(record: Map) -> Any:
+    """The same panels with matplotlib."""
+    from matplotlib.figure import Figure as Canvas
+
+    rows, columns = grid(record)
+    size = (max(6.4, 2.6 * columns), 1.0 + 2.0 * rows)
+    canvas = Canvas(figsize=size, layout="constrained")
+    places = canvas.subplots(rows, columns, squeeze=False)
+    shown: Any = None
+    for place, axes in enumerate(places.ravel()):
+        if place >= len(record.panels):
+            axes.set_axis_off()
+            continue
+        name, values = record.panels[place]
+        shown = axes.imshow(values, cmap=WEIGHTS, vmin=0, vmax=_highest(record), aspect="auto")
+        axes.set_title(_literal(name), fontsize=9)
+        for axis, words, names, count in (
+            (axes.xaxis, record.x_label, record.x_names, len(values[0])),
+            (axes.yaxis, record.y_label, record.y_names, len(values)),
+        ):
+            every = range(0, count, math.ceil(count / TICKS))
+            labels = [_literal(names[i]) if names else str(i + 1) for i in every]
+            axis.set_ticks(list(every), labels, fontsize=7)
+            axis.set_label_text(_literal(words))
+    canvas.colorbar(shown, ax=places, label="weight")
+    canvas.suptitle(_literal(record.title))
+    return canvas
+
+
+def grid(record: Map) -> tuple[int, int]:
+    """Rows and columns of panels: wide ones, of more tokens than ticks, below each other."""
+    wide = len(record.panels[0][1][0]) > TICKS
+    columns = 1 if wide else min(PANELS_A_ROW, len(record.panels))
+    return math.ceil(len(record.panels) / columns), columns
+
+
+def _highest(record: Map) -> float:
+    return max(w for _, values in record.panels for row in values for w in row)
+
+
+# -- words -----------------------------------------------------------------------------------------
+
+
+def _markup(text: str) -> str:
+    """Text that plotly shows as it stands: it reads a little HTML in every label."""
+    return html.escape(text, quote=False)
+
+
+def _literal(text: str) -> str:
+    """Text that matplotlib shows as it stands: it reads formulas between dollar signs."""
+    return text.replace("$", r"\$")
 
 
 def _lines(series: Series) -> list[tuple[float, str, str]]:
@@ -186,12 +389,10 @@ def _lines(series: Series) -> list[tuple[float, str, str]]:
 
 
 def _symbol(series: Series) -> str:
+    if series.mark:
+        return "diamond-open"
     return "x" if series.control else "circle"
 
 
 def _scale(log: bool) -> str:
     return "log" if log else "linear"
-
-
-def _bars(half_widths: list[float]) -> list[float] | None:
-    return half_widths if any(half_widths) else None

@@ -3,6 +3,7 @@
 Reading   what an instrument measured: value, standard error, count, status, details
 Curve     readings along an axis, with the straight line through them on log–log axes
 Surface   a quantity over a plane through parameters
+Map       matrices of weights side by side, such as attention by head
 Cell      the unit of work: a pure function of (claim, arm, parameters, seeds)
 Part      one judged quantity of a claim: estimate, interval, region, p-values
 Verdict   what a claim came to: supported, refuted or undecided, and why
@@ -17,7 +18,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -47,6 +48,16 @@ class Reading:
         if self.status != "ok":
             return f"no number: {self.status}"
         return f"{self.value:.4g} ± {self.standard_error:.2g} (n = {self.count})"
+
+    def figure(self) -> Figure:
+        """The value with its 95 % interval."""
+        point = Point(1.0, self.value, 1.96 * self.standard_error)
+        series = (Series(f"n = {self.count}", (point,) if math.isfinite(self.value) else ()),)
+        return Figure(str(self), "", "value", series, False, False, names=("measured",))
+
+    def plot(self) -> Any:
+        """The value with its interval as a matplotlib figure."""
+        return self.figure().plot()
 
 
 @dataclass(frozen=True)
@@ -147,6 +158,36 @@ class Surface:
 
 
 @dataclass(frozen=True)
+class Map:
+    """Matrices of weights, a panel each: row = who asks, column = what is looked at."""
+
+    title: str
+    x_label: str
+    y_label: str
+    panels: tuple[tuple[str, tuple[tuple[float, ...], ...]], ...]
+    x_names: tuple[str, ...] = ()
+    y_names: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        rows = [self.title]
+        for name, values in self.panels:
+            weight, i, j = max((w, i, j) for i, row in enumerate(values) for j, w in enumerate(row))
+            at = f"{_named(self.y_names, i)} → {_named(self.x_names, j)}"
+            rows.append(f"{name}: {len(values)} × {len(values[0])}, largest {weight:.3g} ({at})")
+        return "\n".join(rows)
+
+    def plot(self) -> Any:
+        """As a matplotlib figure, panels side by side."""
+        from attnlens.figures import map_to_matplotlib
+
+        return map_to_matplotlib(self)
+
+
+def _named(names: tuple[str, ...], place: int) -> str:
+    return names[place] if place < len(names) else str(place + 1)
+
+
+@dataclass(frozen=True)
 class Cell:
     """One piece of work, and the unit of loss: finished cells are kept and never computed again.
 
@@ -222,7 +263,11 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """Points of one kind; `slope` draws the power law through them, `reference` one to compare."""
+    """Points of one kind; `slope` draws the power law through them, `reference` one to compare.
+
+    `line`: a dashed line, for bounds. `curve`: a solid line, its half-widths a band. `mark`: large
+    diamonds, for places to be looked at. `like` names the series whose colour is taken.
+    """
 
     name: str
     points: tuple[Point, ...]
@@ -230,11 +275,17 @@ class Series:
     reference: float | None = None
     control: bool = False
     line: bool = False
+    curve: bool = False
+    mark: bool = False
+    like: str = ""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """What to draw; `figures.py` draws it with plotly for the page and matplotlib for papers."""
+    """What to draw; `figures.py` draws it with plotly for the page and matplotlib for papers.
+
+    `names` stand at 1, 2, … along a horizontal axis that counts things.
+    """
 
     title: str
     x_label: str
@@ -242,12 +293,29 @@ class Figure:
     series: tuple[Series, ...]
     log_x: bool = True
     log_y: bool = True
+    names: tuple[str, ...] = ()
 
     def plot(self) -> Any:
         """As a matplotlib figure."""
         from attnlens.figures import to_matplotlib
 
         return to_matplotlib(self)
+
+
+View = Figure | Surface | Map
+
+
+def plain(record: View) -> dict[str, Any]:
+    """A view as data that JSON can hold; numbers that are not finite become null."""
+    return _finite(asdict(record))
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, float):
+        return content if math.isfinite(content) else None
+    if isinstance(content, dict):
+        return {name: _finite(value) for name, value in content.items()}
+    return [_finite(value) for value in content] if isinstance(content, list | tuple) else content
 
 
 @dataclass(frozen=True)
@@ -295,7 +363,7 @@ class Sheet:
     title: str
     facts: tuple[tuple[str, str], ...]
     answers: tuple[Answer, ...]
-    figures: tuple[Figure | Surface, ...] = ()
+    figures: tuple[View, ...] = ()
 
     def __getitem__(self, question: str) -> Answer:
         """The answer to a question."""

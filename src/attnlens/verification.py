@@ -28,7 +28,7 @@ from attnlens.checks import BadInput, one_of, whole
 from attnlens.claims.base import PREDICTION, Claim, Measured, Profile
 from attnlens.claims.registry import find
 from attnlens.engine import local
-from attnlens.records import Cell, Outcome, Part, Verdict
+from attnlens.records import Cell, Outcome, Part, Verdict, plain
 from attnlens.report import write_report
 from attnlens.report.live import serving
 from attnlens.report.page import render_documents
@@ -229,15 +229,16 @@ def _judge_all(
                 for arm in claim.controls
             }
             figure = asdict(claim.figure(measured))
+            views = [plain(view) for view in claim.views(measured)]
         else:
             reason = (
                 f"{len(missing)} of its cells have no result: {(lost[i] or ['not computed'])[0]}"
             )
             verdict = Verdict("undecided", (), 1.0, 1.0, False, reason)
             controls = {arm: replace(verdict) for arm in claim.controls}
-            figure = None
+            figure, views = None, []
         entries.append(_entry(claim, verdict, controls, len(missing), seconds))
-        sections.append(_section(claim, verdict, controls, figure))
+        sections.append(_section(claim, verdict, controls, figure, views))
     ledger = {"schema": 1, "attnlens": __version__, "profile": profile, "claims": entries}
     return ledger, {"profile": profile, "claims": sections}
 
@@ -288,7 +289,11 @@ def _entry(
 
 
 def _section(
-    claim: Claim, verdict: Verdict, controls: dict[str, Verdict], figure: dict[str, Any] | None
+    claim: Claim,
+    verdict: Verdict,
+    controls: dict[str, Verdict],
+    figure: dict[str, Any] | None,
+    views: list[dict[str, Any]],
 ) -> dict[str, Any]:
     """A claim for the page: plain data only."""
     return {
@@ -305,6 +310,7 @@ def _section(
             {"words": words, **_told(controls[arm])} for arm, words in claim.controls.items()
         ],
         "figure": figure,
+        "views": views,
     }
 
 

@@ -124,7 +124,7 @@ def test_tokens_networks_of_ones_own_and_estimators_stand_side_by_side(networks:
     assert np.isfinite([curves.errors[name] for name in curves]).all()
     assert (tokens == before).all()
     figure = curves.figure()
-    assert [series.name for series in figure.series[::2]] == list(models)
+    assert [series.name for series in figure.series[: 2 * len(models) : 2]] == list(models)
     assert curves.plot().axes
     later = curves.more_labels(48)["linear"]
     assert later[1].low <= later[1].value <= later[1].high

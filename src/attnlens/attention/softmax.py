@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float
 
 from attnlens import kernels
 
-from . import inputs
+from . import inputs, small
 from .normalised import normalised
 
 
@@ -38,4 +38,7 @@ def softmax(
     ready = inputs.prepare(query, key, value, mask, bias)
     scale = inputs.scale("temperature", temperature, query.shape[-1])
     ready = ready._replace(query=ready.query / scale)
+    seen = None if bias is not None else small.same_for_all(ready.mask, ready.key.shape)
+    if method == "auto" and seen is not None and small.usable(*ready[:3]):
+        return ready.finish(small.attend(*ready[:3], seen), value.dtype)
     return ready.finish(normalised(kernels.products, ready, method), value.dtype)

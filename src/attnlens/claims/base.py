@@ -7,6 +7,7 @@ each, then four short functions.
     measure(arm, parameters, seeds)   one cell, in a worker: named arrays with seeds first
     judge(measured)          the parts of the rule, from one arm's cells
     figure(measured by arm)  what to draw
+    views(measured by arm)   what else is worth looking at; most claims have none
 
 The rule (quantities, regions, seeds) is fixed in the file, before any run.
 """
@@ -20,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from attnlens.records import Cell, Figure, Part
+from attnlens.records import Cell, Figure, Part, View
 
 from .code_version import code_version
 
@@ -84,6 +85,7 @@ class Claim:
     judge: Judge
     figure: Callable[[Mapping[str, Sequence[Measured]]], Figure]
     requires: Mapping[str, str] = field(default_factory=dict)
+    views: Callable[[Mapping[str, Sequence[Measured]]], Sequence[View]] = lambda _: ()
 
     @property
     def seed(self) -> str:
@@ -127,6 +129,14 @@ def blocks(count: int, size: int, first: int = 0) -> list[tuple[int, ...]]:
     """
     starts = range(first, first + count * size, size)
     return [tuple(range(start, start + size)) for start in starts]
+
+
+def example(measured: Iterable[Measured], name: str, **parameters: Any) -> np.ndarray | None:
+    """The array that only one cell holds: an example, kept to be looked at and not judged."""
+    for cell in measured:
+        if name in cell.values and parameters.items() <= cell.parameters.items():
+            return cell.values[name]
+    return None
 
 
 def by(measured: Iterable[Measured], *names: str) -> dict[Any, list[Measured]]:

@@ -23,7 +23,10 @@ def code_version(module: str) -> str:
     """A short hash of the sources that `module` reaches inside its own top-level packages."""
     digest = hashlib.sha256()
     for name in sorted(reached(module)):
-        digest.update(name.encode() + b"\0" + _file(name).read_bytes() + b"\0")
+        source = _file(name)
+        compiled = source.with_suffix(".cc")  # what a module compiles lies beside it
+        parts = [source.read_bytes(), compiled.read_bytes() if compiled.is_file() else b""]
+        digest.update(name.encode() + b"\0" + b"\0".join(parts) + b"\0")
     return digest.hexdigest()[:16]
 
 

@@ -10,11 +10,14 @@ from .hessian import curvature as curvature
 from .inference import inference_error as inference_error
 from .learned import generalisation as generalisation
 from .learning import learning_curve as learning_curve
+from .maps import attention_maps as attention_maps
 from .martingale import wealth as wealth
+from .posterior import tightening as tightening
 from .products import Supervised as Supervised
 from .registry import INSTRUMENTS as INSTRUMENTS
 from .slices import surface as surface
 from .sufficiency import representation as representation
 from .symmetry import equivariance as equivariance
+from .transfer import against as against
 from .transfer import condition_number as condition_number
 from .transfer import known_condition_number as known_condition_number

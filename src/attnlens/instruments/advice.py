@@ -86,7 +86,8 @@ class Guidelines:
             for i, each in enumerate(self.recommendations, 1)
         ]
         title = "Log ratio of test errors with a guideline over without (below 0: it helps)"
-        return Figure(title, "guideline", "log ratio", tuple(series), log_x=False, log_y=False)
+        names = tuple(each.name for each in self.recommendations)
+        return Figure(title, "", "log ratio", tuple(series), False, False, names)
 
     def plot(self) -> Any:
         """The recommendations as a matplotlib figure."""

@@ -29,6 +29,7 @@ from attnlens.records import Figure, Point, Reading, Series
 from attnlens.worlds.base import World
 
 LOST = -1  # the index of a start that did not converge
+BESIDE = 0.15  # how far apart, on the axis of indices, networks with the same index are drawn
 
 
 @dataclass(frozen=True)
@@ -163,14 +164,33 @@ class Audit:
                 points = tuple(
                     Point(float(a), float(b)) for a, b in zip(shares, excess, strict=True)
                 )
-                series.append(Series(f"{words} of {name}", points, line=words == "minima"))
+                series.append(Series(f"{words} of {name}", points, curve=words == "minima"))
         return Figure(
             f"Test excess of stationary points, n = {self.samples}",
             "share of starts", "excess / variance of the answer", tuple(series), log_x=False,
         )  # fmt: skip
 
+    def map(self) -> Figure:
+        """The map of stationary points: test excess against index, a point a start.
+
+        Starts with the same index stand side by side, those of the first network on the left.
+        """
+        series = []
+        for place, name in enumerate(self.ended):
+            points = tuple(
+                Point(index + (place - (len(self.ended) - 1) / 2) * BESIDE, float(excess))
+                for index, found in self.by_index(name).items()
+                for excess in found
+                if index != LOST
+            )
+            series.append(Series(name, points))
+        return Figure(
+            f"Stationary points, n = {self.samples}", "index (negative eigenvalues)",
+            "excess / variance of the answer", tuple(series), log_x=False,
+        )  # fmt: skip
+
     def plot(self) -> Any:
-        """The distribution as a matplotlib figure."""
+        """The distribution as a matplotlib figure; `map().plot()` draws excess against index."""
         return self.figure().plot()
 
 

@@ -59,7 +59,7 @@ class Path:
     def figure(self) -> Figure:
         def series(name: str, curve: Curve) -> Series:
             rows = zip(curve.at, curve.readings, strict=True)
-            return Series(name, tuple(Point(x, r.value) for x, r in rows), line=True)
+            return Series(name, tuple(Point(x, r.value) for x, r in rows), curve=True)
 
         both = (series("straight line", self.straight), series("trained curve", self.curved))
         return Figure("Loss between two minima", "position", "loss", both, False, False)

@@ -83,9 +83,8 @@ class Exchangeability(Reading):
         points = tuple(Point(place, value) for place, value in enumerate(values.values(), 1))
         return Figure(
             f"How unusual the order of tokens is (p = {self.value:.3g})",
-            ", ".join(f"{place} {name}" for place, name in enumerate(values, 1)),
-            "standard deviations above shuffled orders",
-            (Series("observed order", points),), log_x=False, log_y=False,
+            "", "standard deviations above shuffled orders",
+            (Series("observed order", points),), log_x=False, log_y=False, names=tuple(values),
         )  # fmt: skip
 
     def plot(self) -> Any:

@@ -64,8 +64,12 @@ class Density:
         floor = 1e-4 * self.value.max()
         points = tuple(Point(float(x), float(y), 1.96 * float(e)) for x, y, e in rows if y > floor)
         title = f"Spectral density, through a Gaussian of width {self.bandwidth:.2g}"
-        series = (Series("density", points, line=True),)
+        series = (Series("density", points, curve=True),)
         return Figure(title, "eigenvalue", "density", series, log_x=False)
+
+    def plot(self) -> Any:
+        """The density as a matplotlib figure."""
+        return self.figure().plot()
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,7 @@ class LearningCurves:
         return "\n".join(lines)
 
     def figure(self) -> Figure:
-        """Every learner's curve with its fitted law."""
+        """Every learner's curve with its fitted law, and n(ε) where it crosses the target error."""
         series = []
         for name in self.errors:
             curve = self[name]
@@ -133,7 +133,15 @@ class LearningCurves:
                 Point(float(x), float(law.error(float(x))[0]))
                 for x in np.geomspace(self.sizes[0], self.sizes[-1], 32)
             ]
-            series.append(Series(f"{name}, fitted law", tuple(line), line=True))
+            series.append(Series(f"{name}, fitted law", tuple(line), line=True, like=name))
+        goal = self.target_error
+        ends = (Point(float(n), goal) for n in (self.sizes[0], self.sizes[-1]))
+        series.append(Series(f"ε = {goal:.3g}", tuple(ends), line=True))
+        for name, size in self.samples().items():
+            # What was not reached within the sizes that were tried is said, not drawn.
+            reached = size.status == "ok" and math.isfinite(size.value)
+            points = (Point(size.value, goal),) if reached else ()
+            series.append(Series(f"{name}: n(ε) = {size}", points, mark=True, like=name))
         return Figure(f"{self.quantity} over labels", "labels", self.quantity, tuple(series))
 
     def plot(self) -> Any:

@@ -90,7 +90,7 @@ class Wealth:
         ]  # fmt: skip
         return Figure(
             "Wealth from betting against exchangeability", "tokens", "wealth",
-            (Series("wealth", walk, line=True), *lines), log_x=False,
+            (Series("wealth", walk, curve=True), *lines), log_x=False,
         )  # fmt: skip
 
     def plot(self) -> Any:

@@ -36,7 +36,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from attnlens import checks, statistics
-from attnlens.records import Reading
+from attnlens.records import Figure, Point, Reading, Series
 from attnlens.worlds import ExactWorld, GaussianProcess
 
 from .families import Family, described, divergence
@@ -69,6 +69,24 @@ class Representation:
             ("excess squared error", self.squared_error),
         )
         return "\n".join(f"{name:<24}{reading}" for name, reading in rows)
+
+    def figure(self) -> Figure:
+        """What is missing and what is in excess, with 95 % intervals."""
+        rows = {
+            "sufficiency gap (nats)": self.gap,
+            "excess content (share)": self.excess,
+            "excess squared error": self.squared_error,
+        }
+        points = tuple(
+            Point(float(place), reading.value, 1.96 * reading.standard_error)
+            for place, reading in enumerate(rows.values(), 1)
+        )
+        title = "What a representation lacks, and what it holds too much"
+        return Figure(title, "", "measured", (Series("found", points),), False, False, tuple(rows))
+
+    def plot(self) -> Any:
+        """The three numbers as a matplotlib figure."""
+        return self.figure().plot()
 
 
 class Episodes(NamedTuple):

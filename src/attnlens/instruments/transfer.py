@@ -37,7 +37,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attnlens import checks
-from attnlens.records import Reading
+from attnlens.records import Figure, Point, Reading, Series
 
 from .scores import h_score, leep, log_me
 
@@ -74,6 +74,32 @@ class Transfer:
         for name, score in self.scores.items():
             rows.append((name, f"{score.value:.4g}" if score.status == "ok" else score.status))
         return "\n".join(f"{name:<26}{said}" for name, said in rows)
+
+    def figure(self) -> Figure:
+        """The measured transfer error at the condition number."""
+        return against({"target": self})
+
+    def plot(self) -> Any:
+        """That point as a matplotlib figure; `against` draws several targets."""
+        return self.figure().plot()
+
+
+def against(transfers: Mapping[str, Transfer]) -> Figure:
+    """Condition number against measured transfer error, a named target a point.
+
+    A target with an infinite κ has no place on the axis: its name in the legend says so.
+    """
+    series = []
+    for name, found in transfers.items():
+        kappa, error = found.kappa.value, found.error
+        point = Point(kappa, error.value, 1.96 * error.standard_error)
+        drawn = math.isfinite(kappa) and math.isfinite(error.value)
+        words = name if drawn else f"{name}: κ infinite, error {error.value:.3g}"
+        series.append(Series(words, (point,) if drawn else ()))
+    return Figure(
+        "Condition number against measured transfer", "condition number κ", "transfer error",
+        tuple(series), log_y=False,
+    )  # fmt: skip
 
 
 def known_condition_number(

@@ -112,6 +112,16 @@ class Block(eqx.Module):
 
         return jnp.sum(jax.vmap(one_head)(self.query, self.key, self.value, self.output), 0)
 
+    def weights(
+        self, x: Float[Array, "length width"], mask: Bool[Array, " length"] | None
+    ) -> Float[Array, "heads length length"]:
+        """A query's weights in a row, a matrix a head: what identity values come out as."""
+        given = {} if mask is None else {"mask": mask}
+        identity, x = jnp.eye(x.shape[0], dtype=x.dtype), self.before_attention(x)
+        return jax.vmap(lambda query, key: self.operator(x @ query, x @ key, identity, **given))(
+            self.query, self.key
+        )
+
 
 class Encoder(eqx.Module):
     """A permutation-equivariant encoder of a set of tokens, with a head.
@@ -186,6 +196,26 @@ class Encoder(eqx.Module):
         self, inputs: Tokens | Float[Array, "length token_dim"]
     ) -> Float[Array, "length width"]:
         """The representation of every token; rows behind the mask mean nothing."""
+        h, mask = self._embedded(inputs)
+        for block in self.blocks:
+            h = block(h, mask)
+        return self.norm(h)
+
+    def attention(
+        self, inputs: Tokens | Float[Array, "length token_dim"]
+    ) -> tuple[Float[Array, "heads length length"], ...]:
+        """The weights of each layer, a query's in a row."""
+        h, mask = self._embedded(inputs)
+        weights = []
+        for block in self.blocks:
+            weights.append(block.weights(h, mask))
+            h = block(h, mask)
+        return tuple(weights)
+
+    def _embedded(
+        self, inputs: Tokens | Float[Array, "length token_dim"]
+    ) -> tuple[Float[Array, "length width"], Bool[Array, " length"] | None]:
+        """What the first block sees."""
         tokens = inputs if isinstance(inputs, Tokens) else Tokens(inputs)
         x, unseen = tokens.values, tokens.hidden
         if unseen is not None:
@@ -202,9 +232,7 @@ class Encoder(eqx.Module):
                     f"with max_length={length}."
                 )
             h = h + self.positions[:length]
-        for block in self.blocks:
-            h = block(h, tokens.mask)
-        return self.norm(h)
+        return h, tokens.mask
 
     def summary(self, inputs: Tokens | Float[Array, "length token_dim"]) -> Float[Array, " width"]:
         """The mean representation over the tokens that are there."""

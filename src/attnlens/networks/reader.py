@@ -109,6 +109,17 @@ class Reader(eqx.Module):
 
     def represent(self, inputs: Asked) -> Float[Array, " reads"]:
         """What the heads read, one after the other."""
+        keys, values = self._placed(inputs)
+        means = self._means(inputs, keys, values)
+        return jnp.einsum("hrv,hv->hr", self.value, means).reshape(-1)
+
+    def attention(self, inputs: Asked) -> Float[Array, "heads length"]:
+        """What each head looks at: its weights in a row, from values that are the identity."""
+        keys, _ = self._placed(inputs)
+        return self._means(inputs, keys, jnp.eye(keys.shape[0], dtype=keys.dtype))
+
+    def _placed(self, inputs: Asked) -> tuple[Array, Array]:
+        """Keys and values, with positions where there are any."""
         keys, values = inputs.key, inputs.value
         if self.positions is not None:
             (length, split), most = keys.shape, self.positions.shape[0]
@@ -119,13 +130,16 @@ class Reader(eqx.Module):
                 )
             places = self.positions[:length]
             keys, values = keys + places[:, :split], values + places[:, split:]
+        return keys, values
+
+    def _means(self, inputs: Asked, keys: Array, values: Array) -> Array:
+        """The weighted mean of the values that each head takes."""
         question = jnp.ones(1, keys.dtype) if inputs.query is None else inputs.query
         in_key_space = jnp.einsum("hdk,hda,a->hk", self.key, self.query, question)
         given = {} if inputs.mask is None else {"mask": inputs.mask}
-        means = self.operator(
+        return self.operator(
             in_key_space, keys, values, temperature=float(self.key.shape[1]) ** 0.5, **given
         )
-        return jnp.einsum("hrv,hv->hr", self.value, means).reshape(-1)
 
     def __call__(self, inputs: Asked) -> Float[Array, " outputs"]:
         features = self.represent(inputs)

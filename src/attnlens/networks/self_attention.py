@@ -27,6 +27,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from attnlens import checks
+from attnlens.attention import small
 
 from . import activation
 from .dense import head
@@ -52,16 +53,26 @@ class Layer(eqx.Module):
         score = ((query_dim, token_dim), token_dim)
         return score, score, ((value_dim, token_dim), token_dim)
 
-    def weights(self, rows: Float[Array, "tokens token_dim"]) -> Weights:
-        """aᵀ: row z holds query z's weights and sums to one."""
+    def scored(
+        self, rows: Float[Array, "tokens token_dim"]
+    ) -> tuple[Float[Array, "tokens query_dim"], Float[Array, "tokens query_dim"]]:
+        """Queries and keys as rows, whose products are the logits."""
         # Scaling the few queries is cheaper than scaling the many logits; with tokens as rows the
         # softmax runs along memory; one noisy pair of runs gave a sixth less CPU time for it.
-        queries = rows @ (self.query.T / math.sqrt(self.query.shape[0]))
-        return jax.nn.softmax(queries @ (rows @ self.key.T).T, axis=-1)
+        return rows @ (self.query.T / math.sqrt(self.query.shape[0])), rows @ self.key.T
+
+    def weights(self, rows: Float[Array, "tokens token_dim"]) -> Weights:
+        """aᵀ: row z holds query z's weights and sums to one."""
+        queries, keys = self.scored(rows)
+        return jax.nn.softmax(queries @ keys.T, axis=-1)
 
     def __call__(self, rows: Float[Array, "tokens token_dim"]) -> Float[Array, "tokens value_dim"]:
         """(w_V x a)ᵀ for xᵀ: tokens are rows, in and out."""
-        return self.weights(rows) @ (rows @ self.value.T)
+        queries, keys = self.scored(rows)
+        values = rows @ self.value.T
+        if small.usable(queries, keys, values):
+            return small.attend(queries, keys, values, jnp.zeros(0, bool))
+        return jax.nn.softmax(queries @ keys.T, axis=-1) @ values
 
 
 class SelfAttention(eqx.Module):

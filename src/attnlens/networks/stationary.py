@@ -9,6 +9,7 @@ with how far it came, and is never counted as a point.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ import numpy as np
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
 from attnlens import checks
+from attnlens.records import Figure, Point, Series
 
 from . import newton, symmetries
 from .ensemble import _check_model, _data, _rows
@@ -97,6 +99,22 @@ class StationaryPoints:
             f"{len(self.minima)} minima and {len(self.saddles)} saddles from {self.starts} starts; "
             f"{len(self.not_converged)} did not reach a gradient norm of {self.tolerance:.0e}."
         )
+
+    def figure(self) -> Figure:
+        """Test loss against index, a point each; training loss where none was held out."""
+        tested = all(math.isfinite(point.test_loss) for point in self.points)
+        quantity = "test loss" if tested else "training loss"
+        points = tuple(
+            Point(point.index, point.test_loss if tested else point.loss) for point in self.points
+        )
+        return Figure(
+            f"Stationary points from {self.starts} starts", "index (negative eigenvalues)",
+            quantity, (Series("found", points),), log_x=False, log_y=all(p.y > 0 for p in points),
+        )  # fmt: skip
+
+    def plot(self) -> Any:
+        """The map as a matplotlib figure."""
+        return self.figure().plot()
 
 
 class Task(NamedTuple):

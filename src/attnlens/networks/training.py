@@ -21,6 +21,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, UInt
 
+from attnlens.attention import small
+
 from .losses import named
 from .parameters import Layout
 from .settings import Recipe, Settings
@@ -174,9 +176,10 @@ def _advance(recipe, settings, first, last, data, validation, test, state, membe
             key = jax.random.fold_in(jax.random.key(member.seed), number)
             keys = jax.random.split(key, _length(samples))
             samples = Data(*jax.vmap(settings.transform)(keys, *samples))
-        (_, fit), gradient = jax.value_and_grad(objective, has_aux=True)(
-            vector, samples, weights, number
-        )
+        with small.first_order():
+            (_, fit), gradient = jax.value_and_grad(objective, has_aux=True)(
+                vector, samples, weights, number
+            )
         with jax.numpy_dtype_promotion("standard"):  # optax mixes types
             update, inner = optimiser.update(gradient, inner, vector)
         vector = vector + update
@@ -192,7 +195,9 @@ def _advance(recipe, settings, first, last, data, validation, test, state, membe
     vector, inner, epoch, cursor, summed, failed = jax.lax.fori_loop(first, last, step, begin)
 
     def losses(samples):
-        return jax.vmap(loss)(jax.vmap(layout.restore(vector))(samples.inputs), samples.targets)
+        with small.first_order():
+            outputs = jax.vmap(layout.restore(vector))(samples.inputs)
+        return jax.vmap(loss)(outputs, samples.targets)
 
     nothing = jnp.full((), jnp.nan, vector.dtype)
     train = summed / (last - first).astype(vector.dtype)

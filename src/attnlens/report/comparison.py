@@ -9,7 +9,8 @@ from typing import Any
 
 from attnlens.store import Store, replace_file
 
-from .page import environment, finished
+from .page import finished
+from .templating import rendered
 
 FILE = "comparison.html"
 
@@ -27,10 +28,8 @@ def write_comparison(first: str | os.PathLike[str], second: str | os.PathLike[st
     for folder in (Path(first), Path(second)):
         with Store.reading(folder) as store:
             ledgers.append(finished(store)[0])
-    page = environment().get_template("comparison.html")
-    text = page.render(
-        rows=compare(*ledgers), runs=[*zip((str(first), str(second)), ledgers, strict=True)]
-    )
+    runs = [*zip((str(first), str(second)), ledgers, strict=True)]
+    text = rendered("comparison.html", drawn=False, rows=compare(*ledgers), runs=runs)
     replace_file(Path(second) / FILE, text)
     return Path(second) / FILE
 

@@ -5,7 +5,7 @@ In this order, until there are three:
 1. a claim whose control came out supported, or whose cells have no result: not to be trusted;
 2. refuted claims, the one furthest outside its region first;
 3. supported claims, of each lens in turn, the one furthest inside its region first; those with a
-   measured interval before identities, which could hardly have failed;
+   measured interval before identities and what holds to rounding, which could hardly have failed;
 4. undecided claims, the one nearest to a decision first.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .picture import weakest
+from .picture import END, weakest
 
 MOST = 3
 
@@ -41,7 +41,8 @@ def _kind(section: Mapping[str, Any]) -> int:
 def _rank(section: Mapping[str, Any]) -> tuple[int, bool, float, str]:
     at = weakest(section["verdict"]["parts"])
     distance = 0.0 if at is None else abs(at)
-    return _kind(section), bool(section["entry"]["exact"]), -distance, section["id"]
+    certain = bool(section["entry"]["exact"]) or distance >= END
+    return _kind(section), certain, -distance, section["id"]
 
 
 def _in_turn(sections: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

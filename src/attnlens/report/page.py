@@ -1,33 +1,28 @@
 """`report.html` from the store: plain records in, one file out, nothing loaded from elsewhere.
 
-Every text is escaped by the template; figures travel as JSON inside the page. plotly's script is
-taken from the installed package, packed (gzip, base64) and unpacked by the browser: 2 MB, not 5.
+Every text is escaped by the template; figures travel as JSON inside the page.
 """
 
 from __future__ import annotations
 
-import base64
-import gzip
-import importlib.util
 import os
 import re
-from functools import cache
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import jinja2
 import latex2mathml.converter
 import markupsafe
 
 from attnlens.checks import BadInput
-from attnlens.figures import describe, to_plotly
-from attnlens.records import Figure, Point, Series
 from attnlens.store import Store, replace_file
 
+from .assumptions import checked
 from .findings import findings
 from .picture import picture
 from .tables import download
+from .templating import rendered
+from .views import restored, views
 
 FILE = "report.html"
 MATHML = "{http://www.w3.org/1998/Math/MathML}"
@@ -96,54 +91,30 @@ def render_documents(
             "anchor": re.sub(r"[^A-Za-z0-9-]", "-", section["id"]),
             "entry": entry,
             "mathml": _formula(section["formula"]),
-            "plotly": _plotly(section["figure"]),
-            "alternative": _alternative(section["figure"]),
+            "assumed": [(said, checked(said)) for said in section["assumptions"]],
+            "drawn": views(restored(plain) for plain in _records(section)),
         }
         for section, entry in zip(page["claims"], ledger["claims"], strict=True)
     ]
     for section in sections:
         section["csv"] = download(section)
-    licence, script = _plotly_script()
-    return (
-        environment()
-        .get_template("page.html")
-        .render(
-            ledger=ledger,
-            sections=sections,
-            picture=picture(sections),
-            findings=findings(sections),
-            counts=_counts(ledger["claims"]),
-            failures=failures,
-            running=running,
-            licence=licence,
-            script=script,
-        )
+    return rendered(
+        "page.html",
+        drawn=True,
+        running=running,
+        ledger=ledger,
+        sections=sections,
+        picture=picture(sections),
+        findings=findings(sections),
+        counts=_counts(ledger["claims"]),
+        failures=failures,
     )
 
 
-def environment() -> jinja2.Environment:
-    """Templates that escape whatever they are given."""
-    made = jinja2.Environment(
-        loader=jinja2.PackageLoader("attnlens.report", "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters.update(number=number, minus=minus)
-    return made
-
-
-def number(value: float | None) -> str:
-    """A number as people read it: four figures, a true minus sign."""
-    if value is None:
-        return "–"
-    return minus(f"{value:.4g}")
-
-
-def minus(text: str) -> str:
-    """True minus signs before digits."""
-    return re.sub(r"(?<!\w)-(?=[\d.])|(?<=\de)-(?=\d)", "−", text)
+def _records(section: dict[str, Any]) -> list[dict[str, Any]]:
+    """A claim's figure and its further views; folders of older versions have no views."""
+    figure = [] if section["figure"] is None else [section["figure"]]
+    return figure + section.get("views", [])
 
 
 def _counts(entries: list[dict[str, Any]]) -> dict[str, int]:
@@ -166,33 +137,3 @@ def _formula(latex: str) -> markupsafe.Markup:
         if element.tag not in ELEMENTS or not ATTRIBUTES.issuperset(element.attrib):
             return markupsafe.escape(latex)
     return markupsafe.Markup(ElementTree.tostring(tree, encoding="unicode"))
-
-
-def _figure(plain: dict[str, Any]) -> Figure:
-    series = tuple(
-        Series(**{**s, "points": tuple(Point(**point) for point in s["points"])})
-        for s in plain["series"]
-    )
-    return Figure(**{**plain, "series": series})
-
-
-def _plotly(plain: dict[str, Any] | None) -> dict[str, Any] | None:
-    return None if plain is None else to_plotly(_figure(plain))
-
-
-def _alternative(plain: dict[str, Any] | None) -> str:
-    return "" if plain is None else describe(_figure(plain))
-
-
-@cache
-def _plotly_script() -> tuple[str, str]:
-    """The licence lines of plotly.js, and the script packed for the page."""
-    spec = importlib.util.find_spec("plotly")
-    if spec is None or not spec.submodule_search_locations:
-        raise BadInput("the page needs the package plotly; install it with `pip install plotly`.")
-    source = Path(spec.submodule_search_locations[0]) / "package_data" / "plotly.min.js"
-    script = source.read_bytes()
-    licence = re.match(rb"\s*/\*\*?(.*?)\*/", script, re.DOTALL)
-    words = " ".join(licence[1].decode().replace("*", " ").split()) if licence else "plotly.js, MIT"
-    # The time stamp in a gzip header would make two equal pages differ.
-    return words, base64.b64encode(gzip.compress(script, 9, mtime=0)).decode()

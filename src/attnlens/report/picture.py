@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 END = 100.0  # beyond this, further is no different
-WIDTH, ROW, HEAD, FOOT = 760, 24, 30, 40
-LEFT, RIGHT = 250, 730  # where the axis runs
+WIDTH, ROW, HEAD, FOOT = 480, 21, 34, 22
+LEFT, RIGHT = 172, 466  # where the axis runs
 TICKS = (-100, -10, -1, 0, 1, 10, 100)
 
 
@@ -55,31 +55,34 @@ def across(at: float) -> float:
     return round(LEFT + (RIGHT - LEFT) * (stretched + 3) / 6, 1)
 
 
-def picture(sections: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Everything the template needs to draw the ledger."""
-    rows, y, lens = [], HEAD, None
+def picture(sections: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Everything the template needs to draw the ledger: a panel a lens, all on the same axis."""
+    lenses: dict[str, list[Mapping[str, Any]]] = {}
     for section in sections:
-        if section["entry"]["seed"] != lens:
-            lens = section["entry"]["seed"]
-            rows.append({"lens": lens, "y": y + ROW * 0.7})
-            y += ROW
-        at = weakest(section["verdict"]["parts"])
-        controls = [weakest(control["parts"]) for control in section["controls"]]
-        row = {
-            "id": section["id"],
-            "anchor": section["anchor"],
-            "title": section["title"],
-            "verdict": section["entry"]["verdict"],
-            "y": y + ROW / 2,
-            "x": None if at is None else across(at),
-            "controls": [across(c) for c in controls if c is not None],
-        }
-        if at is not None and abs(at) < END:
-            row["low"], row["high"] = across(max(-END, at - 1)), across(min(END, at + 1))
-        rows.append(row)
-        y += ROW
+        lenses.setdefault(section["entry"]["seed"], []).append(section)
     ticks = [{"x": across(at), "label": f"{at:g}".replace("-", "−")} for at in TICKS]
-    return {
-        "rows": rows, "ticks": ticks, "edge": across(0), "top": HEAD - 8, "bottom": y + 4,
-        "width": WIDTH, "height": y + FOOT, "left": LEFT, "right": RIGHT,
-    }  # fmt: skip
+    return [
+        {
+            "lens": lens, "rows": [_row(section, i) for i, section in enumerate(group)],
+            "ticks": ticks, "edge": across(0), "top": HEAD - 6, "bottom": HEAD + ROW * len(group),
+            "width": WIDTH, "height": HEAD + ROW * len(group) + FOOT, "left": LEFT, "right": RIGHT,
+        }
+        for lens, group in lenses.items()
+    ]  # fmt: skip
+
+
+def _row(section: Mapping[str, Any], place: int) -> dict[str, Any]:
+    at = weakest(section["verdict"]["parts"])
+    controls = [weakest(control["parts"]) for control in section["controls"]]
+    row = {
+        "id": section["id"],
+        "anchor": section["anchor"],
+        "title": section["title"],
+        "verdict": section["entry"]["verdict"],
+        "y": HEAD + ROW * (place + 0.5),
+        "x": None if at is None else across(at),
+        "controls": [across(c) for c in controls if c is not None],
+    }
+    if at is not None and abs(at) < END:
+        row["low"], row["high"] = across(max(-END, at - 1)), across(min(END, at + 1))
+    return row

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
+from attnlens.records import Figure
+
 
 def as_csv(section: Mapping[str, Any]) -> str:
     """The judged quantities, then the drawn points, in one table."""
@@ -21,7 +23,8 @@ def as_csv(section: Mapping[str, Any]) -> str:
                 [arm, _plain(part["quantity"]), None, part["estimate"], low, high,
                  _plain(part["region"]), part["count"]]
             )  # fmt: skip
-    for series in (section["figure"] or {"series": ()})["series"]:
+    views = [section["figure"], *section.get("views", ())]
+    for series in (s for view in views if view and "series" in view for s in view["series"]):
         for p in series["points"]:
             low, high = p["y"] - p["half_width"], p["y"] + p["half_width"]
             rows.writerow(["point", _plain(series["name"]), p["x"], p["y"], low, high, None, None])
@@ -30,7 +33,23 @@ def as_csv(section: Mapping[str, Any]) -> str:
 
 def download(section: Mapping[str, Any]) -> str:
     """The table as an address that a link can hold."""
-    return "data:text/csv;charset=utf-8," + quote(as_csv(section))
+    return _address(as_csv(section))
+
+
+def points_csv(figure: Figure) -> str:
+    """The points of one figure, as such an address."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\r\n")
+    rows.writerow(["name", _plain(figure.x_label), _plain(figure.y_label), "low", "high"])
+    for series in figure.series:
+        for p in series.points:
+            ends = (p.y - p.half_width, p.y + p.half_width)
+            rows.writerow([_plain(series.name), p.x, p.y, *ends])
+    return _address(text.getvalue())
+
+
+def _address(table: str) -> str:
+    return "data:text/csv;charset=utf-8," + quote(table)
 
 
 def _arms(section: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:

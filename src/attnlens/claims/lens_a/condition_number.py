@@ -188,7 +188,7 @@ CLAIM = Claim(
         "The target lies in the row space of what pretraining asks about (the control breaks "
         "this: κ is infinite there).",
         "Pretraining and downstream share the features and the best predictor of the class.",
-        "The context's keys are isotropic, so that κ alone changes.",
+        "The context's keys are isotropic, so that κ alone changes (by construction).",
     ),
     meaning=(
         "Before pretraining, ask how strongly its questions touch what the task will need: a "

@@ -35,9 +35,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnlens.claims.base import PREDICTION, Claim, Measured, Profile, Work, blocks, by
+from attnlens.claims.base import PREDICTION, Claim, Measured, Profile, Work, blocks, by, example
 from attnlens.instruments.exchange import p_values
 from attnlens.instruments.inference import episode_keys
+from attnlens.instruments.martingale import wealth
 from attnlens.instruments.symmetry import equivariance
 from attnlens.networks.encoder import Encoder
 from attnlens.records import Figure, Part, Point, Region, Series
@@ -57,6 +58,7 @@ BLOCKS = {"smoke": 1, "default": 8, "full": 72}
 CONTROL_BLOCKS = {"smoke": 1, "default": 1, "full": 9}  # a rate near 1 against 0.07
 CONTROLS = ("auto-regressive", "drifting")  # correlation 0.5; a change by two noise deviations
 POSITIONS = "positions"
+SHOWN = 3  # worlds whose wealth is drawn beside that of the controls
 # One world of every kind by default, and their variants in the full profile. (Teachers draw rows
 # (x, y) independently: nothing could depend on their order.)
 WORLDS = (
@@ -93,7 +95,10 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
     keys = episode_keys(seeds, LENGTHS.get(name, LENGTH))
     tokens = np.asarray(_batches(EXAMPLES[name], keys, LENGTHS.get(name, LENGTH)))
     # The cell's first seed names its pool of permutations.
-    return {"rejected": p_values(tokens, PERMUTATIONS, seeds[0]) <= LEVEL + 1e-9}
+    values = {"rejected": p_values(tokens, PERMUTATIONS, seeds[0]) <= LEVEL + 1e-9}
+    if seeds[0] == 0:  # an example to look at: the first batch
+        values["log_wealth"] = np.array(wealth(tokens[0]).log_values)
+    return values
 
 
 @eqx.filter_jit
@@ -158,6 +163,29 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
     )  # fmt: skip
 
 
+def views(arms: Mapping[str, Sequence[Measured]]) -> list[Figure]:
+    """What betting against exchangeability earns, token by token, in one batch a world."""
+    series = []
+    for arm, measured in arms.items():
+        shown = WORLDS[:SHOWN] if arm == PREDICTION else (arm,)
+        for world in shown:
+            logs = example(measured, "log_wealth", world=world)
+            if logs is not None:
+                walk = tuple(Point(float(n), float(np.exp(v))) for n, v in enumerate(logs))
+                series.append(Series(world, walk, control=arm != PREDICTION, curve=True))
+    if not series:
+        return []
+    last = max(point.x for each in series for point in each.points)
+    edge = (Point(0.0, 1 / LEVEL), Point(last, 1 / LEVEL))
+    series.append(Series(f"enough to reject at level {LEVEL:g}", edge, line=True))
+    return [
+        Figure(
+            "Wealth from betting against exchangeability, one batch a world",
+            "tokens of each sequence", "wealth", tuple(series), log_x=False,
+        )
+    ]  # fmt: skip
+
+
 CLAIM = Claim(
     id="A.exchangeable",
     title="Tokens without an order, and encoders that do not make one",
@@ -191,4 +219,5 @@ CLAIM = Claim(
     measure=measure,
     judge=judge,
     figure=figure,
+    views=views,
 )

@@ -108,7 +108,7 @@ CLAIM = Claim(
     controls={CONTROL: "A plain network reads the same tokens as one long vector."},
     assumptions=(
         "The parameters of the network do not depend on L (the control breaks this).",
-        "Tokens are exchangeable, so that weighted means carry what is needed.",
+        "Tokens are exchangeable (by construction), so that weighted means carry what is needed.",
     ),
     meaning=(
         "Longer contexts need no more labelled sequences when attention reads them. A network "

@@ -104,7 +104,7 @@ CLAIM = Claim(
     controls={CONTROL: f"The n sequences are copies of {DISTINCT} distinct ones."},
     assumptions=(
         "Sequences are independent (the control breaks this).",
-        "The network's size does not grow with n.",
+        "The network's size does not grow with n (by construction).",
     ),
     meaning=(
         "Labels count, copies do not: the gap is set by the number of distinct sequences, and "

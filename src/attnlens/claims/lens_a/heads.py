@@ -27,12 +27,13 @@ import jax
 import numpy as np
 
 from attnlens.claims.base import PREDICTION, UNSEEN, Claim, Measured, Profile, Work, blocks, by
+from attnlens.claims.base import example as kept
 from attnlens.claims.rates import points
 from attnlens.instruments.inference import episode_keys
 from attnlens.instruments.learned import TEST, TRAIN
 from attnlens.networks.ensemble import fit
 from attnlens.networks.reader import Asked, Reader
-from attnlens.records import Figure, Part, Region, Series
+from attnlens.records import Figure, Map, Part, Region, Series
 from attnlens.statistics import judge as judge_part
 
 GROUPS = 3
@@ -76,7 +77,13 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
     last = fitted.train[:, -1].reshape(len(seeds), starts)  # mean over the last twentieth of steps
     best = np.nanargmin(last, axis=1)
     errors = fitted.test_loss.reshape(len(seeds), starts)
-    return {"error": errors[np.arange(len(seeds)), best].astype(float)}
+    values = {"error": errors[np.arange(len(seeds)), best].astype(float)}
+    if arm == PREDICTION and seeds[0] == UNSEEN:
+        # An example to look at: one network's weights on one sequence.
+        model = fitted.model(int(best[0]))
+        asked = Asked(*(np.asarray(part[0, 0], model.key.dtype) for part in test[0][:2]))
+        values["weights"] = np.asarray(model.attention(asked), float)
+    return values
 
 
 def _draw(arm: str, seeds: Sequence[int], part: int, count: int) -> tuple[Asked, np.ndarray]:
@@ -124,6 +131,19 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
     )  # fmt: skip
 
 
+def views(arms: Mapping[str, Sequence[Measured]]) -> list[Map]:
+    """Where each head looks, with fewer heads than groups and with as many."""
+    names = tuple(f"{'abc'[g]}{i + 1}" for g in range(GROUPS) for i in range(TOKENS_A_GROUP))
+    found = {heads: kept(arms[PREDICTION], "weights", heads=heads) for heads in (1, 2, GROUPS)}
+    panels = tuple(
+        (f"{heads} head{'s' * (heads > 1)}", tuple(tuple(map(float, row)) for row in weights))
+        for heads, weights in found.items()
+        if weights is not None
+    )
+    title = "Where each head looks in one sequence: groups a, b and c of eight tokens"
+    return [Map(title, "token", "head", panels, names)] if panels else []
+
+
 CLAIM = Claim(
     id="A.heads",
     title="One head for every factor of the latent",
@@ -138,7 +158,8 @@ CLAIM = Claim(
     ),
     controls={CONTROL: "The label is the average of the factors: one head can read it."},
     assumptions=(
-        "Keys tell the groups apart, groups have equal sizes, values do not depend on keys.",
+        "Keys tell the groups apart, groups have equal sizes, values do not depend on keys (by "
+        "construction).",
         "The label is not linear in the factors (the control breaks this).",
     ),
     meaning=(
@@ -150,4 +171,5 @@ CLAIM = Claim(
     measure=measure,
     judge=judge,
     figure=figure,
+    views=views,
 )

@@ -179,7 +179,7 @@ CLAIM = Claim(
     ),
     controls={CONTROL: "Sorted tokens of a continuous world in the place of the posterior."},
     assumptions=(
-        "Tokens are exchangeable: independent given the latent.",
+        "Tokens are exchangeable: independent given the latent (by construction).",
         "The probes can express the map between two representations (a weak probe could only "
         "raise the share).",
     ),

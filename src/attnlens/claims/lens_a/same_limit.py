@@ -100,7 +100,8 @@ CLAIM = Claim(
     controls={CONTROL: "Softmax at the temperature of the Gaussian process itself, at every L."},
     assumptions=(
         "The latent is a Gaussian process with the operator's kernel (by construction).",
-        "Keys are uniform on the sphere; the softmax temperature falls as in A.softmax-shrinking.",
+        "Keys are uniform on the sphere; the softmax temperature falls as in A.softmax-shrinking "
+        "(by construction).",
     ),
     meaning=(
         "Softmax attention is a cheap approximation of the exact solve that a longer context makes "

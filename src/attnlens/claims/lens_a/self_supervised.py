@@ -176,9 +176,9 @@ CLAIM = Claim(
     prediction="The slope in n is at most −0.2, and the slope in L at most 0.10.",
     controls={CONTROL: "Pretraining predicts the next token of another sequence."},
     assumptions=(
-        "The bottleneck is as wide as the latent and narrower than a token.",
+        "The bottleneck is as wide as the latent and narrower than a token (by construction).",
         "Pretraining targets depend on the latent (the control breaks this).",
-        "The downstream label is a function of the same latent.",
+        "The downstream label is a function of the same latent (by construction).",
     ),
     meaning=(
         "Unlabelled sequences can stand in for labels: with a bottleneck the size of the latent, "

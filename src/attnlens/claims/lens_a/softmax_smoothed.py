@@ -90,7 +90,7 @@ CLAIM = Claim(
     controls={CONTROL: "The distance to the conditional mean m(q, z) itself."},
     assumptions=(
         "Keys are uniform on the sphere and values linear in the key plus noise (by construction).",
-        "The temperature is fixed as the length grows.",
+        "The temperature is fixed as the length grows (by construction).",
     ),
     meaning=(
         "A longer context makes softmax attention precise, not accurate: what is left is bias, and "

@@ -150,7 +150,7 @@ CLAIM = Claim(
         MEAN: "Only the tokens' mean is kept where the variance is latent too.",
     },
     assumptions=(
-        "Tokens are exchangeable: independent given the latent.",
+        "Tokens are exchangeable: independent given the latent (by construction).",
         "The posterior belongs to a family that the probe can express (true by construction).",
     ),
     meaning=(

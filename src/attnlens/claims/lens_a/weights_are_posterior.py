@@ -31,7 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnlens.attention.softmax import softmax
-from attnlens.claims.base import PREDICTION, Claim, Measured, Profile, Work, by
+from attnlens.claims.base import PREDICTION, Claim, Measured, Profile, Work, by, example
 from attnlens.records import Figure, Part, Point, Region, Series
 from attnlens.statistics import judge_exactly
 from attnlens.worlds import FiniteMixture
@@ -46,6 +46,8 @@ EPSILON = float(np.finfo(float).eps)
 LENGTHS = {"smoke": (1, 256), "default": (1, 16, 256, 4096), "full": (1, 16, 256, 4096, 65536)}
 SEEDS = {"smoke": (0,), "default": tuple(range(4)), "full": tuple(range(36))}
 CONTROL = "no-prior"
+SHOWN = 64  # tokens of the example that is drawn
+SHOWN_LENGTH = 256  # a length of every profile
 
 
 def plan(profile: Profile) -> Iterable[Work]:
@@ -59,19 +61,34 @@ def plan(profile: Profile) -> Iterable[Work]:
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
     """The largest error of the log-odds as a share of the rounding bound, one a seed."""
     rows = [_one(arm, parameters["tokens"], parameters["length"], seed) for seed in seeds]
-    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    values = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    kind = (arm, parameters["tokens"], parameters["length"])
+    if kind == (PREDICTION, "normal", SHOWN_LENGTH) and 0 in seeds:
+        values["example"] = _tightening(seeds[0])
+    return values
 
 
-def _one(arm: str, kind: str, length: int, seed: int) -> dict[str, float]:
-    normal = kind == "normal"
+def _tightening(seed: int) -> np.ndarray:
+    """P(z = c | first n tokens) for n = 0 … SHOWN, of one sequence: (n, class)."""
+    tokens = _tokens(True, SHOWN_LENGTH, seed)[:SHOWN]
+    sums = np.cumsum(np.vstack([np.log(PRIOR), _log_likelihoods(tokens, True)]), axis=0)
+    shares = np.exp(sums - sums.max(1, keepdims=True))
+    return shares / shares.sum(1, keepdims=True)
+
+
+def _tokens(normal: bool, length: int, seed: int) -> np.ndarray:
     world = (
         FiniteMixture(means=MEANS, noise_std=NOISE_STD, weights=PRIOR)
         if normal
         else FiniteMixture(probabilities=PROBABILITIES, weights=PRIOR)
     )
-    tokens = np.asarray(
-        world.sample(jax.random.fold_in(jax.random.key(seed), length), length).tokens
-    )
+    key = jax.random.fold_in(jax.random.key(seed), length)
+    return np.asarray(world.sample(key, length).tokens)
+
+
+def _one(arm: str, kind: str, length: int, seed: int) -> dict[str, float]:
+    normal = kind == "normal"
+    tokens = _tokens(normal, length, seed)
     log_likelihood = _log_likelihoods(tokens, normal)  # (L, C)
     log_prior = np.log(PRIOR)
     exact = np.array(
@@ -144,6 +161,23 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
     )  # fmt: skip
 
 
+def views(arms: Mapping[str, Sequence[Measured]]) -> list[Figure]:
+    """The posterior tightening as tokens arrive, in one sequence."""
+    shares = example(arms[PREDICTION], "example")
+    if shares is None:
+        return []
+    series = [
+        Series(
+            f"class {c + 1} (prior {prior:g})",
+            tuple(Point(float(n), float(p)) for n, p in enumerate(shares[:, c])),
+            curve=True,
+        )
+        for c, prior in enumerate(PRIOR)
+    ]
+    title = "The posterior tightening as tokens arrive, in one sequence"
+    return [Figure(title, "tokens", "P(class | tokens)", tuple(series), log_x=False, log_y=False)]
+
+
 CLAIM = Claim(
     id="A.weights-are-posterior",
     title="Softmax weights are the posterior of a finite latent",
@@ -158,9 +192,12 @@ CLAIM = Claim(
     prediction="The log-odds agree with SciPy's log densities to rounding error, at every L.",
     controls={CONTROL: "The log prior is left out of the bias; the prior is skewed."},
     assumptions=(
-        "The latent is one of finitely many classes, and tokens are independent given it.",
-        "Token log-likelihoods are linear in the tokens' statistics (an exponential family).",
-        "The query is the sum over tokens, not their mean: attention must know the length.",
+        "The latent is one of finitely many classes, and tokens are independent given it (by "
+        "construction).",
+        "Token log-likelihoods are linear in the tokens' statistics (by construction: an "
+        "exponential family).",
+        "The query is the sum over tokens, not their mean (by construction): attention must know "
+        "the length.",
     ),
     meaning=(
         "One softmax head can do exact classification by Bayes' rule, if its query adds up tokens. "
@@ -171,4 +208,5 @@ CLAIM = Claim(
     measure=measure,
     judge=judge,
     figure=figure,
+    views=views,
 )

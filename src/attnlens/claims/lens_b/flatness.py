@@ -33,14 +33,15 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
-from attnlens.claims.base import PREDICTION, Claim, Measured, Profile, Work, blocks
+from attnlens.claims.base import PREDICTION, Claim, Measured, Profile, Work, blocks, example
 from attnlens.instruments.audit import Ends, ends, training_data
 from attnlens.instruments.hessian import curvature
 from attnlens.instruments.products import Supervised
+from attnlens.instruments.slices import surface
 from attnlens.networks import Baseline, SelfAttention
 from attnlens.networks.parameters import Layout
 from attnlens.networks.settings import Recipe
-from attnlens.records import Figure, Part, Point, Region, Series
+from attnlens.records import Figure, Part, Point, Region, Series, Surface, View
 from attnlens.statistics import judge as judge_part
 from attnlens.statistics import mean_reading, t_interval
 from attnlens.worlds import TokenTeacher
@@ -66,6 +67,8 @@ INVARIANT = {
     "scaled_largest": "log ratio of λ_max(DHD), attention : baseline",
     "scaled_trace": "log ratio of Σ w²H, attention : baseline",
 }
+SHOWN = {"own": "self-attention", "other": "baseline"}
+GRID, SPAN = 31, 1.0  # of the planes that are drawn: filters move by at most their own length
 RAW = {"largest": "λ_max", "trace": "trace"}
 
 
@@ -79,7 +82,26 @@ def plan(profile: Profile) -> Iterable[Work]:
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
     """Mean log measures of attention ("own") and of what it is compared with ("other")."""
     rows = [_teacher(arm, seed, parameters["samples"]) for seed in seeds]
-    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    values = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    return values | (_example(parameters["samples"]) if arm == PREDICTION and 0 in seeds else {})
+
+
+def _example(samples: int) -> dict[str, Any]:
+    """Around the first local minimum of either network, for the first teacher: the density of the
+    Hessian's eigenvalues, and the data loss over a random plane. To be looked at, not judged."""
+    world, drawn = TokenTeacher(**SHAPE), {}
+    data = training_data(world, 0, samples)
+    for side, make in zip(SHOWN, (ATTENTION, BASELINE), strict=True):
+        found = ends(make, world=world, seed=0, samples=samples, starts=STARTS, l2=L2)
+        for vector in found.vectors[found.index == 0][:1]:
+            model, loss = Layout.of(Recipe.of(make)).restore(vector), Supervised("squared")
+            density = curvature(loss, model, data, dense=True, scaled=False).density
+            assert density is not None
+            drawn[f"{side}_density"] = np.stack([density.at, density.value])
+            plane = surface(loss, model, data, points=GRID, span=SPAN)
+            assert isinstance(plane, Surface)
+            drawn[f"{side}_plane"] = np.array(plane.values)
+    return drawn
 
 
 def _teacher(arm: str, seed: int, samples: int) -> dict[str, Any]:
@@ -157,9 +179,35 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
         series.append(Series(words, tuple(points), control=arm != PREDICTION))
     return Figure(
         "Curvature at local minima of equal training loss",
-        "1: λ_max(DHD), 2: Σ w²H, 3: raw λ_max, 4: raw trace",
-        "log ratio (below 0: attention is flatter)", tuple(series), log_x=False, log_y=False,
+        "", "log ratio (below 0: attention is flatter)", tuple(series), log_x=False, log_y=False,
+        names=("λ_max(DHD)", "Σ w²H", "raw λ_max", "raw trace"),
     )  # fmt: skip
+
+
+def views(arms: Mapping[str, Sequence[Measured]]) -> list[View]:
+    """The spectral density at one minimum of each network, and the loss around it."""
+    series, planes = [], []
+    axis = tuple(float(x) for x in np.linspace(-SPAN, SPAN, GRID))
+    for side, name in SHOWN.items():
+        density = example(arms[PREDICTION], f"{side}_density")
+        plane = example(arms[PREDICTION], f"{side}_plane")
+        if density is None or plane is None:
+            continue
+        at, value = density
+        # Down to a thousandth of the highest: below that are the tails of the smoothing.
+        points = tuple(
+            Point(float(x), float(y))
+            for x, y in zip(at[::2], value[::2], strict=True)
+            if y > 1e-3 * value.max()
+        )
+        series.append(Series(name, points, curve=True))
+        rows = tuple(tuple(map(float, row)) for row in plane)
+        labels = ("random direction 1", "random direction 2")
+        planes.append(Surface(f"data loss of {name}", *labels, axis, axis, rows))
+    if not series:
+        return []
+    title = "Spectral density of the Hessian at one local minimum of each network"
+    return [Figure(title, "eigenvalue", "density", tuple(series), log_x=False), *planes]
 
 
 CLAIM = Claim(
@@ -182,8 +230,10 @@ CLAIM = Claim(
     controls={CONTROL: "Attention against itself with (w_Q, w_K) → (10 w_Q, w_K/10)."},
     assumptions=(
         "Student and teacher have the same shape (by construction).",
-        f"The baseline, {BASELINE_HIDDEN} units wide, reaches the same median training loss.",
-        f"Points are minima of the loss with an ℓ₂ penalty of {L2:g}; H is the data loss's alone.",
+        f"The baseline, {BASELINE_HIDDEN} units wide, reaches the same median training loss "
+        "(checked before anything is decided).",
+        f"Points are minima of the loss with an ℓ₂ penalty of {L2:g}; H is the data loss's alone "
+        "(by construction).",
     ),
     meaning=(
         "Judge flatness only by measures that a rescaling of the weights leaves alone: the raw "
@@ -194,4 +244,5 @@ CLAIM = Claim(
     measure=measure,
     judge=judge,
     figure=figure,
+    views=views,
 )

@@ -30,7 +30,7 @@ from attnlens.claims.base import PREDICTION, Claim, Measured, Profile, Work, blo
 from attnlens.claims.rates import points
 from attnlens.claims.samples import log_sizes, sparse_samples, train_sparse
 from attnlens.instruments.inference import episode_keys
-from attnlens.records import Figure, Part, Region, Series
+from attnlens.records import Figure, Part, Point, Region, Series
 from attnlens.statistics import judge as judge_part
 from attnlens.statistics import slopes
 from attnlens.worlds import SparseTeacher
@@ -109,6 +109,30 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
     )  # fmt: skip
 
 
+def views(arms: Mapping[str, Sequence[Measured]]) -> list[Figure]:
+    """Learning curves at the largest p, with n(ε) where each crosses the goal."""
+    features, cells = list(by(arms[PREDICTION], "features").items())[-1]
+    series, marks = [], []
+    for name, words, sizes in (
+        ("known", "known attention", KNOWN_SIZES),
+        ("baseline", "baseline", BASELINE_SIZES),
+    ):
+        logs = np.log(np.concatenate([cell.values[name] for cell in cells]))
+        series.append(Series(words, points(np.log(sizes), logs)))
+        needed = np.concatenate([cell.values[f"log_n_{name}"] for cell in cells])
+        at = float(np.exp(needed.mean()))  # the judged quantity is a mean of logs
+        label = f"{words}: n({GOAL}) = {at:.0f}"
+        marks.append(Series(label, (Point(at, GOAL),), mark=True, like=words))
+    ends = (Point(float(KNOWN_SIZES[0]), GOAL), Point(float(BASELINE_SIZES[-1]), GOAL))
+    goal = Series(f"goal ε = {GOAL}", ends, line=True)
+    return [
+        Figure(
+            f"Learning curves with {features} features, and the samples that ε needs",
+            "samples n", "relative test error", (*series, goal, *marks),
+        )
+    ]  # fmt: skip
+
+
 CLAIM = Claim(
     id="B.known-attention",
     title="Known attention needs fewer samples, the more so the more features there are",
@@ -142,4 +166,5 @@ CLAIM = Claim(
     measure=measure,
     judge=judge,
     figure=figure,
+    views=views,
 )

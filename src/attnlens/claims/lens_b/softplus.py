@@ -169,7 +169,7 @@ CLAIM = Claim(
     ),
     controls={CONTROL: "The constant 1/τ₀ instead of log 2/τ₀."},
     assumptions=(
-        "Teacher and students have the same activation.",
+        "Teacher and students have the same activation (by construction).",
         "The rule for n(ε) is that of B.known-attention.",
     ),
     meaning=(

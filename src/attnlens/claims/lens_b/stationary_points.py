@@ -137,6 +137,29 @@ def _median_minima(cells: Sequence[Measured]) -> np.ndarray:
     return np.array([np.median(row) if row.size else np.nan for row in rows])
 
 
+def views(arms: Mapping[str, Sequence[Measured]]) -> list[Figure]:
+    """The map of stationary points: test excess against index, a point a start."""
+    series = []
+    for place, (arm, measured) in enumerate(arms.items()):
+        cells = by(measured, "samples").get(SAMPLES, [])
+        index = np.concatenate([cell.values["index"].ravel() for cell in cells])
+        excess = np.concatenate([cell.values["excess"].ravel() for cell in cells])
+        points = tuple(
+            # Side by side, so that one does not hide the other.
+            Point(float(i) + 0.2 * place - 0.1, float(e))
+            for i, e in zip(index, excess, strict=True)
+            if i >= 0
+        )
+        name = "self-attention" if arm == PREDICTION else "baseline"
+        series.append(Series(name, points, control=arm != PREDICTION))
+    return [
+        Figure(
+            f"Map of stationary points, n = {SAMPLES}: index 0 is a local minimum",
+            "index (negative eigenvalues)", "test excess", tuple(series), log_x=False,
+        )
+    ]  # fmt: skip
+
+
 CLAIM = Claim(
     id="B.stationary-points",
     title="Every local minimum of attention predicts well",
@@ -156,7 +179,7 @@ CLAIM = Claim(
     controls={CONTROL: "The baseline network of equal width on the same data."},
     assumptions=(
         "Student and teacher have the same shape (by construction).",
-        f"Parameters are bounded: an ℓ₂ penalty of {L2:g}.",
+        f"Parameters are bounded: an ℓ₂ penalty of {L2:g} (by construction).",
         f"n = {SAMPLES} is enough (24 samples a parameter); refuted says it is not, or no n is.",
         "Sixteen random starts find the worst minimum (they can only miss it, which favours the "
         "claim).",
@@ -170,4 +193,5 @@ CLAIM = Claim(
     measure=measure,
     judge=judge,
     figure=figure,
+    views=views,
 )

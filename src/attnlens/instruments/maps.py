@@ -1,0 +1,80 @@
+"""Who looks at what: attention weights of an example, a panel a head.
+
+Attention is linear in its values, A(Q, K, V) = W(Q, K) V, so the weights are what comes out when
+the values are the identity: W = A(Q, K, I). That is how they are read from every operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from attnlens import checks
+from attnlens.networks.encoder import Encoder
+from attnlens.networks.reader import Reader
+from attnlens.networks.self_attention import MultiLayerSelfAttention, SelfAttention
+from attnlens.records import Map
+
+NETWORKS = (Encoder, Reader, SelfAttention, MultiLayerSelfAttention)
+
+
+def attention_maps(
+    subject: Any, example: Any = None, *, names: Sequence[str] = (), asked: Sequence[str] = ()
+) -> Map:
+    """The attention weights of one example as panels, one a head (and layer).
+
+    subject: a network of `attnlens.networks`, with `example` its input; or weights themselves, of
+    any model: (queries, tokens), (heads, queries, tokens) or (layers, heads, queries, tokens).
+    names: what the tokens are called. asked: what the queries are called; left out, the tokens' own
+    names where there are as many queries as tokens.
+
+    >>> print(attention_maps(np.array([[0.75, 0.25], [0.5, 0.5]]), names=["cat", "sat"]))
+    Attention weights
+    weights: 2 × 2, largest 0.75 (cat → cat)
+    """
+    layers = _layers(subject, example)
+    panels = []
+    for number, heads in enumerate(layers, 1):
+        for head, weights in enumerate(heads, 1):
+            words = [f"layer {number}"] if len(layers) > 1 else []
+            words += [f"head {head}"] if len(heads) > 1 else []
+            panels.append((", ".join(words) or "weights", weights))
+    queries, tokens = panels[0][1].shape
+    if isinstance(subject, Reader):  # one query a head: the heads are the rows
+        panels = [("weights", np.concatenate([weights for _, weights in panels]))]
+        asked, queries = [f"head {i + 1}" for i in range(len(panels[0][1]))], len(panels[0][1])
+    labels = _names("names", names, tokens)
+    who = _names("asked", asked or (labels if queries == tokens else ()), queries)
+    return Map(
+        "Attention weights", "token looked at", "head" if isinstance(subject, Reader) else "query",
+        tuple((name, tuple(tuple(map(float, row)) for row in w)) for name, w in panels),
+        labels, who,
+    )  # fmt: skip
+
+
+def _layers(subject: Any, example: Any) -> list[np.ndarray]:
+    """(heads, queries, tokens) of each layer."""
+    if isinstance(subject, SelfAttention | MultiLayerSelfAttention):
+        # Theirs are a(x), with queries as columns.
+        return [np.asarray(a, float).T[None] for a in subject.attention(jnp.asarray(example))]
+    if isinstance(subject, Encoder):
+        return [np.asarray(weights, float) for weights in subject.attention(example)]
+    if isinstance(subject, Reader):
+        return [np.asarray(subject.attention(example), float)[:, None]]
+    weights = np.asarray(subject, float) if example is None else np.empty(0)
+    if not 2 <= weights.ndim <= 4 or not weights.size or not np.isfinite(weights).all():
+        raise checks.BadInput(
+            f"give a network ({', '.join(kind.__name__ for kind in NETWORKS)}) with an example, or "
+            f"finite weights of 2 to 4 dimensions, (queries, tokens) last, but "
+            f"{type(subject).__name__} of {weights.ndim} dimensions came."
+        )
+    return list(weights.reshape((1,) * (4 - weights.ndim) + weights.shape))
+
+
+def _names(what: str, names: Sequence[str], count: int) -> tuple[str, ...]:
+    if len(names) not in (0, count):
+        raise checks.BadInput(f"{what} must be {count} names, one each, but {len(names)} came.")
+    return tuple(map(str, names))

@@ -1,0 +1,36 @@
+"""What a command found out about somebody's data or model, as one self-contained page."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from attnlens import __version__
+from attnlens.checks import BadInput
+from attnlens.records import Sheet
+from attnlens.store import replace_file
+
+from .templating import rendered
+from .views import views
+
+FILE = "report.html"
+
+
+def write_sheet(sheet: Sheet, folder: str | os.PathLike[str]) -> Path:
+    """Write `report.html` into the folder, which is made if need be, and return where it is."""
+    folder = Path(folder)
+    text = render_sheet(sheet)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_file(folder / FILE, text)
+    except OSError as error:
+        raise BadInput(
+            f"the page cannot be written to {folder}: {error.strerror}; name another folder."
+        ) from error
+    return folder / FILE
+
+
+def render_sheet(sheet: Sheet) -> str:
+    """The page as text."""
+    drawn = views(sheet.figures)
+    return rendered("sheet.html", drawn=bool(drawn), sheet=sheet, views=drawn, version=__version__)

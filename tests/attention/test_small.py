@@ -1,0 +1,172 @@
+"""The compiled kernel against the plain formula in float64, and where it is used."""
+
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attention import references
+from attnlens.attention import small, softmax
+from attnlens.networks import SelfAttention, fit
+
+EPSILON = float(np.finfo("float32").eps)
+SIZES = (1, 2, 4, 5, 8, 16, 19)  # a few, so that few programs are compiled
+
+needs_kernel = pytest.mark.skipif(not small.available(), reason="there is no C++ compiler here")
+
+
+def drawn(seed, sets, queries, length, dim, value_dim, size=1.0):
+    random = np.random.default_rng(seed)
+    shapes = ((queries, dim), (length, dim), (length, value_dim), (queries, value_dim))
+    query, key, value, given = (
+        random.normal(size=(sets, *shape)).astype("float32") for shape in shapes
+    )
+    return size * query, key, value, given
+
+
+@jax.jit
+def with_gradient(query, key, value, mask, given):
+    output, back = jax.vjp(lambda *parts: small.attend(*parts, mask), query, key, value)
+    return output, *back(given)
+
+
+def plain(query, key, value, mask, given):
+    """The formulas of small.cc in float64, one set at a time."""
+    query, key, value, given = (np.asarray(part, float) for part in (query, key, value, given))
+    logits = query @ key.T
+    if mask.size:
+        logits = np.where(mask, logits, -np.inf)
+    top = np.max(logits, 1, keepdims=True)
+    weights = np.exp(logits - np.where(np.isfinite(top), top, 0))
+    total = weights.sum(1, keepdims=True)
+    weights = weights / np.where(total > 0, total, 1)
+    pulled = given @ value.T
+    scores = weights * (pulled - (weights * pulled).sum(1, keepdims=True))
+    return weights @ value, scores @ key, scores.T @ query, weights.T @ given
+
+
+@needs_kernel
+@given(
+    sizes=st.tuples(*[st.sampled_from(SIZES)] * 2, *[st.sampled_from((1, 3, 4, 8, 9))] * 2),
+    size=st.sampled_from([1e-3, 1.0, 30.0]),
+    visible=st.sampled_from([None, 0.0, 0.5, 1.0]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_equal_to_the_plain_formula(sizes, size, visible, seed):
+    query, key, value, given = drawn(seed, 2, *sizes, size=size)
+    _, length, dim, _ = sizes
+    mask = np.zeros((2, 0), bool)
+    if visible is not None:
+        mask = np.random.default_rng(seed).random((2, length)) < visible
+    found = with_gradient(query, key, value, mask, given)
+    # A logit is right to ε (d + 2) Σ|q||k|, its weight to twice that relatively plus the 4 ε of
+    # exp and the sum's L ε; sums of |parts| bound what this does to each result.
+    for i in range(2):
+        wanted = plain(query[i], key[i], value[i], mask[i], given[i])
+        largest = (np.abs(query[i]) @ np.abs(key[i]).T).max()
+        relative = EPSILON * (2 * (dim + 2) * largest + 2 * length + sizes[0] + sizes[3] + 16)
+        pulled = (np.abs(given[i]) @ np.abs(value[i]).T).max()
+        sizes_of = (
+            np.abs(value[i]).max(),
+            2 * pulled * np.abs(key[i]).max(),
+            2 * pulled * np.abs(query[i]).sum(0).max(),
+            np.abs(given[i]).sum(0).max(),
+        )
+        for mine, theirs, about in zip(found, wanted, sizes_of, strict=True):
+            np.testing.assert_allclose(mine[i], theirs, rtol=0, atol=2 * relative * about)
+
+
+@needs_kernel
+def test_a_set_depends_on_nothing_but_itself():
+    """Alone or among others, the same to the last bit."""
+    query, key, value, given = drawn(0, 5, 16, 16, 8, 8)
+    mask = np.zeros((5, 0), bool)
+    together = with_gradient(query, key, value, mask, given)
+    for i in range(5):
+        alone = with_gradient(*(part[i] for part in (query, key, value, mask, given)))
+        for one, many in zip(alone, together, strict=True):
+            np.testing.assert_array_equal(one, many[i])
+
+
+@needs_kernel
+def test_what_is_not_finite_stays_visible():
+    query, key, value, given = drawn(0, 1, 16, 16, 8, 8)
+    query[0, 3, 2] = np.nan
+    output = with_gradient(query, key, value, np.zeros((1, 0), bool), given)[0][0]
+    assert np.isnan(output[3]).all()
+    assert np.isfinite(np.delete(output, 3, 0)).all()
+
+
+@needs_kernel
+def test_softmax_takes_it_only_where_one_derivative_is_enough():
+    query, key, value, _ = (jnp.asarray(part[0]) for part in drawn(0, 1, 7, 7, 2, 1))
+    mask = jnp.arange(7) < 5
+
+    def inside(query):
+        with small.first_order():
+            return softmax(query, key, value, mask=mask)
+
+    def outside(query):
+        return softmax(query, key, value, mask=mask)
+
+    assert "attnlens_forward" in str(jax.make_jaxpr(inside)(query))
+    assert "attnlens_forward" not in str(jax.make_jaxpr(outside)(query))
+    query64, key64, value64 = (np.asarray(part, float) for part in (query, key, value))
+    shown, none = np.broadcast_to(mask, (7, 7)), np.zeros((7, 7))
+    wanted = references.softmax(query64, key64, value64, 2**0.5, shown, none)
+    np.testing.assert_allclose(inside(query), wanted, atol=1e-6)
+    assert np.isfinite(jax.hessian(lambda q: outside(q).sum())(query)).all()
+
+
+@needs_kernel
+@pytest.mark.slow
+def test_training_with_it_and_without_agrees(monkeypatch):
+    """Single precision, 20 steps: rounding errors of about √steps · ε · gradient remain."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(32, 3, 4)).astype("float32")
+    y = random.normal(size=(32, 1)).astype("float32")
+    runs = []
+    for used in (True, False):
+        make = partial(SelfAttention, tokens=4, token_dim=3, hidden=8)
+        monkeypatch.setattr(small, "available", lambda used=used: used)
+        jax.clear_caches()  # the steps must be traced again
+        runs.append(fit(make, x, y, seeds=range(2), steps=20, every=20, dtype="float32"))
+    jax.clear_caches()
+    np.testing.assert_allclose(runs[0].vectors, runs[1].vectors, atol=1e-4)
+    assert not np.array_equal(runs[0].vectors, runs[1].vectors)
+
+
+WITHOUT = """
+from attnlens.attention import small
+print(small.available())
+"""
+
+
+@pytest.mark.parametrize("reason", ["no compiler", "switched off", "no folder"])
+def test_without_it_everything_goes_through_xla(reason: str, tmp_path: Path):
+    changed = {
+        "no compiler": {"PATH": str(tmp_path), "ATTNLENS_CACHE": str(tmp_path)},
+        "switched off": {"ATTNLENS_KERNEL": "0"},
+        "no folder": {"ATTNLENS_CACHE": "/dev/null/none"},
+    }[reason]
+    run = partial(subprocess.run, capture_output=True, text=True, check=True)
+    done = run([sys.executable, "-c", WITHOUT], env={**os.environ, **changed})
+    assert done.stdout.strip() == "False"
+
+
+@needs_kernel
+@pytest.mark.slow
+def test_a_damaged_library_is_made_again(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("ATTNLENS_CACHE", str(tmp_path))
+    path = small._path()
+    path.write_bytes(b"no library")
+    assert small._loaded(path).attnlens_forward
+    assert list(tmp_path.iterdir()) == [path]
