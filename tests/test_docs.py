@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import ast
 import importlib
-import importlib.util
 import inspect
 import json
 import re
 import subprocess
 import sys
 import types
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,17 +27,8 @@ DOCS = ROOT / "docs"
 SCRIPTS = sorted((DOCS / "gallery").glob("*.py"))
 
 
-def tool(name: str) -> Any:
-    """A module of tools/, which is no package."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-pages, check, examples = tool("site_pages"), tool("site_check"), tool("site_examples")
+sys.path.insert(0, str(ROOT / "tools"))  # no package: scripts that import one another
+pages, check, examples = map(importlib.import_module, ("site_pages", "site_check", "site_examples"))
 NAMES = [
     (package, name, *pages.home(module, name))
     for package in pages.packages()
@@ -50,17 +40,20 @@ def words_under(module: str, name: str) -> str:
     """The string that stands under the assignment of a constant: its documentation."""
     source = Path(importlib.import_module(module).__file__ or "").read_text()
     body = ast.parse(source).body
-    for node, after in zip(body, [*body[1:], None], strict=True):
+    for node, after in pairwise(body):
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         assigned = [ast.unparse(target) for target in targets if target is not None]
-        is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
-        if name in assigned and is_text:
+        if (
+            name in assigned
+            and isinstance(after, ast.Expr)
+            and isinstance(after.value, ast.Constant)
+        ):
             return str(after.value.value)
     return ""
 
 
 def undocumented(module: str, name: str) -> str | None:
-    """What a public name lacks: a docstring, or an example in it."""
+    """What a public name lacks: a docstring, or an example that runs, there or on a page."""
     thing = getattr(importlib.import_module(module), name)
     if isinstance(thing, types.ModuleType):
         return None if thing.__doc__ else "no docstring"
@@ -69,7 +62,7 @@ def undocumented(module: str, name: str) -> str | None:
     # A dataclass without a docstring has its signature for one.
     if not thing.__doc__ or thing.__doc__.startswith(f"{name}("):
         return "no docstring"
-    return None if ">>>" in thing.__doc__ else "no example"
+    return None if ">>>" in thing.__doc__ or name in pages.used_in() else "no example"
 
 
 def test_there_are_public_names():
@@ -211,7 +204,7 @@ def test_broken_links_and_fetches_from_elsewhere_are_found(tmp_path: Path):
 def test_docstrings_become_markdown():
     pytest.importorskip("griffe", reason="comes with the extra docs")
     pytest.importorskip("markdown", reason="comes with the extra docs")
-    as_markdown = tool("site_markdown").as_markdown
+    as_markdown = importlib.import_module("site_markdown").as_markdown
     assert as_markdown("One.\n\n>>> 1 + 1\n2") == "One.\n\n```pycon\n>>> 1 + 1\n2\n```"
     assert as_markdown("x: rows.\ny: labels,\n    as numbers.").startswith("- `x`: rows.\n- `y`:")
     assert as_markdown("a   first\nbc  second") == "    a   first\n    bc  second"

@@ -119,6 +119,12 @@ def run_page(text: str, page: str, folder: Path, pictures: Path) -> str:
     return BLOCK.sub(filled, text)
 
 
+def run_blocks(text: str) -> list[str]:
+    """The Python of a page that is run, or saved and run as a file."""
+    found = BLOCK.finditer(text)
+    return [b["code"] for b in found if b["language"] == "python" and b["mark"] != "not run"]
+
+
 def run_script(
     path: Path, folder: Path, pictures: Path, run: bool = True
 ) -> tuple[str, str, str | None]:

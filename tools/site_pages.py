@@ -11,13 +11,17 @@ import importlib
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 from html import escape
 from pathlib import Path
+
+import site_examples
 
 import attnlens
 from attnlens.claims.code_version import imports
 
 ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
 SOURCE = Path(attnlens.__file__).parent
 
 
@@ -54,23 +58,45 @@ def home(module: str, name: str) -> tuple[str, str]:
 def reference(package: str) -> str:
     """A package's page: a table of its names, then module by module what Griffe reads there."""
     text = (importlib.import_module(package).__doc__ or "").strip()
-    lines = [f"# {package}", "", text, "", "| name | what it is |", "|---|---|"]
+    lines = [f"# {package}", "", text, "", "| name | what it is | also in |", "|---|---|---|"]
     own: dict[str, list[str]] = {}
     for name, module in public_names(package).items():
         where, name = home(module, name)
         if where == package:  # a package beneath this one
-            lines.append(f"| [`{name}`]({name}.md) | {first_line(f'{package}.{name}')} |")
+            lines.append(f"| [`{name}`]({name}.md) | {first_line(f'{package}.{name}')} | |")
             continue
         thing = getattr(importlib.import_module(where), name)
         said = (thing.__doc__ or "") if callable(thing) else f"a {type(thing).__name__}"
         said = said.strip().partition("\n\n")[0].replace("\n", " ").replace("|", "\\|")
-        lines.append(f"| [`{name}`][{where}.{name}] | {' '.join(said.split())} |")
+        pages = [f"[{Path(page).stem}](../{page})" for page in used_in().get(name, ())[:3]]
+        said = f"{' '.join(said.split())} | {', '.join(pages)}"
+        lines.append(f"| [`{name}`][{where}.{name}] | {said} |")
         if where.startswith(f"{package}.") and (package != "attnlens" or where.count(".") == 1):
             own.setdefault(where, []).append(name)
     for module, names in own.items():
         listed = "".join(f"\n        - {name}" for name in names)
         lines += ["", f"::: {module}", f"    options:\n      members:{listed}"]
     return "\n".join(lines) + "\n"
+
+
+def identifiers(source: str) -> set[str]:
+    """Every name and attribute that a piece of Python mentions."""
+    nodes = list(ast.walk(ast.parse(source)))
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    imported = {a.name for n in nodes if isinstance(n, ast.ImportFrom) for a in n.names}
+    return names | imported | {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+
+
+@cache
+def used_in() -> dict[str, list[str]]:
+    """The pages and gallery scripts whose examples, which are run, mention a name."""
+    found: dict[str, list[str]] = {}
+    for path in sorted([*DOCS.rglob("*.md"), *DOCS.rglob("gallery/*.py")]):
+        text = path.read_text()
+        blocks = [text] if path.suffix == ".py" else site_examples.run_blocks(text)
+        for name in set().union(*map(identifiers, blocks)):
+            found.setdefault(name, []).append(path.relative_to(DOCS).with_suffix(".md").as_posix())
+    return found
 
 
 def first_line(module: str) -> str:

@@ -88,6 +88,9 @@ def against(transfers: Mapping[str, Transfer]) -> Figure:
     """Condition number against measured transfer error, a named target a point.
 
     A target with an infinite κ has no place on the axis: its name in the legend says so.
+
+    >>> against({}).x_label
+    'condition number κ'
     """
     series = []
     for name, found in transfers.items():

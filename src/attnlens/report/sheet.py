@@ -17,7 +17,12 @@ FILE = "report.html"
 
 
 def write_sheet(sheet: Sheet, folder: str | os.PathLike[str]) -> Path:
-    """Write `report.html` into the folder, which is made if need be, and return where it is."""
+    """Write `report.html` into the folder, which is made if need be, and return where it is.
+
+    >>> import tempfile
+    >>> write_sheet(Sheet("Mine", (), ()), tempfile.mkdtemp()).name
+    'report.html'
+    """
     folder = Path(folder)
     text = render_sheet(sheet)
     try:
@@ -31,6 +36,10 @@ def write_sheet(sheet: Sheet, folder: str | os.PathLike[str]) -> Path:
 
 
 def render_sheet(sheet: Sheet) -> str:
-    """The page as text."""
+    """The page as text.
+
+    >>> "Mine" in render_sheet(Sheet("Mine", (("rows", "3"),), ()))
+    True
+    """
     drawn = views(sheet.figures)
     return rendered("sheet.html", drawn=bool(drawn), sheet=sheet, views=drawn, version=__version__)
