@@ -77,12 +77,15 @@ def victims(driver: int) -> list[int]:
 
 
 def kill_until_through(
-    out: Path, moments: random.Random, longest: float, options: dict[str, Any]
+    out: Path, moments: random.Random, longest: float, options: dict[str, Any], most: int
 ) -> int:
-    """Kill one run after the other until one comes to its end; how many kills that took."""
+    """Kill one run after the other, `most` times at most, until one comes to its end; how often."""
     kills, before = 0, set()
     driver = start(out, options)
     while True:
+        if kills == most:
+            os.waitpid(driver, 0)
+            return kills
         time.sleep(moments.uniform(0, longest))
         if ended(driver):
             return kills
@@ -108,7 +111,7 @@ def main(folder: Path, seed: int, wanted: int, options: dict[str, Any]) -> None:
     longest = min(seconds(folder / name, options) for name in ("timed", "again"))
     while kills < wanted:
         out = folder / str(kills)
-        kills += kill_until_through(out, moments, longest, options)
+        kills += kill_until_through(out, moments, longest, options, wanted - kills)
         assert go(out, {}) == reference, f"another ledger in {out}"
         assert kept(out) == kept(folder / "undisturbed")
     print(f"{time.monotonic() - began:.0f} s", file=sys.stderr)
