@@ -120,8 +120,8 @@ def test_softmax_takes_it_only_where_one_derivative_is_enough():
     assert "attnlens_forward" in str(jax.make_jaxpr(inside)(query))
     assert "attnlens_forward" not in str(jax.make_jaxpr(outside)(query))
     query64, key64, value64 = (np.asarray(part, float) for part in (query, key, value))
-    shown, none = np.broadcast_to(mask, (7, 7)), np.zeros((7, 7))
-    wanted = references.softmax(query64, key64, value64, 2**0.5, shown, none)
+    shown = np.broadcast_to(mask, (7, 7))
+    wanted = references.softmax(query64, key64, value64, 2**0.5, shown, 0.0)
     np.testing.assert_allclose(inside(query), wanted, atol=1e-6)
     assert np.isfinite(jax.hessian(lambda q: outside(q).sum())(query)).all()
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import jinja2
 import latex2mathml.converter
 import markupsafe
 
