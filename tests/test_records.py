@@ -49,4 +49,4 @@ def test_a_curve_prints_and_plots():
     assert "slope  -0.5 ± 0.02" in str(curve)
     axes = curve.plot().axes[0]
     assert axes.get_xscale() == "log"
-    assert "slope −0.50" in axes.get_legend_handles_labels()[1][0]
+    assert "slope -0.50" in axes.get_legend_handles_labels()[1][0]

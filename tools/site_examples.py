@@ -120,9 +120,16 @@ def run_page(text: str, page: str, folder: Path, pictures: Path) -> str:
 
 
 def run_blocks(text: str) -> list[str]:
-    """The Python of a page that is run, or saved and run as a file."""
+    """The Python of a page that is run, or saved and run as a file.
+
+    A block that *needs* what the site's build does not have is run by a test of its own.
+    """
+
+    def run(block: re.Match[str]) -> bool:
+        return block["mark"] != "not run" or (block["words"] or "").startswith("needs ")
+
     found = BLOCK.finditer(text)
-    return [b["code"] for b in found if b["language"] == "python" and b["mark"] != "not run"]
+    return [block["code"] for block in found if block["language"] == "python" and run(block)]
 
 
 def run_script(

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from functools import partial
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -375,3 +376,16 @@ def test_minilm_equals_torch_hugging_face():
         path = 1 + layer * (3 * 384 + 32 + mask.shape[1] + 1536)
         size = float(b.abs().max())
         assert np.abs(np.asarray(a)[mask] - b.numpy()[mask]).max() <= 10 * path**0.5 * SINGLE * size
+
+
+@needs_minilm
+@pytest.mark.slow
+def test_the_page_about_it_runs():
+    text = (Path(__file__).parents[2] / "docs" / "pretrained.md").read_text()
+    (code,) = [part.split("```")[0] for part in text.split("```python\n")[1:]]
+    with (
+        jax.enable_x64(False),
+        jax.numpy_rank_promotion("allow"),
+        jax.numpy_dtype_promotion("standard"),
+    ):
+        exec(compile(code, "pretrained.md", "exec"), {"__name__": "__page__"})

@@ -57,6 +57,12 @@ class Loaded:
     sequences   one array a sequence, however long; None where rows are no sequences
     encoder     how columns became numbers, and `columns` what they were: fit it on training rows
                 alone where it must not see others
+
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"size": [1.5, 2.0, None, 3.5], "kind": ["a", "b", "a", "b"]})
+    >>> loaded = read(table, target="kind")
+    >>> loaded.task, loaded.classes, loaded.X.shape
+    ('classification', ('a', 'b'), (4, 2))
     """
 
     dataset: Dataset

@@ -22,6 +22,12 @@ def embedded(loaded: Loaded, *, tokens: int = 32, seed: int = 0) -> Loaded:
 
     Word vectors come from a quarter of the texts, drawn at random and then left out: no text is
     tested that helped to make them.
+
+    >>> from attnlens.data import read
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"said": [f"word{i % 7} and word{i % 5} {i}" for i in range(400)]})
+    >>> embedded(read(table, text="said"), tokens=4).X.shape
+    (300, 4, 4)
     """
     if loaded.dataset.kind != "texts":
         return loaded
