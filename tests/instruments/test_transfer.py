@@ -104,6 +104,19 @@ def test_several_outputs_have_the_worst_ones():
     assert found.kappa == pytest.approx(1 / WEAK, rel=1e-12)
 
 
+def test_an_interval_holds_its_estimate_when_features_are_many():
+    """A sixth as many features as samples: resampling alone moves κ, nearly always to one side."""
+    for seed in range(3):
+        random = np.random.default_rng(seed)
+        z = random.normal(size=(200, 32))
+        label = z @ random.normal(size=32) + 5 * random.normal(size=200) > 0
+        found = condition_number(z, z, label.astype(int), resamples=50)
+        low, high = np.log(found.interval)
+        assert low < np.log(found.kappa.value) < high
+        # No narrower than a normal interval would be, give or take the noise of 50 resamples.
+        assert high - low > 1.96 * found.kappa.standard_error / found.kappa.value
+
+
 @pytest.mark.slow
 def test_the_interval_covers():
     """95 % nominal, BCa at 200 samples somewhat less: with a true coverage of 0.93 fewer than 170

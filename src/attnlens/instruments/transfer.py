@@ -44,6 +44,7 @@ from .scores import h_score, leep, log_me
 LEVEL = 0.95
 FOLDS = 5
 GROUPS = 50  # of the jackknife behind the interval
+ONE_SIDED = 0.1  # of the resamples: below it they are shifted by more than their own spread
 MORE_IS_BETTER = ("LogME", "H-score", "LEEP")
 
 
@@ -299,7 +300,13 @@ def _reading(found: Estimate, logs: np.ndarray, rows: int) -> Reading:
 
 
 def _interval(found: Estimate, logs: np.ndarray, features, asked, wanted) -> tuple[float, float]:
-    """BCa (Efron, JASA 1987): percentiles of the resamples, moved by bias and acceleration."""
+    """BCa (Efron, JASA 1987): percentiles of the resamples, moved by bias and acceleration.
+
+    With features nearly as many as samples, resampling itself moves κ: resamples repeat rows and
+    leave others out. Where it moves nine in ten of them to one side of the estimate, their
+    percentiles say nothing, and the interval is exp(log κ ± 1.96 s), with s the spread of the
+    resamples or that of the jackknife, whichever is larger.
+    """
     from scipy.special import ndtr, ndtri
 
     if math.isinf(found.kappa) or found.kappa <= 0:
@@ -311,7 +318,12 @@ def _interval(found: Estimate, logs: np.ndarray, features, asked, wanted) -> tup
     pull = left_out.mean() - left_out if np.isfinite(left_out).all() else np.zeros(1)
     spread = float((pull**2).sum())
     acceleration = float((pull**3).sum()) / (6 * spread**1.5) if spread > 0 else 0.0
-    share = np.clip((logs < at).mean(), 1 / (len(logs) + 1), len(logs) / (len(logs) + 1))
+    share = float((logs < at).mean())
+    if min(share, 1 - share) < ONE_SIDED:
+        finite = logs[np.isfinite(logs)]
+        deviations = math.sqrt(spread * (len(pull) - 1) / len(pull)), float(np.std(finite))
+        half = float(ndtri((1 + LEVEL) / 2)) * max(deviations)
+        return math.exp(at - half), math.exp(at + half)
     bias = float(ndtri(share))
     ends = []
     for tail in ((1 - LEVEL) / 2, (1 + LEVEL) / 2):
