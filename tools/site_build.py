@@ -18,6 +18,7 @@ os.environ.update(NPROC="1", OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", JAX_
 os.environ.update(MPLBACKEND="agg", DISABLE_MKDOCS_2_WARNING="true", NO_MKDOCS_2_WARNING="true")
 
 import argparse
+import logging
 import resource
 import shutil
 import sys
@@ -142,6 +143,7 @@ def html(docs: Path, out: Path, navigation: dict[str, list[str]]) -> None:
     from mkdocs.commands.build import build  # pyright: ignore[reportMissingImports]
     from mkdocs.config import load_config  # pyright: ignore[reportMissingImports]
 
+    logging.basicConfig(format="%(levelname)s: %(message)s")  # what a strict build stumbles over
     nav = [{section: pages} for section, pages in navigation.items() if pages]
     config = load_config(
         str(ROOT / "mkdocs.yml"), docs_dir=str(docs), site_dir=str(out), nav=nav, strict=True

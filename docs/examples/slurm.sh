@@ -3,7 +3,7 @@
 # run beside the head. Submit it from the folder that results should go to, with attnlens[ray]
 # installed in ~/attnlens on a file system that all nodes share:
 #
-#     sbatch --nodes=4 examples/slurm.sh --profile full
+#     sbatch --nodes=4 docs/examples/slurm.sh --profile full
 #
 # The same command again goes on where a job that ran out of time stopped.
 #SBATCH --job-name=attnlens
