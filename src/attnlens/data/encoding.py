@@ -96,10 +96,10 @@ class Encoder(NamedTuple):
 def _fitted(name: str, column: Typed) -> Feature | None:
     if column.kind in ("number", "date"):
         there = column.values[~column.missing]
-        if not len(there) or (np.ptp(there) == 0 and len(there) == len(column.values)):
+        if not len(there) or (there.min() == there.max() and len(there) == len(column.values)):
             return None
         flagged = len(there) < len(column.values)
-        return Feature(name, column.kind, fill=float(np.median(there)), flagged=flagged)
+        return Feature(name, column.kind, fill=median(there), flagged=flagged)
     counts = Counter(ABSENT if value is None else str(value) for value in column.values)
     least = max(2, LEAST_SHARE * len(column.values))
     frequent = [level for level, count in counts.items() if count >= least]
@@ -108,3 +108,9 @@ def _fitted(name: str, column: Typed) -> Feature | None:
     if len(frequent) + others < 2:
         return None
     return Feature(name, "category", levels=tuple(sorted(frequent)), others=others)
+
+
+def median(values: np.ndarray) -> float:
+    """The median; also of numbers so large that the sum of two overflows."""
+    ordered = np.sort(values)
+    return float(ordered[(len(ordered) - 1) // 2] / 2 + ordered[len(ordered) // 2] / 2)

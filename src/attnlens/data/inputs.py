@@ -13,7 +13,7 @@ from attnlens import checks
 from . import pictures, series
 from .columns import FEW, Table, Typed, listed, typed
 from .dataset import Kind
-from .encoding import Encoder
+from .encoding import Encoder, median
 
 Facts = tuple[tuple[str, str], ...]
 
@@ -73,7 +73,7 @@ def of_array(kept: Mapping[str, np.ndarray], images: int | None) -> Part:
     if gone.all():
         raise checks.BadInput(f"{name} must hold numbers, but every one of them is missing.")
     if gone.any():
-        values = np.where(gone, np.median(values[~gone]), values)
+        values = np.where(gone, median(values[~gone]), values)
         facts = (("missing values", f"{gone.sum():,} in {name}, filled with its median"),)
     if images is not None:
         tokens, names, said = pictures.cut(values, images)
@@ -176,8 +176,9 @@ def _counts(column: Typed, rows: np.ndarray) -> bool:
     if column.kind != "number" or len(rows) < 3 or column.missing.any():
         return False
     whole = bool((column.values == np.round(column.values)).all())
-    growing = whole and bool((np.diff(column.values) > 0).all())
-    return growing and (len(rows) > FEW or np.ptp(column.values - rows) == 0)
+    growing = whole and bool((column.values[1:] > column.values[:-1]).all())
+    from_zero = column.values - rows  # the same for every row of an index
+    return growing and (len(rows) > FEW or bool((from_zero == from_zero[0]).all()))
 
 
 def _codes(columns: list[Typed]) -> np.ndarray:

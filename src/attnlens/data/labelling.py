@@ -62,7 +62,7 @@ def _whole_and_few(column: Typed, there: np.ndarray, wanted: str | None) -> bool
 
 def _numbers(name: str, column: Typed, there: np.ndarray, wanted: str | None) -> Labels:
     y = column.values[there].astype(float)
-    if np.ptp(y) == 0:
+    if y.min() == y.max():
         raise checks.BadInput(
             f"the target {name} must vary, but every label is {plain(y[0])}; there is nothing to "
             f"learn from it."
