@@ -21,8 +21,8 @@ from .files import (
     Seed,
     Text,
     Types,
-    _types,
-    _writable,
+    kinds_given,
+    writable,
 )  # fmt: skip
 from .telling import AsJson, Out, tell
 
@@ -60,7 +60,7 @@ def advise(
 
     Answers are printed as they come and refined while the budget lasts; Ctrl-C keeps what there is.
     """
-    _writable(out)
+    writable(out)
     compile_once()
     from attnlens.data import read
     from attnlens.practice import advise as ask
@@ -70,7 +70,7 @@ def advise(
     try:
         loaded = read(
             file, target=target, text=text, id=id, order=order, columns=column or None,
-            drop=drop or (), types=_types(types), missing=missing, images=images, rows=rows,
+            drop=drop or (), types=kinds_given(types), missing=missing, images=images, rows=rows,
             seed=seed,
         )  # fmt: skip
         sheet = ask(loaded, error=error, budget=limit, seed=seed, progress=_say)
@@ -93,7 +93,7 @@ def transfer(
     out: Out = Path("attnlens-transfer"),
 ) -> None:
     """Will a pretrained representation transfer? κ beside LogME, H-score, LEEP and the error."""
-    _writable(out)
+    writable(out)
     compile_once()
     from attnlens.practice import transfer as ask
 
@@ -115,7 +115,7 @@ def landscape(
     out: Out = Path("attnlens-landscape"),
 ) -> None:
     """Is this minimum flat? Eigenvalues, trace, density and surface of your own model's loss."""
-    _writable(out)
+    writable(out)
     compile_once()
     sys.path.insert(0, str(Path.cwd()))  # as `python -m` would
     from attnlens.practice import landscape as ask

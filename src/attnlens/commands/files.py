@@ -62,14 +62,14 @@ def samples(
     out: Out = Path("attnlens-samples"),
 ) -> None:
     """How many labels does an error cost on your data, by which model?"""
-    _writable(out)
+    writable(out)
     compile_once()
     from attnlens.data import read
     from attnlens.practice import samples as ask
 
     loaded = read(
         file, target=target, text=text, id=id, order=order, columns=column or None,
-        drop=drop or (), types=_types(types), missing=missing, images=images, rows=rows, seed=seed,
+        drop=drop or (), types=kinds_given(types), missing=missing, images=images, rows=rows, seed=seed,
     )  # fmt: skip
     names = [name.strip() for name in models.split(",")] if models is not None else None
     tell(ask(loaded, error=error, models=names, more=more, rows=rows, seed=seed), out, as_json)
@@ -95,20 +95,20 @@ def exchangeability(
     out: Out = Path("attnlens-exchangeability"),
 ) -> None:
     """Does the order of tokens matter in your data? An exact p-value, effects, and a bet on it."""
-    _writable(out)
+    writable(out)
     compile_once()
     from attnlens.data import read
     from attnlens.practice import order_matters
 
     loaded = read(
         file, text=text, id=id, order=order, columns=column or None, drop=drop or (),
-        types=_types(types), missing=missing, images=images, rows=rows, seed=seed,
+        types=kinds_given(types), missing=missing, images=images, rows=rows, seed=seed,
     )  # fmt: skip
     sheet = order_matters(loaded, along=along, permutations=permutations, seed=seed)
     tell(sheet, out, as_json)
 
 
-def _types(given: list[str] | None) -> dict[str, Any]:
+def kinds_given(given: list[str] | None) -> dict[str, Any]:
     found = {}
     for each in given or ():
         name, equals, kind = each.rpartition("=")
@@ -118,7 +118,7 @@ def _types(given: list[str] | None) -> dict[str, Any]:
     return found
 
 
-def _writable(out: Path) -> None:
+def writable(out: Path) -> None:
     """A folder that cannot be is told before anything is computed."""
     if out.exists() and not out.is_dir():
         raise BadInput(f"--out must name a folder, but {out} is a file; name another.")
