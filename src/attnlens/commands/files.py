@@ -69,7 +69,8 @@ def samples(
 
     loaded = read(
         file, target=target, text=text, id=id, order=order, columns=column or None,
-        drop=drop or (), types=kinds_given(types), missing=missing, images=images, rows=rows, seed=seed,
+        drop=drop or (), types=kinds_given(types), missing=missing, images=images, rows=rows,
+        seed=seed,
     )  # fmt: skip
     names = [name.strip() for name in models.split(",")] if models is not None else None
     tell(ask(loaded, error=error, models=names, more=more, rows=rows, seed=seed), out, as_json)
