@@ -244,7 +244,7 @@ def test_without_ray_the_sentence_says_what_to_install(monkeypatch: pytest.Monke
 
 def test_the_examples_are_well_formed():
     yaml = pytest.importorskip("yaml")
-    examples = TESTS.parent / "examples"
+    examples = TESTS.parent / "docs" / "examples"
     content = yaml.safe_load((examples / "cluster.yaml").read_text())
     assert content["provider"]["type"] == "local"
     assert subprocess.run(["bash", "-n", examples / "slurm.sh"]).returncode == 0
