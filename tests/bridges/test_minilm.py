@@ -4,6 +4,7 @@ import dataclasses
 import math
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -388,4 +389,7 @@ def test_the_page_about_it_runs():
         jax.numpy_rank_promotion("allow"),
         jax.numpy_dtype_promotion("standard"),
     ):
-        exec(compile(code, "pretrained.md", "exec"), {"__name__": "__page__"})
+        namespace: dict[str, Any] = {"__name__": "__page__"}
+        exec(compile(code, "pretrained.md", "exec"), namespace)
+    assert namespace["layers"].shape == (7, 200, 384)  # as the page says
+    assert namespace["tokens"].array.shape[:2] == (200, 32)
