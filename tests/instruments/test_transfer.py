@@ -11,7 +11,8 @@ from attnlens import condition_number, known_condition_number
 from attnlens.checks import BadInput
 from attnlens.claims.lens_a import condition_number as claim
 from attnlens.instruments.inference import episode_keys
-from attnlens.instruments.transfer import estimate, predicts
+from attnlens.instruments.kappa import estimate
+from attnlens.instruments.transfer import predicts
 from attnlens.worlds import LinearRegression
 
 RNG = np.random.default_rng(2)
