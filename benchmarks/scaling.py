@@ -9,6 +9,9 @@ for n − w cells and c seconds a cell alone,
 
     efficiency = (n − w) c / (w T(w)),      the model says   T(w) = (n − w) c / w + c (1 − 1/w).
 
+"Beside" is the processor time of everything else (the driver, Ray's own processes) as a share of
+what the cells took: what scheduling costs. It hardly depends on how quiet the machine is.
+
 Repeats alternate between engines and numbers of workers, so that whatever else the machine does
 falls on all alike; medians are printed with the smallest and the largest. More workers than cores
 cannot be efficient: their rows show what sharing costs. Needs a quiet machine.
@@ -17,9 +20,12 @@ cannot be efficient: their rows show what sharing costs. Needs a quiet machine.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import statistics
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,15 +35,16 @@ from attnlens.engine.local import cores
 from attnlens.records import Cell
 
 SIZE = 200
+TICKS = os.sysconf("SC_CLK_TCK")  # of which processes' times are multiples
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
     """A cell: so many products of matrices."""
     matrix = np.random.default_rng(seeds[0]).normal(size=(SIZE, SIZE)) / SIZE**0.5
-    product = matrix
+    began, product = time.process_time(), matrix
     for _ in range(parameters["rounds"]):
         product = np.clip(product @ matrix, -1, 1)
-    return {"x": product[0, :4]}
+    return {"x": product[0, :4], "cpu": np.array(time.process_time() - began)}
 
 
 def cells(count: int, rounds: int, cost: float) -> list[Cell]:
@@ -53,15 +60,36 @@ def rounds_for(seconds: float) -> int:
     return max(1, round(1000 * seconds / last.seconds))
 
 
-def timed(engine: Any, workers: int, work: list[Cell]) -> tuple[float, float]:
-    """Seconds from the first outcome to the last, and the mean seconds of a cell."""
-    outcomes = list[float]()
-    began = 0.0
+def processor_seconds() -> float:
+    """Of this process and all that come from it, as far as they still run."""
+    spent, parents = dict[int, float](), dict[int, int]()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            parents[int(stat.parent.name)] = int(fields[1])
+            spent[int(stat.parent.name)] = (int(fields[11]) + int(fields[12])) / TICKS
+    ours = {os.getpid()}
+    while more := {child for child, parent in parents.items() if parent in ours} - ours:
+        ours |= more
+    return sum(spent.get(process, 0.0) for process in ours)
+
+
+def timed(engine: Any, workers: int, work: list[Cell]) -> tuple[float, float, float]:
+    """Seconds from the first outcome to the last, the mean seconds of a cell, and what was spent
+    beside the cells meanwhile, as a share of them."""
+    seconds, computing = list[float](), list[float]()
+    began = before = after = took = 0.0
     for outcome in runner_of(engine, workers=workers)(work):
         assert outcome.values is not None, outcome.failure
-        began = began or time.perf_counter()
-        outcomes.append(outcome.seconds)
-    return time.perf_counter() - began, statistics.mean(outcomes)
+        if not began:
+            began, before = time.perf_counter(), processor_seconds()
+        seconds.append(outcome.seconds)
+        computing.append(float(outcome.values["cpu"]))
+        if len(seconds) == len(work):
+            after = processor_seconds()
+            took = time.perf_counter() - began
+    beside = (after - before) / sum(computing[workers:]) - 1
+    return took, statistics.mean(seconds), beside
 
 
 def main() -> None:
@@ -75,20 +103,21 @@ def main() -> None:
     rounds = rounds_for(options.seconds)
     work = cells(options.cells, rounds, options.seconds)
     settings = [(engine, w) for engine in options.engines for w in options.workers]
-    found: dict[tuple[str, int], list[tuple[float, float]]] = {each: [] for each in settings}
+    found: dict[tuple[str, int], list[tuple[float, float, float]]] = {each: [] for each in settings}
     for _ in range(options.repeats):
         for each in settings:
             found[each].append(timed(*each, work))
-    alone = statistics.median(mean for _, mean in found[options.engines[0], options.workers[0]])
+    alone = statistics.median(mean for _, mean, _ in found[options.engines[0], options.workers[0]])
     print(f"{options.cells} cells of {alone:.3f} s each alone, {cores()} cores")
-    print("engine  workers  seconds  model  efficiency (smallest to largest)")
+    print("engine  workers  seconds  model  efficiency (smallest to largest)   beside")
     for (engine, w), runs in found.items():
         left = options.cells - w
         model = left * alone / w + alone * (1 - 1 / w)
-        shares = sorted(left * alone / (w * seconds) for seconds, _ in runs)
-        middle, seconds = statistics.median(shares), statistics.median(s for s, _ in runs)
+        shares = sorted(left * alone / (w * seconds) for seconds, _, _ in runs)
+        middle, seconds = statistics.median(shares), statistics.median(s for s, _, _ in runs)
+        beside = statistics.median(share for _, _, share in runs)
         spread = f"{middle:.1%} ({shares[0]:.1%} to {shares[-1]:.1%})"
-        print(f"{engine:6}  {w:7}  {seconds:7.2f}  {model:5.2f}  {spread}")
+        print(f"{engine:6}  {w:7}  {seconds:7.2f}  {model:5.2f}  {spread}  {beside:.1%}")
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ import pytest
 from attnlens import verify
 from attnlens.records import Cell
 from attnlens.store import Store
-from running import ENVIRONMENT, TESTS, attnlens, start, toy
-from test_verify import comparable, kept, ledger
+from running import ENVIRONMENT, TESTS, attnlens, one_sentence, start, toy
+from test_verify import comparable, kept, ledger, query
 
 
 def faults(out: Path) -> list[tuple[str, str]]:
@@ -98,6 +98,35 @@ def test_a_run_that_was_killed_is_listed_when_another_has_finished_it(tmp_path: 
     ((kind, words),) = faults(tmp_path)
     assert kind == "stopped"
     assert words in (tmp_path / "report.html").read_text()
+
+
+def bits(out: Path) -> list[tuple[object, ...]]:
+    """Every number of every cell, to the last bit."""
+    return query(out, "SELECT cell, name, dtype, shape, data FROM arrays ORDER BY cell, name")
+
+
+def fill_the_disk_and_go_on(small_disk: Path, clean: Path, *options: object) -> None:
+    """The disk is full in the middle of a run; with more room the same command ends it."""
+    command = toy("BULKY", small_disk / "run", *options)
+    done = attnlens(*command)
+    assert done.returncode == 2
+    assert "is full or failing" in one_sentence(done.stderr)
+    before = bits(small_disk / "run")
+    assert 0 < kept(small_disk / "run") < 24
+    assert attnlens("store", "check", small_disk / "run").returncode == 0
+    subprocess.run(["mount", "-o", "remount,size=32m", small_disk], check=True)
+    assert attnlens(*command).returncode == 0
+    assert attnlens(*toy("BULKY", clean)).returncode == 0
+    assert set(before) < set(bits(small_disk / "run"))
+    assert bits(small_disk / "run") == bits(clean)
+    assert comparable(small_disk / "run") == comparable(clean)
+    assert [kind for kind, _ in faults(small_disk / "run")] == ["stopped"]
+    assert "Faults on the way: 1" in (small_disk / "run" / "report.html").read_text()
+
+
+@pytest.mark.slow
+def test_a_disk_that_fills_in_mid_run_loses_nothing_that_was_kept(small_disk: Path, tmp_path: Path):
+    fill_the_disk_and_go_on(small_disk, tmp_path / "clean")
 
 
 def kill_points(tmp_path: Path, count: int, *more: str) -> None:

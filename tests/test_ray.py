@@ -20,7 +20,7 @@ from attnlens.engine.on_ray import Batch, Driver, Line, own_folder
 from attnlens.records import Cell
 from ray_cluster import Loopback
 from running import ENVIRONMENT, TESTS, attnlens, one_sentence, start, toy
-from test_faults import faults, kill_points
+from test_faults import bits, faults, fill_the_disk_and_go_on, kill_points
 from test_verify import comparable, kept, ledger, query
 
 needs_ray = pytest.mark.skipif(
@@ -206,10 +206,9 @@ def test_a_straggler_is_started_again_and_the_slower_one_stopped(monkeypatch: py
 def test_a_node_with_other_versions_or_another_source_is_refused():
     packages = {**on_ray.versions(), "numpy": "0.1"}
     with pytest.raises(BadInput, match=r"has numpy .*, the driver has 0\.1: install the same"):
-        on_ray._check_this_node([cell(0)], packages)
-    other = Cell("T", "prediction", "tiny_cells:measure", {}, (0,), "another")
+        on_ray.check_this_node([], packages)
     with pytest.raises(BadInput, match="another source of tiny_cells:measure"):
-        on_ray._check_this_node([other], on_ray.versions())
+        on_ray.check_this_node([("tiny_cells:measure", "another")], on_ray.versions())
 
 
 def test_what_a_task_cannot_do_ends_the_run_with_one_sentence():
@@ -260,7 +259,7 @@ def test_an_address_without_ray_is_bad_input(tmp_path: Path):
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "127.0.0.1:99999999"])
 def test_no_cluster_at_an_address_gets_one_sentence(address: str):
     with pytest.raises(BadInput, match=f"no Ray cluster answers at {address} "):
-        on_ray._knock(address)
+        on_ray.knock(address)
 
 
 # -- on a cluster of several nodes -----------------------------------------------------------------
@@ -282,12 +281,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
 
 def on(cluster: Loopback, name: str, out: Path, *more: object) -> list[object]:
     return toy(name, out, "--engine", "ray", "--address", cluster.address, *more)
-
-
-def bits(out: Path) -> list[tuple[object, ...]]:
-    """Every number of every cell, to the last bit."""
-    query_all = "SELECT cell, name, dtype, shape, data FROM arrays ORDER BY cell, name"
-    return query(out, query_all)
 
 
 class TestOnACluster:
@@ -347,11 +340,11 @@ class TestOnACluster:
         assert kept(tmp_path) == 24
         assert faults(tmp_path) == [("not a number", "NaN in x")] * 2
 
-    def test_a_full_disk_keeps_what_was_kept(self, cluster: Loopback, small_disk: Path):
-        done = attnlens(*on(cluster, "FAULTLESS", small_disk / "run"))
-        assert done.returncode == 2
-        assert "is full or failing" in one_sentence(done.stderr)
-        assert kept(small_disk / "run") == 24
+    def test_a_disk_that_fills_in_mid_run_loses_nothing_that_was_kept(
+        self, cluster: Loopback, small_disk: Path, tmp_path: Path
+    ):
+        options = ("--engine", "ray", "--address", cluster.address)
+        fill_the_disk_and_go_on(small_disk, tmp_path / "clean", *options)
 
     def test_a_killed_driver_is_followed_by_one_that_ends(self, cluster: Loopback, tmp_path: Path):
         process = start(*on(cluster, "SLOW", tmp_path / "killed"), TOY_PAUSE="0.05")

@@ -46,6 +46,12 @@ def half_nan(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> d
     return {"x": values["x"] + (np.nan if seeds[0] == FAULTY else 0.0)}
 
 
+def bulky(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+    """80 kB beside the number: two dozen do not fit a disk of 1 MB."""
+    noise = np.random.default_rng(seeds[0]).normal(size=10_000)
+    return {**measure(arm, parameters, seeds), "noise": noise}
+
+
 def half_precision(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
     return {"x": np.zeros(1, np.float16)}
 
@@ -75,3 +81,11 @@ def _first_time(parameters: Mapping[str, Any]) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+def block_dies_once(block: Sequence[Any]) -> int:
+    """For a map of blocks: the first process that comes to number 3 is ended."""
+    marker, number = block
+    if number == 3 and _first_time({"marker": marker}):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number * number

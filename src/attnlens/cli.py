@@ -14,6 +14,7 @@ import typer
 from attnlens import __version__
 from attnlens.checks import BadInput
 from attnlens.commands import advising, files
+from attnlens.commands.engines import Address, EngineName
 
 app = typer.Typer(
     name="attnlens",
@@ -30,11 +31,6 @@ class ProfileName(StrEnum):
     smoke = "smoke"
     default = "default"
     full = "full"
-
-
-class EngineName(StrEnum):
-    local = "local"
-    ray = "ray"
 
 
 Out = Annotated[Path, typer.Option(help="Folder for results, ledger and page.")]
@@ -57,10 +53,7 @@ def verify(
     engine: Annotated[
         EngineName, typer.Option(help="Where cells run: this machine, or a Ray cluster.")
     ] = EngineName.local,
-    address: Annotated[
-        str | None,
-        typer.Option(help="The Ray cluster, host:port; if not given, the one that runs here."),
-    ] = None,
+    address: Address = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Worker processes; one a core if not given.")
     ] = None,

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from attnlens.checks import BadInput, one_of, positive, whole
 from attnlens.engine import local
@@ -81,6 +82,28 @@ def runner_of(
     if address is not None:
         raise BadInput(f"address belongs to engine='ray', but {address!r} came with 'local'.")
     return partial(local.run, workers=workers, limits=limits)
+
+
+def map_of(
+    engine: Engine, address: str | None = None, workers: int | None = None
+) -> AbstractContextManager[Callable[..., Iterable[Any]] | None]:
+    """The engine as a `map` for blocks of networks, while a `with` lasts; None: here, one by one.
+
+    >>> with map_of("local") as map:
+    ...     print(map)
+    None
+    """
+    one_of("engine", engine, get_args(Engine))
+    if engine == "ray":
+        if workers is not None:
+            whole("workers", workers, at_least=1)
+        from attnlens.engine.blocks_on_ray import RayMap
+
+        return RayMap(address, workers)
+    for name, given in (("address", address), ("workers", workers)):
+        if given is not None:
+            raise BadInput(f"{name} belongs to engine='ray' here, but {given!r} came with 'local'.")
+    return nullcontext()
 
 
 def compute(

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from .compiling import compile_once
+from .engines import Address, EngineName
 from .files import (
     Column,
     Drop,
@@ -53,6 +54,13 @@ def advise(
     images: Images = None,
     rows: Rows = 50_000,
     seed: Seed = 0,
+    engine: Annotated[
+        EngineName, typer.Option(help="Where networks are trained: here, or on a Ray cluster.")
+    ] = EngineName.local,
+    address: Address = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="At most so many CPUs of the Ray cluster.")
+    ] = None,
     as_json: AsJson = False,
     out: Out = Path("attnlens-advice"),
 ) -> None:
@@ -62,18 +70,21 @@ def advise(
     """
     writable(out)
     compile_once()
+    from attnlens.computing import map_of
     from attnlens.data import read
-    from attnlens.practice import advise as ask
     from attnlens.practice.budget import seconds
 
-    limit = seconds(budget)  # told before a large file is read
+    limit, mapping = seconds(budget), map_of(engine.value, address, workers)
     try:
         loaded = read(
             file, target=target, text=text, id=id, order=order, columns=column or None,
             drop=drop or (), types=kinds_given(types), missing=missing, images=images, rows=rows,
             seed=seed,
         )  # fmt: skip
-        sheet = ask(loaded, error=error, budget=limit, seed=seed, progress=_say)
+        with mapping as map:  # a cluster of our own starts before JAX, which minds being forked
+            from attnlens.practice import advise as ask
+
+            sheet = ask(loaded, error=error, budget=limit, seed=seed, progress=_say, map=map)
     except KeyboardInterrupt:
         print("attnlens: interrupted before the first answer.", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None

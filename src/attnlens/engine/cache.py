@@ -32,6 +32,14 @@ def settings(folder: Path | None) -> dict[str, str]:
     }
 
 
+def use(folder: Path) -> None:
+    """The same settings for this process, whose JAX has been imported but has not compiled yet."""
+    import jax
+
+    for name, value in settings(folder).items():
+        jax.config.update(name.lower(), value if name.endswith("_DIR") else int(value))
+
+
 def repair(folder: Path) -> list[Path]:
     """Remove entries that were cut short, and say which."""
     damaged = [entry for entry in sorted(folder.glob("*-cache")) if not _whole(entry)]

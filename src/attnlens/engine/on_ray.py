@@ -59,7 +59,7 @@ def work(cells: Sequence[Cell], limits: Limits, packages: dict[str, str]) -> tup
     global _host
     import ray
 
-    _check_this_node(cells, packages)
+    check_this_node(((cell.measure, cell.code) for cell in cells if cell.code), packages)
     if _host is None or _host.limits != limits:
         _host = Machine(1, None, limits)
     place = {cell.key: number for number, cell in enumerate(cells)}
@@ -67,8 +67,9 @@ def work(cells: Sequence[Cell], limits: Limits, packages: dict[str, str]) -> tup
     return ray.get_runtime_context().get_node_id(), ended
 
 
-def _check_this_node(cells: Iterable[Cell], packages: dict[str, str]) -> None:
-    """Refuse to compute what another node would compute otherwise."""
+def check_this_node(codes: Iterable[tuple[str, str]], packages: dict[str, str]) -> None:
+    """Refuse to compute what another node would compute otherwise. `codes` are functions,
+    "module:name", with the driver's version of their source."""
     name = socket.gethostname()
     for package, version in versions().items():
         if version != packages[package]:
@@ -76,9 +77,9 @@ def _check_this_node(cells: Iterable[Cell], packages: dict[str, str]) -> None:
                 f"node {name} has {package} {version}, the driver has {packages[package]}: install "
                 f"the same versions on every node."
             )
-    for measure, code in {(cell.measure, cell.code) for cell in cells if cell.code}:
-        if code_version(measure.partition(":")[0]) != code:
-            raise BadInput(f"node {name} has another source of {measure} than the driver.")
+    for function, code in set(codes):
+        if code_version(function.partition(":")[0]) != code:
+            raise BadInput(f"node {name} has another source of {function} than the driver.")
 
 
 @cache
@@ -126,7 +127,7 @@ def connect(address: str | None, workers: int | None, folder: Path | None) -> tu
     if ray.is_initialized():
         return ray, False
     if address:
-        _knock(address)
+        knock(address)
     shipped = {"working_dir": str(folder), "excludes": LEFT_BEHIND} if folder else {}
     settings: dict[str, Any] = {
         "runtime_env": shipped, "log_to_driver": False, "logging_level": logging.ERROR,
@@ -138,13 +139,13 @@ def connect(address: str | None, workers: int | None, folder: Path | None) -> tu
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         where = f"at {address}" if address else "here"
         raise BadInput(
-            f"no Ray cluster can be used {where} ({_first_line(error)}): start one with `ray start "
+            f"no Ray cluster can be used {where} ({first_line(error)}): start one with `ray start "
             f"--head`, and join it with `ray start --address=HOST:PORT` on this machine too."
         ) from error
     return ray, True
 
 
-def _knock(address: str) -> None:
+def knock(address: str) -> None:
     """One sentence at once where nobody listens; Ray itself would try for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
@@ -181,11 +182,13 @@ def own_folder(cells: Iterable[Cell]) -> Path | None:
 
 
 def environment() -> dict[str, str]:
-    """For every process on a node: one thread, float64, and the places of the user's own code
-    (which a node with the same file system has; nobody minds the others)."""
+    """For every process on a node: one thread, float64, the driver's choice of kernels, and the
+    places of the user's own code (which a node with the same file system has; nobody minds the
+    others)."""
     own = [p for p in sys.path if p and not _installed(Path(p))]
     return {
         **ONE_THREAD, **PRECISION, "RAY_USAGE_STATS_ENABLED": "0",
+        "ATTNLENS_KERNEL": os.environ.get("ATTNLENS_KERNEL", "1"),
         "PYTHONPATH": os.pathsep.join(own),
     }  # fmt: skip
 
@@ -280,7 +283,7 @@ class Driver:
                         yield ready.popleft()._replace(more=len(ready) > 0)
         finally:
             for task in self.pending:
-                self._stop(task)
+                stop(self.ray, task)
 
     def _look(self) -> None:
         """How large the cluster is now: nodes come and go."""
@@ -335,16 +338,16 @@ class Driver:
         try:
             self.good_node, ended = self.ray.get(task)
         except errors.RayTaskError as error:
-            raise BadInput(f"the cluster cannot compute: {_first_line(error.cause)}") from error
+            raise BadInput(f"the cluster cannot compute: {first_line(error.cause)}") from error
         except errors.RuntimeEnvSetupError as error:
-            raise BadInput(f"a node could not be set up: {_first_line(error)}") from error
+            raise BadInput(f"a node could not be set up: {first_line(error)}") from error
         except errors.RayError as error:
             kind = "node lost" if isinstance(error, _node_errors(errors)) else "died"
             return self._lost(batch, Fault(kind, f"{type(error).__name__} of Ray"))
         for slower in batch.tasks:
             del self.pending[slower]
             self.line.out[batch.kind] -= 1
-            self._stop(slower)
+            stop(self.ray, slower)
         self.line.pace[batch.kind] = sum(each[1][2] for each in ended) / len(ended)
         outcomes = [Outcome(batch.cells[number], *rest) for number, rest in ended]
         outcomes[0] = outcomes[0]._replace(faults=(*batch.faults, *outcomes[0].faults))
@@ -366,9 +369,10 @@ class Driver:
         self.looked = -math.inf  # the cluster may have become smaller
         return []
 
-    def _stop(self, task: Any) -> None:
-        with contextlib.suppress(Exception):  # it may have ended, or Ray with it
-            self.ray.cancel(task, force=True)
+
+def stop(ray: Any, task: Any) -> None:
+    with contextlib.suppress(Exception):  # it may have ended, or Ray with it
+        ray.cancel(task, force=True)
 
 
 def _node_errors(errors: Any) -> tuple[type[Exception], ...]:
@@ -376,5 +380,5 @@ def _node_errors(errors: Any) -> tuple[type[Exception], ...]:
     return tuple(getattr(errors, name) for name in names if hasattr(errors, name))
 
 
-def _first_line(error: BaseException | None) -> str:
+def first_line(error: BaseException | None) -> str:
     return (str(error).strip().splitlines() or ["no reason was given"])[0]

@@ -7,7 +7,8 @@ place of an older one. Stopping at any moment loses only what was being computed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from attnlens import checks
@@ -20,6 +21,9 @@ from .subjects import Subject, subject
 from .trials import Trial
 
 Found = tuple[list[Answer], list[View]]
+# Networks that are trained together, here and on a cluster alike: blocks of another size would give
+# other last digits. TODO
+BLOCK = 16
 
 
 def advise(
@@ -34,6 +38,7 @@ def advise(
     progress: Callable[[str], None] | None = None,
     rounds: Sequence[Effort] = ROUNDS,
     training: Mapping[str, Any] | None = None,
+    map: Callable[..., Iterable[Any]] | None = None,
 ) -> Sheet:
     """Does attention pay on these data, and what would more labels, tokens or structure buy?
 
@@ -46,6 +51,9 @@ def advise(
         first answer as long as it needs.
     progress: is given each answer as it comes, as a line of text.
     rounds, training: how hard each round looks, and arguments for `fit`.
+    map: what trains blocks of networks, `map(function, blocks, check)`, such as a `RayMap`; check()
+        is called while it waits, and raises when the time is up. Left out, they are trained here.
+        It changes no answer, only how far the budget reaches.
 
     Interrupting it (Ctrl-C) after the first answer gives the answers so far.
     """
@@ -67,7 +75,8 @@ def advise(
         for at, effort in enumerate(efforts, 1):
             say(f"round {at} of {len(efforts)}: {effort}")
             deadline = first if at == 1 else clock
-            for answers, figures in _round(case, effort, error, hidden, seed, settings, deadline):
+            found = _round(case, effort, error, hidden, seed, settings, deadline, map)
+            for answers, figures in found:
                 for answer in answers:
                     book[answer.question] = (at, answer)
                     say(f"  {answer.question} {answer.answer}")
@@ -93,13 +102,16 @@ def advise(
 
 def _round(
     case: Subject, effort: Effort, error: float | None, hidden: int, seed: int,
-    settings: Mapping[str, Any], deadline: Deadline,
+    settings: Mapping[str, Any], deadline: Deadline, map: Callable[..., Iterable[Any]] | None,
 ) -> Iterator[Found]:  # fmt: skip
     """The questions in the order in which their answers are wanted; each as soon as it is known."""
     deadline()
     used = sample(case.data, effort.rows, seed)
-    given = {"steps": effort.steps, "progress": deadline, **settings}
-    trial = Trial.of(used, effort, len(case.data.inputs), hidden, seed, given)
+    given = {"steps": effort.steps, "progress": deadline, "block": BLOCK, **settings}
+    elsewhere = None if map is None else deadline
+    if map is not None:
+        given["map"] = partial(map, check=deadline)
+    trial = Trial.of(used, effort, len(case.data.inputs), hidden, seed, given, elsewhere)
     choice, answer = model_choice.compared(trial, error)
     more = model_choice.more_labels(trial, choice, error)
     yield [answer, more], [choice.curves.figure()]

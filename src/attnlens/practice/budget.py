@@ -63,6 +63,10 @@ class Deadline:
     def over(self) -> bool:
         return not self.held and time.monotonic() > self.end
 
+    def stop(self) -> None:
+        """It has come: whoever asks next, in whatever thread, is out of time."""
+        self.end, self.held = -math.inf, False
+
     def __call__(self, progress: Any = None) -> None:
         if self.over:
             raise OutOfTime

@@ -16,6 +16,8 @@ training rows.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from attnlens.instruments import exchangeability
@@ -46,7 +48,8 @@ def order(subject: Subject, trial: Trial, choice: Choice) -> Answer:
     plain = trial.data._replace(inputs=inputs)
     mixed = plain._replace(inputs=random.permuted(inputs, axis=1) if inputs.ndim == 2 else
                            _shuffled(inputs, random))  # fmt: skip
-    change = trial.change(trial.errors(choice.model, mixed), trial.errors(choice.model, plain))
+    both = [partial(trial.errors, choice.model, data) for data in (mixed, plain)]
+    change = trial.change(*trial.at_once(both))
     readings = {"log_error_ratio": change.reading}
     if subject.sequences is None:
         return _of_columns(choice, change, readings)
@@ -170,20 +173,20 @@ class _Keep:
         trial, data = self.trial, self.trial.data
         if not data.tokens:
             own = [
-                trial.errors(
-                    self.model, data._replace(inputs=data.inputs[:, np.sort(columns[:count])]),
+                partial(
+                    trial.errors, self.model,
+                    data._replace(inputs=data.inputs[:, np.sort(columns[:count])]),
                     [fold], seed=trial.seed + i,
                 )
                 for i, (fold, columns) in enumerate(zip(trial.parts, self.ranked, strict=True))
             ]  # fmt: skip
-            return np.concatenate(own)
+            return np.concatenate(trial.at_once(own))
         if count == data.inputs.shape[1]:
             return trial.errors(self.model)
-        ends = {
-            last: trial.errors(self.model, data._replace(
-                inputs=data.inputs[:, -count:] if last else data.inputs[:, :count]))
-            for last in (False, True) if self.last in (None, last)
-        }  # fmt: skip
+        wanted = [last for last in (False, True) if self.last in (None, last)]
+        cut = [data.inputs[:, -count:] if last else data.inputs[:, :count] for last in wanted]
+        own = [partial(trial.errors, self.model, data._replace(inputs=inputs)) for inputs in cut]
+        ends = dict(zip(wanted, trial.at_once(own), strict=True))
         if self.last is None:
             self.last = bool(ends[True].mean() < ends[False].mean())
             self.words = "the last" if self.last else "the first"

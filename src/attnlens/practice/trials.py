@@ -6,9 +6,10 @@ same rows train and the same rows test.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,13 +18,17 @@ from attnlens.instruments.labelled import Fold, Labelled, folds, inflation
 from attnlens.records import Reading
 from attnlens.statistics import t_interval
 
-from .budget import Effort
+from .budget import Deadline, Effort
 from .phrases import Change, Share
+
+T = TypeVar("T")
+MOST_AT_ONCE = 16  # trainings under way: as many as the last round has folds
 
 
 @dataclass(frozen=True)
 class Trial:
-    """`total` is how many labels the user has, of which this round looks at some."""
+    """`total` is how many labels the user has, of which this round looks at some; `deadline` is
+    given where a `map` trains elsewhere."""
 
     data: Labelled
     parts: list[Fold]
@@ -32,6 +37,7 @@ class Trial:
     hidden: int
     seed: int
     training: Mapping[str, Any]
+    deadline: Deadline | None = None
 
     @classmethod
     def of(
@@ -42,9 +48,10 @@ class Trial:
         hidden: int,
         seed: int,
         training: Mapping[str, Any],
+        deadline: Deadline | None = None,
     ) -> Trial:
         parts = folds(data, effort.folds, seed)
-        return cls(data, parts, effort, total, hidden, seed, training)
+        return cls(data, parts, effort, total, hidden, seed, training, deadline)
 
     @property
     def labels(self) -> int:
@@ -83,6 +90,19 @@ class Trial:
         )[:, 0]  # fmt: skip
         # A fold without a wrong row counts half a wrong one: less cannot be told from none.
         return np.maximum(found, 0.5 / max(len(f.test) for f in parts)) if data.classes else found
+
+    def at_once(self, jobs: Iterable[Callable[[], T]]) -> list[T]:
+        """The results of several trainings. Where a `map` takes blocks to other processes, all are
+        under way together, each waiting in a thread; otherwise they go one after the other."""
+        if self.deadline is None:
+            return [job() for job in jobs]
+        with ThreadPoolExecutor(MOST_AT_ONCE) as threads:
+            try:
+                return [each.result() for each in [threads.submit(job) for job in jobs]]
+            except BaseException:  # out of time, or interrupted: nobody waits for the others
+                threads.shutdown(wait=False, cancel_futures=True)
+                self.deadline.stop()
+                raise
 
     @property
     def widened(self) -> float:

@@ -1,0 +1,237 @@
+"""A map on a Ray cluster: `fit(map=…)` has its blocks of networks trained on many machines.
+
+A task trains one block by the very function that trains it here, with one thread and in the node's
+compilation cache, so the result is the same to the last bit where the processors are.
+
+data    goes through Ray's object store, each data set once: what has the same bytes is put there
+        once, however many blocks and fits need it, and a node fetches it once for all its processes
+window  as for cells, at most two blocks a CPU are with Ray
+losses  of a process or a node are made good by Ray itself (`max_retries`): a block depends on
+        nothing but what it holds, so computing it again changes nothing
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Generator, Iterable
+from functools import cache as once
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attnlens.checks import BadInput
+from attnlens.claims.code_version import code_version
+from attnlens.engine import cache
+from attnlens.engine.on_ray import (
+    PAUSE,
+    WINDOW,
+    check_this_node,
+    connect,
+    environment,
+    first_line,
+    knock,
+    need_ray,
+    stop,
+    versions,
+)
+
+SMALL = 100_000  # bytes of an array below which Ray sends it along with the task anyway
+ROOM = 1 << 30  # bytes of data sets that are kept for blocks to come; twice what one fit may hold
+RETRIES = 3  # of a block whose process or node is lost: as often as a batch of cells
+
+
+# -- data ------------------------------------------------------------------------------------------
+
+
+class Shipped(NamedTuple):
+    """A large array, by references to where it is: whole, or data set by data set."""
+
+    parts: tuple[Any, ...]
+    whole: bool
+
+
+class Shelf:
+    """What is in the object store already, by content. What was not asked for longest goes first;
+    Ray keeps it as long as a task still needs it."""
+
+    def __init__(self, put: Callable[[np.ndarray], Any], room: int = ROOM):
+        self.put, self.room, self.size = put, room, 0
+        self.kept: OrderedDict[str, tuple[Any, int]] = OrderedDict()
+
+    def reference(self, array: np.ndarray) -> Any:
+        array = np.ascontiguousarray(array)
+        head = f"{array.dtype.str} {array.shape} ".encode()
+        key = hashlib.sha256(head + array.data.cast("B")).hexdigest()
+        if key not in self.kept:
+            self.kept[key] = (self.put(array), array.nbytes)
+            self.size += array.nbytes
+        self.kept.move_to_end(key)
+        found = self.kept[key][0]
+        while self.size > self.room and len(self.kept) > 1:
+            self.size -= self.kept.popitem(last=False)[1][1]
+        return found
+
+    def packed(self, tree: Any) -> Any:
+        """The same tuples, lists and dictionaries with references for large arrays. Blocks have a
+        leading axis of data sets, and the same one comes in many blocks: each goes by itself."""
+        if isinstance(tree, np.ndarray) and tree.dtype != object and tree.nbytes >= SMALL:
+            if tree.ndim > 1 and tree[0].nbytes >= SMALL:
+                return Shipped(tuple(self.reference(part) for part in tree), whole=False)
+            return Shipped((self.reference(tree),), whole=True)
+        return _rebuilt(tree, self.packed)
+
+
+def unpacked(tree: Any, get: Callable[[list[Any]], list[np.ndarray]]) -> Any:
+    """What was packed, on a node."""
+    if isinstance(tree, Shipped):
+        parts = get(list(tree.parts))
+        if tree.whole or len(parts) == 1:  # no copy: it stays in the memory that processes share
+            return parts[0] if tree.whole else parts[0][None]
+        return np.stack(parts)
+    return _rebuilt(tree, lambda each: unpacked(each, get))
+
+
+def _rebuilt(tree: Any, change: Callable[[Any], Any]) -> Any:
+    """A container with its items changed; anything else as it is."""
+    if isinstance(tree, tuple):
+        items = [change(item) for item in tree]
+        return tree._make(items) if hasattr(tree, "_make") else tuple(items)
+    if isinstance(tree, list):
+        return [change(item) for item in tree]
+    if isinstance(tree, dict):
+        return {key: change(item) for key, item in tree.items()}
+    return tree
+
+
+# -- on a node -------------------------------------------------------------------------------------
+
+
+def work(
+    function: Callable[[Any], Any], block: Any, codes: list[tuple[str, str]],
+    packages: dict[str, str],
+) -> Any:  # fmt: skip
+    """Train one block."""
+    import ray
+
+    check_this_node(codes, packages)
+    _use_the_cache()
+    return function(unpacked(block, ray.get))
+
+
+@once
+def _use_the_cache() -> None:
+    """Once a process, before it compiles anything."""
+    try:
+        folder = cache.default_folder()
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        cache.repair(folder)
+        cache.use(folder)
+    except OSError:
+        return  # a home that cannot be written: compile every time
+
+
+# -- the driver ------------------------------------------------------------------------------------
+
+
+class RayMap:
+    """The function `map(function, blocks)` on a Ray cluster, while a `with` lasts.
+
+    address: HOST:PORT; without one it is the cluster that runs on this machine, or a new one.
+    workers: at most so many CPUs at a time.
+
+        with RayMap("first:6379") as on_cluster:
+            fitted = fit(make, inputs, targets, seeds=range(64), map=on_cluster)
+    """
+
+    def __init__(self, address: str | None = None, workers: int | None = None):
+        need_ray()
+        if address:
+            knock(address)
+        self.address, self.wanted = address, workers
+        self.ray, self.ours = None, False
+        self.lock, self.out = threading.Lock(), 0  # blocks that are with Ray
+
+    def __enter__(self) -> RayMap:
+        ray, self.ours = connect(self.address, self.wanted, None)
+        self.use(ray)
+        return self
+
+    def use(self, ray: Any) -> None:
+        self.ray, self.shelf = ray, Shelf(ray.put)
+        self.task = ray.remote(
+            num_cpus=1, max_retries=RETRIES, runtime_env={"env_vars": environment()},
+            scheduling_strategy="SPREAD",
+        )(work)  # fmt: skip
+
+    def __exit__(self, *_: object) -> None:
+        if self.ours and self.ray:
+            self.ray.shutdown()
+        self.ray = None
+
+    def __call__(
+        self,
+        function: Callable[[Any], Any],
+        blocks: Iterable[Any],
+        check: Callable[[], None] = lambda: None,
+    ) -> Generator[Any]:
+        """Results in the order of the blocks. `check` is called while it waits, several times a
+        second, and may raise to end it. Several threads may call this at once."""
+        ray = self.ray
+        if ray is None:
+            raise BadInput("a RayMap is connected inside `with RayMap(…) as map:` only.")
+        home = getattr(function, "func", function)  # of a partial
+        module, name = home.__module__, f"{home.__module__}:{home.__qualname__}"
+        codes = [(name, code_version(module))] if module.startswith("attnlens.") else []
+        waiting, pending, ended = deque(enumerate(blocks)), dict[Any, int](), dict[int, Any]()
+        place = 0
+        try:
+            while waiting or pending:
+                while waiting and self._enter(ray):
+                    number, block = waiting.popleft()
+                    with self.lock:
+                        packed = self.shelf.packed(block)
+                    pending[self.task.remote(function, packed, codes, versions())] = number
+                check()
+                if not pending:  # other threads' blocks fill the window
+                    time.sleep(PAUSE)
+                for task in ray.wait([*pending], timeout=PAUSE)[0] if pending else ():
+                    number = pending.pop(task)
+                    self._leave(1)
+                    ended[number] = self._result(ray, task)
+                while place in ended:
+                    yield ended.pop(place)
+                    place += 1
+        finally:
+            self._leave(len(pending))
+            for task in pending:
+                stop(ray, task)
+
+    def _enter(self, ray: Any) -> bool:
+        """Whether another block may go to Ray now: nodes come and go."""
+        there = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        wanted = self.wanted or there
+        with self.lock:
+            free = self.out < (wanted if wanted < there else WINDOW * there)
+            self.out += free
+        return free
+
+    def _leave(self, count: int) -> None:
+        with self.lock:
+            self.out -= count
+
+    def _result(self, ray: Any, task: Any) -> Any:
+        errors = ray.exceptions
+        try:
+            return ray.get(task)
+        except errors.RayTaskError as error:
+            raise BadInput(f"the cluster cannot compute: {first_line(error.cause)}") from error
+        except errors.RuntimeEnvSetupError as error:
+            raise BadInput(f"a node could not be set up: {first_line(error)}") from error
+        except errors.RayError as error:
+            raise BadInput(
+                f"a block of networks was lost {RETRIES + 1} times ({type(error).__name__} of "
+                f"Ray): look at the nodes' memory, or ask for less."
+            ) from error

@@ -1,0 +1,324 @@
+"""Blocks of networks on a Ray cluster: the same answers, and every data set shipped once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from attnlens.checks import BadInput
+from attnlens.commands import advising
+from attnlens.commands.engines import EngineName
+from attnlens.computing import map_of
+from attnlens.engine import blocks_on_ray
+from attnlens.engine.blocks_on_ray import SMALL, RayMap, Shelf, Shipped, unpacked
+from attnlens.engine.on_ray import need_ray
+from attnlens.instruments.labelled import labelled
+from attnlens.practice.budget import Deadline, Effort
+from attnlens.practice.trials import Trial
+from ray_cluster import Loopback
+from running import ENVIRONMENT, TESTS
+from test_ray import _on_loopback_only as _on_loopback_only
+from test_ray import needs_ray
+
+
+class Block(NamedTuple):
+    number: int
+    data: tuple[np.ndarray, dict[str, np.ndarray]]
+
+
+def total(block: Block) -> float:
+    inputs, targets = block.data
+    return block.number + float(inputs.sum()) + float(targets["y"].sum())
+
+
+class FakeRay:
+    """As much of Ray as the map needs. Tasks end in the order that `first` says: the newest."""
+
+    class exceptions:
+        class RayError(Exception): ...
+
+        class RayTaskError(RayError):
+            cause: Exception | None = None
+
+        class RuntimeEnvSetupError(RayError): ...
+
+    def __init__(self, cpus: int = 2):
+        self.cpus, self.store, self.most = cpus, dict[int, Any](), 0
+        self.tasks: dict[int, Callable[[], Any]] = {}
+        self.cancelled: list[int] = []
+        self.number = 0
+
+    def put(self, array: np.ndarray) -> int:
+        self.store[len(self.store)] = array
+        return len(self.store) - 1
+
+    def remote(self, *arguments, **options):
+        if options:
+            return lambda function: self
+        function, block, *_ = arguments
+        self.number += 1
+        fetch = lambda references: [self.store[reference] for reference in references]  # noqa: E731
+        self.tasks[self.number] = lambda: function(unpacked(block, fetch))
+        self.most = max(self.most, len(self.tasks))
+        return self.number
+
+    def cluster_resources(self):
+        return {"CPU": self.cpus}
+
+    def wait(self, tasks, timeout):
+        return [max(tasks)], []
+
+    def get(self, task):
+        return self.tasks.pop(task)()
+
+    def cancel(self, task, force):
+        self.cancelled.append(task)
+
+
+@pytest.fixture
+def on_fake(monkeypatch: pytest.MonkeyPatch) -> RayMap:
+    monkeypatch.setattr(blocks_on_ray, "need_ray", lambda: None)
+    made = RayMap()
+    made.use(FakeRay())
+    return made
+
+
+LARGE = np.arange(SMALL // 8 + 1, dtype=float)
+
+
+def blocks(count: int) -> list[Block]:
+    """Two data sets, both in every block, and targets that are small."""
+    inputs = np.stack([LARGE, -2 * LARGE])
+    return [Block(i, (inputs.copy(), {"y": np.ones(3)})) for i in range(count)]
+
+
+@pytest.mark.parametrize("count", [1, 7, 40])
+def test_a_data_set_is_put_once_whatever_the_number_of_tasks(on_fake: RayMap, count: int):
+    work = blocks(count)
+    assert list(on_fake(total, work)) == [total(block) for block in work]
+    assert len(on_fake.ray.store) == 2
+    list(on_fake(total, blocks(3)))  # another fit on the same data
+    assert len(on_fake.ray.store) == 2
+    assert on_fake.ray.most <= 4, "the window: two blocks a CPU"
+
+
+def test_what_differs_in_one_number_or_in_shape_is_another_data_set():
+    store: list[np.ndarray] = []
+    shelf = Shelf(store.append)
+    other = LARGE.copy()
+    other[-1] += 1
+    for array in (LARGE, other, LARGE[:, None], LARGE.astype("<i8"), LARGE.copy()):
+        shelf.reference(array)
+    assert len(store) == 4
+
+
+def test_what_was_not_asked_for_longest_makes_room():
+    store: list[np.ndarray] = []
+    shelf = Shelf(store.append, room=2 * LARGE.nbytes)
+    for factor in (1, 2, 1, 3, 1, 2):  # 2 goes when 3 comes
+        shelf.reference(factor * LARGE)
+    assert [array[1] for array in store] == [1, 2, 3, 2]
+    assert shelf.size == 2 * LARGE.nbytes
+
+
+@pytest.mark.parametrize(
+    ("array", "parts"),
+    [
+        (LARGE, 1),
+        (LARGE[None], 1),
+        (np.stack([LARGE, LARGE, 2 * LARGE]), 3),
+        (np.ones((SMALL, 2)), 1),  # its rows are small: it goes as a whole
+        (np.asfortranarray(np.stack([LARGE, 3 * LARGE])), 2),
+        (np.ones(3), 0),
+        (np.float64(2.0), 0),
+    ],
+    ids=["vector", "one set", "three sets", "rows", "by columns", "small", "number"],
+)
+def test_arrays_come_out_as_they_went_in(array: Any, parts: int):
+    store: list[np.ndarray] = []
+    shelf = Shelf(lambda each: store.append(each) or len(store) - 1)
+    packed = shelf.packed({"a": [array, (1, None)]})
+    inside = packed["a"][0]
+    assert (len(inside.parts) if isinstance(inside, Shipped) else 0) == parts
+    back = unpacked(packed, lambda places: [store[i] for i in places])
+    assert back["a"][1] == (1, None)
+    assert back["a"][0].dtype == array.dtype
+    np.testing.assert_array_equal(back["a"][0], array)
+
+
+def test_when_the_time_is_up_the_rest_is_stopped(on_fake: RayMap):
+    looked = []
+
+    def check() -> None:
+        looked.append(1)
+        if len(looked) == 2:
+            raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        list(on_fake(total, blocks(9), check=check))
+    # Four were with Ray and one ended, which made room for a fifth.
+    assert on_fake.ray.number == 5
+    assert len(on_fake.ray.cancelled) == 4
+
+
+def test_threads_share_the_window(on_fake: RayMap):
+    def give_up() -> None:
+        raise TimeoutError
+
+    on_fake.out = 4  # of other threads
+    with pytest.raises(TimeoutError):
+        list(on_fake(total, blocks(9), check=give_up))
+    assert (on_fake.ray.number, on_fake.out) == (0, 4)
+    on_fake.out = 3
+    assert len(list(on_fake(total, blocks(9)))) == 9
+    assert (on_fake.ray.most, on_fake.out) == (1, 3)
+
+
+def test_a_block_that_cannot_be_trained_gives_one_sentence(on_fake: RayMap):
+    def fail(block: Block) -> None:
+        error = FakeRay.exceptions.RayTaskError()
+        error.cause = BadInput("node x has numpy 1\nand more")
+        raise error
+
+    with pytest.raises(BadInput, match=r"^the cluster cannot compute: node x has numpy 1$"):
+        list(on_fake(fail, blocks(1)))
+
+
+def test_a_map_is_connected_inside_with_only(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(blocks_on_ray, "need_ray", lambda: None)
+    with pytest.raises(BadInput, match="inside `with RayMap"):
+        list(RayMap()(total, blocks(1)))
+
+
+@pytest.mark.parametrize("option", [{"address": "127.0.0.1:1"}, {"workers": 2}])
+def test_options_of_a_cluster_without_one_are_bad_input(tmp_path: Path, option: dict[str, Any]):
+    (name,) = option
+    with pytest.raises(BadInput, match=f"{name} belongs to engine='ray'"):
+        advising.advise(tmp_path / "t.csv", out=tmp_path / "out", **option)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_cluster_at_an_address_is_told_before_the_file_is_read(tmp_path: Path):
+    said = "no Ray cluster answers at 127.0.0.1:1 "
+    try:
+        need_ray()
+    except BadInput:
+        said = r"needs the package ray: pip install"
+    with pytest.raises(BadInput, match=said):
+        advising.advise(
+            tmp_path / "t.csv", engine=EngineName.ray, address="127.0.0.1:1", out=tmp_path / "out"
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+def trial(deadline: Deadline | None) -> Trial:
+    data = labelled(np.arange(40.0).reshape(20, 2), np.arange(20.0), "regression")
+    return Trial.of(data, Effort(20, 4, 2, 1), 20, 1, 0, {}, deadline)
+
+
+def test_where_others_train_trainings_are_under_way_together():
+    both = threading.Barrier(2, timeout=30)  # passed only by two that wait at the same time
+    assert sorted(trial(Deadline(60)).at_once([both.wait] * 2)) == [0, 1]
+    order: list[int] = []
+    trial(None).at_once([partial(order.append, i) for i in range(5)])
+    assert order == [*range(5)]
+
+
+def test_one_training_that_fails_ends_the_others():
+    deadline = Deadline(60)
+
+    def fail() -> None:
+        raise BadInput("no")
+
+    def go_on() -> None:
+        while True:
+            time.sleep(0.001)
+            deadline()
+
+    with pytest.raises(BadInput, match="no"):
+        trial(deadline).at_once([fail, go_on])
+
+
+def test_engines_have_names():
+    with pytest.raises(BadInput, match="engine must be"):
+        map_of("cloud")  # pyright: ignore[reportArgumentType]
+
+
+# -- on a cluster of several nodes -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
+    with Loopback(ATTNLENS_CACHE=str(tmp_path_factory.mktemp("cache"))) as cluster:
+        cluster.add()
+        cluster.add()
+        yield cluster
+
+
+def told(program: str, *arguments: object) -> Any:
+    """What a program prints, as JSON."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program, *map(str, arguments)],
+        env=ENVIRONMENT, cwd=TESTS, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+ADVISE = """
+import contextlib, json, sys
+import numpy as np
+from attnlens.computing import map_of
+
+address = sys.argv[1] if len(sys.argv) > 1 else None
+with map_of("ray" if address else "local", address) as map:
+    puts = []
+    if map is not None:
+        put = map.shelf.put
+        map.shelf.put = lambda array: puts.append(array.nbytes) or put(array)
+    import attnlens
+    from attnlens.practice.budget import Effort
+
+    random = np.random.default_rng(0)
+    X = random.normal(size=(16_000, 2))  # 12,000 rows a fold, over 100 kB
+    y = X[:, 0] * X[:, 1]
+    effort = Effort(rows=16_000, folds=4, sizes=4, steps=40)
+    sheet = attnlens.advise(
+        (X, y), hidden=4, rounds=[effort], budget=3600, training={"block": 4}, map=map
+    )
+    curves = [[[p.y for p in s.points] for s in f.series] for f in sheet.figures[:2]]
+    print(json.dumps({"sheet": sheet.plain(), "curves": curves, "puts": len(puts)}))
+"""
+
+TWICE = """
+import json, sys
+from attnlens.computing import map_of
+import tiny_cells
+with map_of("ray", sys.argv[1]) as map:
+    print(json.dumps(list(map(tiny_cells.block_dies_once, [[sys.argv[2], i] for i in range(6)]))))
+"""
+
+
+@needs_ray
+@pytest.mark.slow
+class TestOnACluster:
+    def test_advice_is_equal_to_the_local_one_to_the_last_bit(self, cluster: Loopback):
+        here, there = told(ADVISE), told(ADVISE, cluster.address)
+        assert there["sheet"] == here["sheet"]
+        assert there["curves"] == here["curves"]
+        assert (here["puts"], there["puts"] > 0) == (0, True)
+
+    def test_a_block_whose_process_dies_is_computed_again(self, cluster: Loopback, tmp_path: Path):
+        marker = tmp_path / "marker"
+        assert told(TWICE, cluster.address, marker) == [i * i for i in range(6)]
+        assert marker.exists()
