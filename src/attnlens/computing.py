@@ -23,6 +23,7 @@ Engine = Literal["local", "ray"]
 CELLS_A_COMMIT, BYTES_A_COMMIT = 500, 10_000_000
 # What one driver keeps on an ordinary disk, below what `python -m benchmarks.store` measures.
 CELLS_A_SECOND = 2000.0
+FIRST_CELLS = 8  # before these no time left is told: most of theirs was compilation
 
 
 class Progress(NamedTuple):
@@ -117,7 +118,7 @@ def compute(
     """Run the missing cells and keep each as it finishes. `begin` notes the run in the store: when
     the first cells come, because a cluster that does not answer is no run."""
     done, cost_done, cost = total - len(missing), 0.0, sum(cell.cost for cell in missing)
-    started = time.perf_counter()
+    started, ended_here = time.perf_counter(), 0
     progress(Progress(done, total, None, None))
     outcomes = run(missing)
     try:
@@ -134,8 +135,10 @@ def compute(
                         store.keep(ended.cell, ended.values, ended.seconds)
             for ended in group:
                 done, cost_done = done + 1, cost_done + ended.cell.cost
+                ended_here += 1
                 left = (time.perf_counter() - started) * (cost - cost_done) / cost_done
-                progress(Progress(done, total, ended.cell, left))
+                known = ended_here >= FIRST_CELLS
+                progress(Progress(done, total, ended.cell, left if known else None))
     finally:
         outcomes.close()
 

@@ -23,6 +23,11 @@ SCALE = "viridis"  # of surfaces: even steps of lightness, in any kind of colour
 WEIGHTS = "cividis"  # of maps: as even, and made for colour-blind eyes
 LEVELS = 24  # contour lines
 SCALES = ("linear", "log")
+# Digits at ticks of a logarithmic axis, by the powers of ten that its values span at least.
+DIGITS = (
+    (2.5, (1,)), (1.0, (1, 2, 5)), (0.4, (1, 1.5, 2, 3, 5, 7)),
+    (0.0, (1, 1.1, 1.2, 1.4, 1.6, 1.8, 2, 2.2, 2.5, 2.8, 3, 3.5, 4, 4.5, 5, 5.5, 6, 7, 8, 9)),
+)  # fmt: skip
 CAMERA: dict[str, Any] = {"camera": {"eye": {"x": 1.6, "y": 1.6, "z": 1.2}, "center": {"z": -0.15}}}
 MOST = 400  # points of a series that a figure 400 pixels high can show
 PANELS_A_ROW = 3  # of a map
@@ -142,24 +147,40 @@ def log_ticks(values: list[float]) -> dict[str, Any]:
 
     plotly's own put small digits between powers of ten, which few people can read.
     """
-    known = [math.log10(v) for v in values if v > 0 and math.isfinite(v)]
-    if not known:
+    ticks = log_places(values)
+    if not ticks:
         return {}
-    low, high = math.floor(min(known)) - 1, math.ceil(max(known)) + 1
-    few = max(known) - min(known) < 2.5
-    digits = (1, 2, 5) if few else (1,)
-    step = 1 if few else math.ceil((high - low) / 12)
-    ticks = [(k, d) for k in range(low, high + 1, step) for d in digits]
     return {
         "tickvals": [d * 10.0**k for k, d in ticks],
         "ticktext": [_power(d, k) for k, d in ticks],
     }
 
 
-def _power(digit: int, power: int) -> str:
+def log_places(values: list[float]) -> list[tuple[int, float]]:
+    """Where ticks of a logarithmic axis stand, as (power of ten, digit): the closer the values lie
+    together, the more digits, so that at least two ticks are in sight.
+
+    >>> log_places([1.0, 1e6])[:3]
+    [(-1, 1), (0, 1), (1, 1)]
+    """
+    known = [math.log10(v) for v in values if v > 0 and math.isfinite(v)]
+    if not known:
+        return []
+    low, high = math.floor(min(known)) - 1, math.ceil(max(known)) + 1
+    span = max(known) - min(known)
+    digits = next(found for least, found in DIGITS if span >= least)
+    step = 1 if span < 2.5 else math.ceil((high - low) / 12)
+    ticks = [(k, d) for k in range(low, high + 1, step) for d in digits]
+    if span >= DIGITS[1][0]:
+        return ticks
+    # Many digits, so only those that can come into sight.
+    return [(k, d) for k, d in ticks if -0.2 <= k + math.log10(d) - min(known) <= span + 0.2]
+
+
+def _power(digit: float, power: int) -> str:
     if -4 < power < 6:
         return f"{digit * 10.0**power:,.10g}"
-    return f"{f'{digit}·' * (digit > 1)}10<sup>{power}</sup>".replace("-", "−")
+    return f"{f'{digit:g}·' * (digit > 1)}10<sup>{power}</sup>".replace("-", "−")
 
 
 def _counts(places: list[float]) -> bool:
@@ -209,10 +230,23 @@ def to_matplotlib(figure: Figure) -> Any:
     axes.set(**dict(zip(("xlabel", "ylabel", "title"), map(_literal, labels), strict=True)))
     axes.set_xscale(SCALES[figure.log_x])
     axes.set_yscale(SCALES[figure.log_y])
+    points = [p for series in figure.series for p in series.points]
+    for axis, log, values in (
+        (axes.xaxis, figure.log_x, [p.x for p in points]),
+        (axes.yaxis, figure.log_y, [p.y for p in points]),
+    ):
+        ticks = log_places(values) if log else []
+        low, high = axis.get_view_interval()
+        seen = [(k, d) for k, d in ticks if low <= d * 10.0**k <= high]
+        if seen and all(-4 < k < 6 for k, _ in seen):  # beyond, matplotlib writes powers itself
+            axis.set_ticks([d * 10.0**k for k, d in seen], [_power(d, k) for k, d in seen])
+            axis.set_ticks([], minor=True)
     if figure.names:
         axes.set_xticks(range(1, len(figure.names) + 1), [_literal(name) for name in figure.names])
         axes.set_xlim(0.5, len(figure.names) + 0.5)
-    axes.legend(fontsize=8)
+    if axes.get_legend_handles_labels()[0]:
+        # Below the axes: inside, it would cover what it explains.
+        canvas.legend(loc="outside lower center", ncols=2, fontsize=8)
     return canvas
 
 

@@ -53,6 +53,22 @@ def test_least_squares_has_its_exact_risk_within_intervals_that_cover():
     assert (hits.mean(0) >= 0.95 - 4 * 0.018).all(), hits.mean(0)
 
 
+def test_no_wrong_row_is_said_and_not_made_a_number():
+    """Two classes that a line separates: no test row is wrong with 40 labels or more."""
+    x = np.concatenate([X - 4, X + 4])
+    y = np.repeat(["left", "right"], ROWS)
+    curves = learning_curve(
+        x, y, models={"line": LogisticRegression()}, sizes=(4, 40, 120), folds=4
+    )
+    assert curves.said("line") == f"none of {2 * ROWS} test rows wrong"
+    last = curves["line"].readings[-1]
+    # Jeffreys' posterior: Beta(½, n + ½) has the mean ½/(n+1) and about the deviation √½/n.
+    assert last.value == 0.5 / (2 * ROWS)
+    assert last.standard_error == pytest.approx(math.sqrt(0.5) / (2 * ROWS), rel=1e-12)
+    assert curves.target_error == 1 / (2 * ROWS)
+    assert "stands for none of 192 wrong" in str(curves)
+
+
 def test_overlap_widens_from_nothing_to_nadeau_and_bengio():
     few, all_of_them = inflation(np.array([1.0, 7000.0]), 8000, 8)
     assert few == pytest.approx(1, abs=1e-4)

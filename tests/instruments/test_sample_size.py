@@ -57,7 +57,7 @@ def test_beyond_the_range_it_is_extrapolated_and_says_so():
 def test_what_cannot_be_known_is_censored():
     below_the_floor = sample_size(exact(4.0, 0.5, 0.05), 0.04)
     assert (below_the_floor.value, below_the_floor.status) == (math.inf, "not reached")
-    assert "not known (more than 5,120)" in str(below_the_floor)
+    assert "not reached (95 %: more than 5,120)" in str(below_the_floor)
     too_far = sample_size(exact(4.0, 0.5), 0.01)  # n = 160,000, 312 times the largest size
     assert (too_far.value, too_far.low) == (math.inf, 5120)
     at_once = sample_size(exact(4.0, 0.5), 2.0)

@@ -73,7 +73,11 @@ def samples(
         seed=seed,
     )  # fmt: skip
     names = [name.strip() for name in models.split(",")] if models is not None else None
-    tell(ask(loaded, error=error, models=names, more=more, rows=rows, seed=seed), out, as_json)
+    sheet = ask(
+        loaded, error=error, models=names, more=more, rows=rows, seed=seed,
+        progress=lambda line: typer.echo(line, err=True),
+    )  # fmt: skip
+    tell(sheet, out, as_json)
 
 
 def exchangeability(

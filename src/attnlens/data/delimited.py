@@ -33,10 +33,12 @@ def read_csv(path: Path, request: Request) -> Table:
     except UnicodeDecodeError as error:
         raise checks.BadInput(
             f"{path} must be text in UTF-8, but it holds the byte {error.object[error.start]:#04x} "
-            f"where none may be; save it as UTF-8."
+            f"where none may be; save it as CSV in UTF-8."
         ) from error
     except UnicodeError as error:
-        raise checks.BadInput(f"{path} must be text, but it is not; save it as UTF-8.") from error
+        raise checks.BadInput(
+            f"{path} must be text, but it is not; save it as CSV in UTF-8."
+        ) from error
     except csv.Error as error:
         raise checks.BadInput(
             f"{path} cannot be read as CSV ({error}); is a quotation mark left open?"

@@ -137,7 +137,7 @@ def of_rows(
         reasons[name] = "missing in every row" if empty else "constant, or every value rare"
     if not encoder.features:
         told = "; ".join(f"{name}: {why}" for name, why in [*reasons.items()][:4])
-        raise checks.BadInput(f"no column is left to learn from ({told}); give other types.")
+        raise checks.BadInput(f"no column is left to learn from ({told}).")
     raw = {feature.name: used[feature.name] for feature in encoder.features}
     counted = [name for name, why in reasons.items() if why == ROW_NUMBER]
     codes = _codes([each for name, each in features.items() if name not in counted])
@@ -157,7 +157,7 @@ def _usable(
         if column.kind == "identifier":
             reasons[name] = "an identifier, different in most rows"
         elif column.kind == "text":
-            reasons[name] = "texts, which can be the inputs instead (text)"
+            reasons[name] = "texts: name it as text (--text) to learn from it"
         elif column.kind == "sequence":
             reasons[name] = "sequences, which a long table does not use"
         elif name not in wanted and _counts(column, table.rows):

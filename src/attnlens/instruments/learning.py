@@ -22,7 +22,7 @@ from . import learners
 from .labelled import folds as split
 from .labelled import inflation, labelled, usable_sizes
 from .powerlaw import fit_power_law
-from .sample_size import Bundle, Estimate, bundles, interval, ratio, sample_size
+from .sample_size import Bundle, Estimate, bundles, interval, larger, ratio, sample_size
 
 SIZES = 8
 FOLDS = 8
@@ -42,12 +42,16 @@ class LearningCurves:
     target_error: float
     errors: Mapping[str, tuple[tuple[float, ...], ...]]
     widened: tuple[float, ...]  # by how much standard errors are, for overlapping training rows
+    test_rows: int = 0  # of classes, in all folds together: an error is a count of these
 
     def __getitem__(self, name: str) -> Curve:
         """One learner's curve, with standard errors; its slope is that of the plain power law."""
         values = np.array(self.errors[checks.one_of("the model", name, self.errors)])
         count, wide = len(values), np.array(self.widened)
         deviation = values.std(0, ddof=1) * wide / math.sqrt(count)
+        deviation = np.where(
+            self._unseen(values), math.sqrt(0.5) / max(self.test_rows, 1), deviation
+        )
         readings = [
             Reading(float(m), float(s), count)
             for m, s in zip(values.mean(0), deviation, strict=True)
@@ -56,6 +60,21 @@ class LearningCurves:
 
     def __iter__(self):
         return iter(self.errors)
+
+    def said(self, name: str, place: int = -1) -> str:
+        """The error at one of the sizes, in words."""
+        if self._unseen(np.array(self.errors[name]))[place]:
+            return f"none of {self.test_rows:,} test rows wrong"
+        reading = self[name].readings[place]
+        return f"{reading.value:.3g} ± {reading.standard_error:.1g}"
+
+    def _unseen(self, values: np.ndarray) -> np.ndarray:
+        """At which sizes no test row was wrong; see `_resolved`."""
+        return (
+            (values == 0.5 / self.test_rows).all(0)
+            if self.test_rows
+            else np.zeros(len(self.sizes), bool)
+        )
 
     def samples(self, error: float | None = None) -> dict[str, Estimate]:
         """n(ε): how many labels each learner needs for this error."""
@@ -100,6 +119,8 @@ class LearningCurves:
             cells = (curve.readings[i] for curve in curves.values())
             row = "".join(f"  {f'{c.value:.3g} ± {c.standard_error:.1g}':>20}" for c in cells)
             lines.append(f"{size:>8}{row}")
+        if any(self._unseen(np.array(own)).any() for own in self.errors.values()):
+            lines.append(f"{0.5 / self.test_rows:.3g} stands for none of {self.test_rows} wrong")
         for name, law in self.laws().items():
             lines.append(
                 f"{name}: the larger sizes fall as n^−b, b = {law['exponent']}, to a floor of "
@@ -120,7 +141,7 @@ class LearningCurves:
 
     def figure(self) -> Figure:
         """Every learner's curve with its fitted law, and n(ε) where it crosses the target error."""
-        series = []
+        series, fitted = [], self.sizes[larger(len(self.sizes))]
         for name in self.errors:
             curve = self[name]
             points = [
@@ -131,9 +152,12 @@ class LearningCurves:
             law = self._bundles[name].law
             line = [
                 Point(float(x), float(law.error(float(x))[0]))
-                for x in np.geomspace(self.sizes[0], self.sizes[-1], 32)
+                for x in np.geomspace(fitted[0], fitted[-1], 32)
             ]
-            series.append(Series(f"{name}, fitted law", tuple(line), line=True, like=name))
+            part = "fitted law"
+            if len(fitted) < len(self.sizes):
+                part = f"law fitted to the {len(fitted)} larger sizes"
+            series.append(Series(f"{name}, {part}", tuple(line), line=True, like=name))
         goal = self.target_error
         ends = (Point(float(n), goal) for n in (self.sizes[0], self.sizes[-1]))
         series.append(Series(f"ε = {goal:.3g}", tuple(ends), line=True))
@@ -142,7 +166,8 @@ class LearningCurves:
             reached = size.status == "ok" and math.isfinite(size.value)
             points = (Point(size.value, goal),) if reached else ()
             series.append(Series(f"{name}: n(ε) = {size}", points, mark=True, like=name))
-        return Figure(f"{self.quantity} over labels", "labels", self.quantity, tuple(series))
+        title = f"{self.quantity} over labels; n(ε) is how many it takes for ε"
+        return Figure(title, "labels", self.quantity, tuple(series))
 
     def plot(self) -> Any:
         """The curves as a matplotlib figure."""
@@ -187,7 +212,7 @@ def learning_curve(
     sizes: numbers of labels, log-spaced by default up to what the folds leave to train on.
     target_error: the ε of n(ε), in the units of the curve (error rate, or squared error as a share
         of the variance of y); by default a tenth above the smallest error that all
-        models reach.
+        models reach, and one wrong test row at least.
     attention: f(X) for known attention, an array of X's shape or a function that returns one.
     starts: of so many starts the one with the least training loss counts (networks only).
     training: arguments for `fit`, such as {"steps": 2000, "l2": 1e-3}.
@@ -213,6 +238,8 @@ def learning_curve(
     if target_error is None:
         # A little above what the weakest learner reaches, so that its n(ε) lies inside the range.
         target_error = 1.1 * max(float(own.mean(0).min()) for own in errors.values())
+        if data.classes:  # less than one wrong test row cannot be seen
+            target_error = max(target_error, 1 / len(data.inputs))
     return LearningCurves(
         data=str(data),
         quantity="error rate" if data.classes else "relative squared error",
@@ -220,11 +247,16 @@ def learning_curve(
         target_error=target_error,
         errors={name: tuple(map(tuple, own.tolist())) for name, own in errors.items()},
         widened=tuple(inflation(np.array(used, float), len(data.inputs), folds).tolist()),
+        test_rows=len(data.inputs) if data.classes else 0,
     )
 
 
 def _resolved(errors: np.ndarray, rows: int) -> np.ndarray:
-    """Where no test row was wrong, half a row counts as wrong: less cannot be told from none."""
+    """Where no test row was wrong, half a row counts as wrong: less cannot be told from none.
+
+    Of n rows none wrong, Jeffreys' posterior of the error is Beta(½, n + ½): its mean is ½/(n + 1),
+    and its standard deviation, about √½/n, is the standard error that is told.
+    """
     return np.where(errors.mean(0) > 0, errors, 0.5 / rows)
 
 

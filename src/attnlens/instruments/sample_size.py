@@ -51,7 +51,9 @@ class Estimate:
         if self.status in ("at most", "at least"):
             return f"{self.status} {_told(self.value)}"
         if not math.isfinite(self.value):
-            return f"not known (more than {_told(self.low)})" if self.low > 0 else "not known"
+            return (
+                f"not reached (95 %: more than {_told(self.low)})" if self.low > 0 else "not known"
+            )
         high = _told(self.high) if math.isfinite(self.high) else "no upper end"
         said = f"{_told(self.value)} ({_told(self.low)} to {high})"
         return f"{said}, extrapolated" if self.status == "extrapolated" else said
@@ -93,11 +95,16 @@ def bundles(
         relative = (own / mean - 1) * wide / math.sqrt(replicates * freedom)
         logs = np.log(mean) + directions @ relative
         weights = _weights((relative**2).sum(0))
-        tail = slice(-max(FEWEST_FOR_FLOOR, math.ceil(TAIL * len(sizes))), None)
+        tail = larger(len(sizes))
         fit = fit_with_floor if len(sizes) >= FEWEST_FOR_FLOOR else fit_power_law
         law = fit(sizes[tail], np.exp(logs[:, tail]), weights[tail])
         found.append(Bundle(sizes, logs, law))
     return found
+
+
+def larger(count: int) -> slice:
+    """Which of so many sizes a law is fitted to."""
+    return slice(-max(FEWEST_FOR_FLOOR, math.ceil(TAIL * count)), None)
 
 
 def _weights(variance: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ place of an older one. Stopping at any moment loses only what was being computed
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -17,9 +18,11 @@ from attnlens.records import Answer, Sheet, View
 
 from . import inputs_asked, model_choice, models_asked
 from .budget import FIRST, ROUNDS, Deadline, Effort, OutOfTime, affordable, sample, seconds
+from .phrases import UNKNOWN
 from .subjects import Subject, subject
 from .trials import Trial
 
+NO_TIME = "not enough time to say"
 Found = tuple[list[Answer], list[View]]
 # Networks that are trained together, here and on a cluster alike: another number would give other
 # last digits. So many that a core is as quick as with more (a network and step of 8 columns takes
@@ -91,7 +94,8 @@ def advise(
         if not book:
             raise
         ended = f"interrupted in round {at} of {len(efforts)}"
-    answers = [book[q][1] if q in book else _unasked(q) for q in _questions(case)]
+    early = not ended.startswith("all")
+    answers = [_so_far(book[q][1], early) if q in book else _unasked(q) for q in _questions(case)]
     rounds_used = sorted({number for number, _ in book.values()})
     spent = "; ".join(f"round {n}: {efforts[n - 1]}" for n in rounds_used)
     facts = (
@@ -142,7 +146,14 @@ def _meant(case: Subject) -> str:
 
 def _unasked(question: str) -> Answer:
     evidence = "the time was up before it could be asked; give a larger budget"
-    return Answer(question, "not enough time to say", evidence, known=False)
+    return Answer(question, NO_TIME, evidence, known=False)
+
+
+def _so_far(answer: Answer, early: bool) -> Answer:
+    """Rounds that were not run would have looked at more: then it is time that was missing."""
+    if not early or not answer.answer.startswith(UNKNOWN):
+        return answer
+    return dataclasses.replace(answer, answer=answer.answer.replace(UNKNOWN, NO_TIME, 1))
 
 
 def _about(figure: View) -> str:

@@ -7,6 +7,7 @@ sample is extrapolated by a power law with a floor, and the answer says so.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from attnlens.instruments import learning_curve
 from attnlens.instruments.labelled import Labelled, labelled
 from attnlens.instruments.learning import LearningCurves
 from attnlens.instruments.sample_size import Estimate
+from attnlens.networks.blocks import Progress
 from attnlens.records import Answer, Reading, Sheet
 
 from .budget import sample
@@ -28,6 +30,7 @@ ROWS = 10_000  # learning goes on for a fixed number of steps: more rows would n
 MOST_SCORES, MOST_INPUTS = 2**25, 2**24
 MOST_TOKENS = 256  # with more, attention is left out unless it is asked for
 FEWEST = "Which model needs the fewest labels?"
+SECONDS_BETWEEN_LINES = 5.0
 
 
 def samples(
@@ -38,6 +41,7 @@ def samples(
     more: int | None = None,
     rows: int = ROWS,
     seed: int = 0,
+    progress: Callable[[str], None] | None = None,
     **settings: Any,
 ) -> Sheet:
     """How many labels each model needs for an error, how they compare, what more would buy.
@@ -45,7 +49,8 @@ def samples(
     loaded: what `attnlens.data.read` returned, with a target. error: an error rate, or for numbers
         the squared error as a share of the variance; left out, a tenth above what all models reach.
     models, settings: as `attnlens.learning_curve` takes them. more: labels to be bought, as many
-        again by default. rows: of a larger table so many are used.
+        again by default. rows: of a larger table so many are used. progress: is given a line of
+        text now and then while models are trained.
     """
     if error is not None:
         checks.positive("error", error)
@@ -57,6 +62,8 @@ def samples(
     data = labelled(loaded.X, loaded.y, loaded.task)
     models, left_out = _affordable(models, data)
     used = sample(data, _rows(data, models, checks.whole("rows", rows, 1)), seed)
+    if progress is not None:
+        settings["training"] = {"progress": Told(progress), **settings.get("training", {})}
     curves = learning_curve(
         used.inputs, used.labels, models=models, target_error=error, task=loaded.task, seed=seed,
         **settings,
@@ -64,8 +71,9 @@ def samples(
     told = curves.samples()
     answers = [_fewest(curves, told)] if len(told) > 1 else []
     answers += [_needed(curves, name, estimate) for name, estimate in told.items()]
-    first, *others = told
-    answers += [_compared(curves, first, other) for other in others]
+    # The one with the smallest n(ε) first; each pair is compared once.
+    first, *others = sorted(told, key=lambda name: told[name].value)
+    answers += [_compared(curves, other, first) for other in others]
     k = curves.sizes[-1] if more is None else checks.whole("more", more, 1)
     answers.append(_bought(curves, k))
     facts = [*loaded.facts]
@@ -78,6 +86,23 @@ def samples(
         facts.append(("models", left_out))
     title = f"Labels for {curves.quantity} {curves.target_error:.3g} on {loaded.dataset.name}"
     return Sheet(title, tuple(facts), tuple(answers), (curves.figure(),))
+
+
+class Told:
+    """A `fit` progress function that says a line every few seconds."""
+
+    def __init__(self, say: Callable[[str], None]):
+        self.say, self.fits, self.shown, self.before = say, 0, time.monotonic(), 0.0
+
+    def __call__(self, now: Progress) -> None:
+        if now.seconds < self.before:  # a new training began
+            self.fits += 1
+        self.before = now.seconds
+        if time.monotonic() - self.shown < SECONDS_BETWEEN_LINES:
+            return
+        self.shown = time.monotonic()
+        left = "" if now.seconds_left is None else f", about {now.seconds_left:.0f} s left"
+        self.say(f"training {self.fits + 1}: step {now.step:,} of {now.steps:,}{left}")
 
 
 def _affordable(models: Any, data: Labelled) -> tuple[Any, str]:
@@ -111,18 +136,21 @@ def _needed(curves: LearningCurves, name: str, estimate: Estimate) -> Answer:
     question = f"How many labels does {name} need for {goal}?"
     last = curves[name].readings[-1]
     evidence = (
-        f"{curves.quantity} {last.value:.3g} ± {last.standard_error:.1g} with "
-        f"{curves.sizes[-1]:,} labels, {last.count} folds"
+        f"{curves.quantity}: {curves.said(name)} with {curves.sizes[-1]:,} labels, "
+        f"{last.count} folds"
     )
     readings = {"error with most labels": last}
     if not math.isfinite(estimate.value):
-        reach = f"more than {_whole(estimate.low)}" if estimate.low > 0 else "it was not reached"
-        return unknown(question, evidence, f"{reach}, if ever", **readings)
+        tried = f"not with the {curves.sizes[-1]:,} that were tried"
+        reach = f", more than {_whole(estimate.low)} (95 %)" if estimate.low > 0 else ""
+        return unknown(question, evidence, f"{tried}{reach}, if ever", **readings)
     readings["labels"] = reading_of(estimate, last.count)
     if estimate.status == "at most":
         said = f"at most {_whole(estimate.value)}, the fewest that were tried"
         return Answer(question, said, evidence, readings=readings)
     said = f"about {_whole(estimate.value)} (95 % interval {_ends(estimate, _whole)})"
+    if estimate.status == "ok" and estimate.high > curves.sizes[-1]:
+        said += f"; its upper end is extrapolated from at most {curves.sizes[-1]:,}"
     if estimate.status == "extrapolated":
         said += f", extrapolated by a power law from at most {curves.sizes[-1]:,}"
     return Answer(question, said, evidence, readings=readings)
@@ -137,12 +165,9 @@ def _fewest(curves: LearningCurves, told: Mapping[str, Estimate]) -> Answer:
     best = reached[0][1]
     ratios = {name: curves.ratio(name, best) for name in told if name != best}
     surely = all(ratio.low > 1 for ratio in ratios.values())
-    compared = "; ".join(f"{name} needs {_times(ratio)}" for name, ratio in ratios.items())
     if not surely:
-        return unknown(
-            FEWEST, f"{evidence}; {compared}", f"{best} comes out first, not for certain"
-        )
-    return Answer(FEWEST, f"{best}: {compared}", evidence)
+        return unknown(FEWEST, evidence, f"{best} comes out first, not for certain")
+    return Answer(FEWEST, best, evidence)
 
 
 def _compared(curves: LearningCurves, first: str, other: str) -> Answer:

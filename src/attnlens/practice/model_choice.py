@@ -8,7 +8,7 @@ together in 5 % at most. Of those that are not told apart the simplest is taken.
 ε is the user's. Left out, it is one and a half times what the baseline reaches with all the labels
 that it is given here, so that n(ε) lies well inside the curve, or halfway (geometrically) from
 there to what ignoring the inputs achieves, if that is less; of the best model, where the baseline
-learns nothing.
+learns nothing. Where no test row was wrong, one wrong row stands for what was reached.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def judged(trial: Trial, curves: LearningCurves, error: float | None) -> tuple[C
     learned = [name for name, reading in last.items() if trial.learned(reading)]
     target, rule = (error, "as asked") if error is not None else _target(trial, last, learned)
     curves = dataclasses.replace(curves, target_error=target)  # drawn with the curves
-    told = ", ".join(f"{name} {_told(reading)}" for name, reading in last.items())
+    told = ", ".join(f"{name} {curves.said(name)}" for name in last)
     now = f"error with {curves.sizes[-1]:,} labels: {told}"
     if not learned:
         evidence = f"{now}; ignoring the inputs: {trial.trivial:.3g}"
@@ -121,8 +121,8 @@ def more_labels(trial: Trial, choice: Choice, error: float | None) -> Answer:
     )
     reading = {"labels": reading_of(needed, now.count)}
     if needed.status == "not reached":
-        why = f"{choice.model} gets there with more than {number(FARTHEST * most)} labels, if ever"
-        return unknown(MORE, evidence, why, **reading)
+        said = f"more than {number(FARTHEST * most)} labels for {what}, if it is ever reached"
+        return Answer(MORE, said, evidence, known=False, readings=reading)
     if needed.value <= trial.total:
         sure = "" if needed.high <= trial.total else ", though the interval goes beyond"
         return Answer(MORE, f"none for {what}{sure}", evidence, readings=reading)
@@ -139,21 +139,19 @@ def _target(trial: Trial, last: dict[str, Reading], learned: list[str]) -> tuple
     names = [n for n in ("baseline", *sorted(learned, key=lambda n: last[n].value)) if n in learned]
     if not names:
         return trial.trivial, "that of ignoring the inputs"
-    reached = last[names[0]].value
+    # Less than one wrong row in all folds together cannot be seen.
+    least = 1 / len(trial.data.labels) if trial.data.classes else 0.0
+    reached = max(last[names[0]].value, least)
     near, halfway = ABOVE * reached, math.sqrt(reached * trial.trivial)
     if near <= halfway:
         return near, f"{ABOVE} times what {names[0]} reaches"
-    return halfway, f"halfway from what {names[0]} reaches to ignoring the inputs"
+    return halfway, f"the geometric mean of what {names[0]} and ignoring the inputs reach"
 
 
 def _times(ratio: Estimate) -> str:
     if ratio.status == "at least":
         return f"at least {number(ratio.value)} times (95 % interval from {number(ratio.low)})"
     return f"{ratio} times"
-
-
-def _told(reading: Reading) -> str:
-    return f"{reading.value:.3g} ± {reading.standard_error:.1g}"
 
 
 def _key(name: str) -> str:

@@ -66,10 +66,11 @@ def subject(data: Any, target: Any = None, *, text: str | None = None, seed: int
             "attnlens.data.read."
         )
     if data.y is None:
-        told = ", ".join([*data.columns][:8]) + (" …" if len(data.columns) > 8 else "")
-        raise checks.BadInput(
-            f"advice needs labels, but no target was named; the columns are {told}."
-        )
+        names = [*data.columns]
+        # The last column is often the one: it is never cut off.
+        shown = [*names[:6], "…", names[-1]] if len(names) > 8 else names
+        told = f"the columns are {', '.join(shown)}" if names else "name the column of labels"
+        raise checks.BadInput(f"advice needs labels, but no target was named; {told}.")
     loaded = embedded(data, tokens=TEXT_TOKENS, seed=seed)
     made = labelled(loaded.X, loaded.y, loaded.task)
     sequences = (loaded.sequences or _unpadded(made.inputs)) if made.tokens else None

@@ -26,7 +26,7 @@ const merged = (layout) => {
   whole.font ??= {family: "system-ui, sans-serif", size: narrow ? 11 : 12};
   if (narrow && whole.scene) whole.scene.camera = {eye: {x: 2.1, y: 2.1, z: 1.6}};  // from further off
   whole.hovermode ??= "closest";
-  whole.legend ??= {orientation: "h", y: -0.2, yanchor: "top"};
+  whole.legend ??= {orientation: "h", y: -0.25, yanchor: "top"};
   for (const [name, value] of Object.entries(look(layout, false))) {
     const fields = name.split("."), last = fields.pop();
     let place = whole;
