@@ -73,6 +73,22 @@ class Work:
     why: str = ""  # why attnlens is behind, where it is
 
 
+@dataclass(frozen=True)
+class Growth:
+    """How the cost of one kernel grows: the maker's `argument` takes each of the sizes."""
+
+    name: str
+    make: str
+    sizes: Sequence[int]
+    setting: Mapping[str, Any]
+    time: float  # the exponent that theory gives for the largest sizes
+    memory: float
+    argument: str = "length"
+    said: str = ""
+    threads: str = "all"
+    repeats: int = 3
+
+
 @dataclass
 class Entry:
     """What was measured of one contender."""
