@@ -66,7 +66,8 @@ class Work:
     contenders: Sequence[Contender]
     setting: Mapping[str, Any] = field(default_factory=dict)
     quick: Mapping[str, Any] | None = None  # replaces settings in the quick form; None: left out
-    repeats: int = 5
+    repeats: int = 5  # after the first call; 0 where the first is the work itself, long by design
+    rounds: int | None = None  # at most so many
     aims: Mapping[str, float] = field(default_factory=dict)  # ratio wanted, by contender
     operations: float = 0.0  # of the whole work, to be held against the machine's `limit`
     limit: str = ""
@@ -133,14 +134,14 @@ def compete(
     """
     setting = {**work.setting, **(work.quick or {})} if quick else dict(work.setting)
     entries = [Entry(contender.name) for contender in work.contenders]
-    for _ in range(rounds):
+    for _ in range(min(rounds, work.rounds or rounds)):
         for contender, entry in zip(work.contenders, entries, strict=True):
             if entry.error:
                 continue
             try:
                 found = apart(
                     contender.make, {**setting, **contender.setting}, python(contender.home),
-                    contender.threads, 2 if quick else work.repeats,
+                    contender.threads, min(2, work.repeats) if quick else work.repeats,
                 )  # fmt: skip
             except (LookupError, RuntimeError) as error:
                 entry.error = str(error)
