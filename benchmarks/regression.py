@@ -99,9 +99,7 @@ def hessian_products() -> Pair:
     flat, unravel = jax.flatten_util.ravel_pytree((first, second))
     # Point and data are arguments: closed over, they would be constants, and folded away.
     gradient = jax.grad(lambda vector, x: loss(unravel(vector), x))
-    product = jax.jit(
-        lambda at, x, row: jax.jvp(lambda w: gradient(w, x), (at,), (row,))[1]
-    )
+    product = jax.jit(lambda at, x, row: jax.jvp(lambda w: gradient(w, x), (at,), (row,))[1])
     return (
         lambda: subject.times(rows, width=10),
         lambda: [jax.block_until_ready(product(flat, x, row)) for row in rows],

@@ -1,8 +1,8 @@
 """What a benchmark run found: plain records that become JSON, and what is derived from them.
 
-    ratio    a peer's median over ours; above 1 attnlens is faster. Its range is from the peer's
-             lower quartile over our upper one to its upper over our lower one
-    slope    of log cost on log size by least squares, with the standard error of the residuals
+ratio    a peer's median over ours; above 1 attnlens is faster. Its range is from the peer's
+         lower quartile over our upper one to its upper over our lower one
+slope    of log cost on log size by least squares, with the standard error of the residuals
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.contest import CORES, Entry, Growth, Work
+from benchmarks.contest import Entry, Growth, Work
 
 SCHEMA = 1
-UNITS = {"matmul": "GFLOP/s", "cholesky": "GFLOP/s", "bandwidth": "GB/s"}
 
 
 class Ratio(NamedTuple):
@@ -41,20 +40,14 @@ class Slope(NamedTuple):
 
 def machine() -> dict[str, Any]:
     """The processor and memory, in words that mean something elsewhere."""
-    processor = platform.processor() or platform.machine()
-    information = Path("/proc/cpuinfo")
-    if information.exists():
-        lines = information.read_text().splitlines()
-        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-        processor = names[0] if names else processor
+    from attnlens import verification
+
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     names = ("jax", "jaxlib", "numpy", "scipy", "scikit-learn", "equinox", "optax")
     return {
-        "processor": processor,
-        "cores": CORES,
+        **verification.machine(),
         "memory": f"{memory:.0f} GiB",
         "system": platform.system(),
-        "python": platform.python_version(),
         "packages": {name: metadata.version(name) for name in names},
     }
 

@@ -36,7 +36,9 @@ def rows(work: Mapping[str, Any]) -> Iterator[Row]:
     for entry in entries:
         own = base(entry.name) == base(entries[0].name)
         if not entry.seconds:
-            yield Row((entry.name, f"cannot run here: {entry.error}", "", "", "", "", ""), None, own)
+            yield Row(
+                (entry.name, f"cannot run here: {entry.error}", "", "", "", "", ""), None, own
+            )
             continue
         low, high = entry.quartiles
         found = ratio(work, entry)
@@ -60,8 +62,11 @@ def number(value: float) -> str:
         return str(value)
     if value == 0 or 1e-4 <= abs(value) < 1e5:
         digits = 3 - 1 - (math.floor(math.log10(abs(value))) if value else 0)
-        return f"{round(value, digits):.{max(digits, 0)}f}".rstrip("0").rstrip(".") or "0" \
-            if digits > 0 else f"{round(value, digits):.0f}"
+        return (
+            f"{round(value, digits):.{max(digits, 0)}f}".rstrip("0").rstrip(".") or "0"
+            if digits > 0
+            else f"{round(value, digits):.0f}"
+        )
     return f"{value:.2g}"
 
 
@@ -160,7 +165,8 @@ def aligned(table: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(len(row[i]) for row in plain) for i in range(len(table[0]))]
     widths[0] = max(len(row[0]) for row in table)
     return [
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        "  "
+        + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in table
     ]
 
@@ -239,7 +245,9 @@ def page(found: Mapping[str, Any]) -> str:
     for group, works in groups(found):
         parts.append(f"<h2>{escape(group)}</h2>")
         for work in works:
-            parts.append(f"<h3>{escape(work['name'])}</h3><p class='soft'>{escape(work['said'])}</p>")
+            parts.append(
+                f"<h3>{escape(work['name'])}</h3><p class='soft'>{escape(work['said'])}</p>"
+            )
             parts += [bar(row) for row in rows(work) if not row.own]
             parts.append(details(HEAD, [row.cells for row in rows(work)]))
             after = " ".join(x for x in (limited(work, found["limits"]), work["why"]) if x)

@@ -88,9 +88,18 @@ def test_peak_memory_is_what_a_call_adds():
 def test_everything_is_told_and_nothing_is_taken_for_markup(found):
     text, markdown, page = telling.text(found), telling.markdown(found), telling.page(found)
     for told in (text, markdown, page):
-        for words in ("naps", "homeless", "cannot run here", "aim 3: reached", "Because.", "peers-x"):
+        for words in (
+            "naps",
+            "homeless",
+            "cannot run here",
+            "aim 3: reached",
+            "Because.",
+            "peers-x",
+        ):
             assert words in told
-    assert "<script" not in page and "<script" not in markdown.replace(found["works"][0]["said"], "")
+    assert "<script" not in page and "<script" not in markdown.replace(
+        found["works"][0]["said"], ""
+    )
     assert "http" not in page
     assert page.count("class='bar'") == 4
 
