@@ -150,7 +150,7 @@ def training() -> Pair:
 
 
 def exchangeability_batch() -> Pair:
-    """16 sequences of 128 tokens, 200 permutations: NumPy, a statistic at a time, is the plain way."""
+    """16 sequences of 128 tokens, 200 permutations: plain NumPy, a statistic at a time."""
     from attnlens import exchangeability
 
     x = np.random.default_rng(0).normal(size=(16, 128))

@@ -1,4 +1,4 @@
-"""The results of a benchmark run as a table to print, as the documentation's page, and with bars."""
+"""What a benchmark run found: a table to print, the documentation's page, a page with bars."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from html import escape
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from benchmarks.results import Ratio, base, entries_of, ours, ratio, share
+from benchmarks.results import Ratio, base, entries_of, ratio, share
 
 HEAD = (
     "contender", "median s", "quartiles", "× as long as ours (range)", "first call, extra s",
@@ -19,8 +19,8 @@ How fast attnlens is beside its peers, on the same work in the same run. Every c
 process of its own, and rounds take turns between them. *Times as long as ours* is the peer's median
 over that of attnlens: above 1 attnlens is faster. Its range is from the peer's lower quartile over
 our upper one to its upper over our lower one. The first call, which compiles where there is
-something to compile, is apart. Peak memory is what the process and its children grew by. A peer that
-is listed with a sentence instead of numbers could not run here, for that reason."""
+something to compile, is apart. Peak memory is what the process and its children grew by. A peer
+that is listed with a sentence instead of numbers could not run here, for that reason."""
 
 
 class Row(NamedTuple):
@@ -60,14 +60,13 @@ def number(value: float) -> str:
     """
     if not math.isfinite(value):
         return str(value)
-    if value == 0 or 1e-4 <= abs(value) < 1e5:
-        digits = 3 - 1 - (math.floor(math.log10(abs(value))) if value else 0)
-        return (
-            f"{round(value, digits):.{max(digits, 0)}f}".rstrip("0").rstrip(".") or "0"
-            if digits > 0
-            else f"{round(value, digits):.0f}"
-        )
-    return f"{value:.2g}"
+    if value == 0:
+        return "0"
+    if not 1e-4 <= abs(value) < 1e5:
+        return f"{value:.2g}"
+    digits = 2 - math.floor(math.log10(abs(value)))
+    words = f"{round(value, digits):.{max(digits, 0)}f}"
+    return words.rstrip("0").rstrip(".") if digits > 0 else words
 
 
 def compared(found: Ratio | None) -> str:
@@ -105,8 +104,8 @@ def described(found: Mapping[str, Any]) -> str:
     return (
         f"{its['processor']}, {its['cores']} cores, {its['memory']}, {its['system']}, Python "
         f"{its['python']}, {packages}. At most: {'; '.join(rates(found))}. "
-        f"{found['rounds']} rounds{', quick form' if found['quick'] else ''}; load before the start "
-        f"{found['load before']:.1f}."
+        f"{found['rounds']} rounds{', quick form' if found['quick'] else ''}; load before the "
+        f"start {found['load before']:.1f}."
     )
 
 
@@ -178,8 +177,8 @@ def markdown(found: Mapping[str, Any]) -> str:
     parts = [
         "# Side by side", "",
         "<!-- Made by `python -m benchmarks table benchmarks/results.json`; do not edit. -->", "",
-        SAID, "", "`python -m benchmarks` measures all of it again, `--quick` a smaller form of it,",
-        "and `--only TEXT` some of it. The machine: " + described(found),
+        SAID, "", "`python -m benchmarks` measures all of it again, `--quick` a smaller form, and",
+        "`--only TEXT` some of it. The machine: " + described(found),
     ]  # fmt: skip
     for group, works in groups(found):
         parts += ["", f"## {group}"]
@@ -223,7 +222,8 @@ h2 { margin-top: 2.5rem; } h3 { margin-bottom: .2rem; } p { margin: .3rem 0 .8re
 .ahead { background: #2a7f62; } .behind { background: #b5482f; }
 .range { height: 3px; margin: auto 0; background: #0007; }
 .soft { color: #57606a; font-size: .92em; } table { border-collapse: collapse; display: block;
-  overflow-x: auto; } td, th { padding: .2rem .6rem; text-align: left; border-bottom: 1px solid #ddd; }
+  overflow-x: auto; }
+td, th { padding: .2rem .6rem; text-align: left; border-bottom: 1px solid #ddd; }
 @media (max-width: 50rem) { .bar { grid-template-columns: 1fr; gap: 0; } }
 @media (prefers-color-scheme: dark) { body { color: #e6e6e6; background: #16181c; }
   .rail { background: #2a2e35; } .rail b { background: #ccc; } .range { background: #fff9; }
@@ -263,7 +263,8 @@ def page(found: Mapping[str, Any]) -> str:
 
 def bar(row: Row) -> str:
     if row.ratio is None:
-        return f"<div class='bar'><span>{escape(row.cells[0])}</span><span>{escape(row.cells[1])}</span></div>"
+        name, reason, *_ = map(escape, row.cells)
+        return f"<div class='bar'><span>{name}</span><span>{reason}</span></div>"
     at, low, high = (_place(x) for x in (row.ratio.value, row.ratio.low, row.ratio.high))
     left, width = min(at, 50.0), abs(at - 50.0)
     kind = "ahead" if at >= 50 else "behind"

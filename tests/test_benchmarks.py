@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from benchmarks import environments, regression, results, telling
 from benchmarks.contest import HERE, ROOT, Contender, Growth, Work, apart, compete
 
@@ -50,11 +49,13 @@ def found() -> dict:
 def test_contenders_are_measured_and_failures_are_kept(found):
     own, slow, fast, broken, homeless = results.entries_of(found["works"][0])
     # A sleep never ends early; the first call slept three times as long, so two sleeps more.
-    assert len(own.seconds) == 3 and min(own.seconds) >= 0.02
+    assert len(own.seconds) == 3
+    assert min(own.seconds) >= 0.02
     assert slow.compiling >= 0.35
     assert own.median == 2.0 * sorted(own.seconds)[1]  # the maker says it ran half of the work
     assert own.accuracy == {"relative error": pytest.approx(1e-3, abs=1e-15)}
-    assert "No module named 'peer'" in broken.error and not broken.seconds
+    assert "No module named 'peer'" in broken.error
+    assert not broken.seconds
     assert homeless.error == "not installed"
     assert results.best([own, slow, fast], "peer") is fast
 
@@ -63,9 +64,12 @@ def test_ratios_and_shares(found):
     work = found["works"][0]
     own, slow, *_, broken, _ = results.entries_of(work)
     ratio = results.ratio(work, slow)
-    assert ratio is not None and ratio.value == slow.median / own.median
-    assert ratio.low <= ratio.value <= ratio.high and ratio.aim == 3.0
-    assert results.ratio(work, own) is None and results.ratio(work, broken) is None
+    assert ratio is not None
+    assert ratio.value == slow.median / own.median
+    assert ratio.low <= ratio.value <= ratio.high
+    assert ratio.aim == 3.0
+    assert results.ratio(work, own) is None
+    assert results.ratio(work, broken) is None
     assert results.share(work, found["limits"]) == 4e9 / own.median / 1e11
 
 
@@ -97,9 +101,8 @@ def test_everything_is_told_and_nothing_is_taken_for_markup(found):
             "peers-x",
         ):
             assert words in told
-    assert "<script" not in page and "<script" not in markdown.replace(
-        found["works"][0]["said"], ""
-    )
+    assert "<script" not in page
+    assert "<script" not in markdown.replace(found["works"][0]["said"], "")
     assert "http" not in page
     assert page.count("class='bar'") == 4
 
@@ -157,11 +160,13 @@ def test_a_ratio_that_fell_by_a_third_fails(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(regression, "ratio", ratio)
     monkeypatch.setattr(regression, "CASES", {"training": None})
     seen = [1.99]
-    assert regression.main() == 1 and len(tries) == regression.TRIES
+    assert regression.main() == 1
+    assert len(tries) == regression.TRIES
     assert "more than a third slower" in capsys.readouterr().out
     tries.clear()
     seen = [1.0, 2.01]  # a disturbance, then what it can do
-    assert regression.main() == 0 and len(tries) == 2
+    assert regression.main() == 0
+    assert len(tries) == 2
     tries.clear()
     assert regression.main(write=True) == 0
     assert json.loads(kept.read_text()) == {"training": 2.01}
