@@ -1,0 +1,64 @@
+"""Where peers live: a virtual environment for each benchmark-only extra of pyproject.toml.
+
+Peers pin libraries that attnlens does not want, so they never enter its environment. Packages are
+installed one after the other, all held to the first one's versions of PyTorch, so that one that
+does not install here costs only its own rows; its error is kept and told in the table.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+import venv
+from pathlib import Path
+
+from benchmarks.contest import HERE, ROOT
+
+PREFIX = "peers-"
+
+
+def extras() -> dict[str, list[str]]:
+    """The benchmark-only extras and their requirements."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    every = project["optional-dependencies"]
+    return {name: wanted for name, wanted in every.items() if name.startswith(PREFIX)}
+
+
+class Environments:
+    """Interpreters by the name of an extra; made in `folder` when first asked for."""
+
+    def __init__(self, folder: Path, install: bool = True):
+        self.folder, self.install = folder, install
+
+    def python(self, home: str) -> str:
+        """The interpreter of an environment; LookupError says why there is none."""
+        if home == HERE:
+            return sys.executable
+        python = self.folder / home / "bin" / "python"
+        if not python.exists():
+            if not self.install:
+                raise LookupError(f"extra {home} is not installed in {self.folder.name}")
+            self._make(home)
+        return str(python)
+
+    def failures(self, home: str) -> dict[str, str]:
+        """Requirements that did not install, with the last line that pip said."""
+        kept = self.folder / home / "failures.json"
+        return json.loads(kept.read_text()) if kept.exists() else {}
+
+    def _make(self, home: str) -> None:
+        print(f"installing {home} into {self.folder.name} …", file=sys.stderr, flush=True)
+        place = self.folder / home
+        venv.create(place, with_pip=True)
+        failures = {}
+        pip = [str(place / "bin" / "python"), "-m", "pip", "install", "--quiet"]
+        held = place / "held.txt"
+        held.write_text("torch==2.13.0\n")  # the extra `torch` pins it too; CPU builds only
+        for wanted in extras()[home]:
+            done = subprocess.run([*pip, wanted, "-c", str(held)], capture_output=True, text=True)
+            if done.returncode:
+                said = [x for x in done.stderr.splitlines() if x.strip()] or ["pip failed"]
+                failures[wanted] = next((x for x in said if x.startswith("ERROR")), said[-1])[:300]
+        (place / "failures.json").write_text(json.dumps(failures, indent=1))
