@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -243,13 +244,13 @@ def nutpie(
     """The same model compiled once by nutpie, whose sampler is written in Rust."""
     import nutpie as library  # pyright: ignore[reportMissingImports]
 
-    compiled = library.compile_pymc_model(pymc_model(length))
+    compiled = cache(lambda: library.compile_pymc_model(pymc_model(length)))  # by the first call
 
     def every(given: Episodes) -> np.ndarray:
         found = []
         for i, (key, value) in enumerate(zip(given.key, given.value, strict=True)):
             trace = library.sample(
-                compiled.with_data(key=key, value=value), draws=draws, tune=warmup, chains=chains,
+                compiled().with_data(key=key, value=value), draws=draws, tune=warmup, chains=chains,
                 cores=cores, seed=i, target_accept=TARGET, progress_bar=False,
             )  # fmt: skip
             found.append(trace.posterior["weights"].values.reshape(-1, 2))
@@ -286,11 +287,11 @@ def spread(function: Callable[..., Any], devices: int) -> Callable[..., Any]:
     A vmapped NUTS goes on until the last chain's tree is built: parts do not wait for each other.
     """
     import jax
-    from jax.sharding import PartitionSpec
+    from jax.sharding import Mesh, PartitionSpec
 
     if devices == 1:
         return jax.jit(function)
-    mesh, part = jax.make_mesh((devices,), ("episode",)), PartitionSpec("episode")
+    mesh, part = Mesh(np.array(jax.devices()), ("episode",)), PartitionSpec("episode")
     return jax.jit(
         jax.shard_map(function, mesh=mesh, in_specs=part, out_specs=part, check_vma=False)
     )
