@@ -21,6 +21,8 @@ so nothing has to be trained: 0.5 is perfect, and its standard error is that ove
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -126,9 +128,10 @@ def attnlens(
         layers=layers,
     )  # fmt: skip
     latent, tokens = simulate(simulations, length, seed=0)
+    split = simulations - int(HELD_OUT * simulations)
     train = partial(
-        fit, make, tokens, latent, loss=loss, batch=batch, learning_rate=rate, schedule="cosine",
-        validation=HELD_OUT, clip=5.0,
+        fit, make, tokens[:split], latent[:split], loss=loss, batch=batch, learning_rate=rate, schedule="cosine",
+        validation=(tokens[split:], latent[split:]), clip=5.0,
     )  # fmt: skip
 
     def call() -> Any:
@@ -137,12 +140,13 @@ def attnlens(
         def note(progress: Any) -> None:
             seen.append((progress.step, time.perf_counter()))
 
-        train(steps=80, every=20, progress=note)
+        train(steps=160, every=40, progress=note)
         (first, at), (last, end) = seen[0], seen[-1]
         each = (end - at) / (last - first)
         compiling = at - begun - first * each
         left = seconds - (time.perf_counter() - begun) - compiling
         steps = max(100, int(left / each))
+        print(f"steps {steps} each {each:.4f} compiling {compiling:.1f} left {left:.1f}", file=sys.stderr)
         return train(steps=steps, warmup=steps // 20).model(0)
 
     @jax.jit
@@ -197,9 +201,10 @@ def sbi(
         trainer = Timed(prior, density_estimator=density, show_progress_bars=False)
         trainer.until = time.perf_counter() + seconds
         trainer.append_simulations(latent, tokens)
-        return trainer.train(
-            training_batch_size=batch, learning_rate=rate, validation_fraction=HELD_OUT
-        )
+        with contextlib.redirect_stdout(sys.stderr):  # it says when it is done, come what may
+            return trainer.train(
+                training_batch_size=batch, learning_rate=rate, validation_fraction=HELD_OUT
+            )
 
     def accuracy(estimator: Any) -> Mapping[str, float]:
         def log_density(tokens: np.ndarray, points: np.ndarray) -> np.ndarray:
