@@ -173,7 +173,7 @@ def effects(
     elif usable.sum() == 1:
         ((alone,),) = same_length
         orders = np.concatenate([alone[None], shuffled(SHUFFLES, alone, random)])
-        readings = [_alone(values) for values in _logged(_of_one_length(orders, signed))]
+        readings = [_alone(values) for values in _logged(*_of_one_length(orders, signed))]
     else:
         rows = [_of_one_length(part, signed) for part in same_length]
         neighbours, drift, *halves = (np.concatenate(column) for column in zip(*rows, strict=True))
@@ -204,8 +204,9 @@ def _of_one_length(
     return neighbours, drift, first, second
 
 
-def _logged(values: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    neighbours, drift, first, second = values
+def _logged(
+    neighbours: np.ndarray, drift: np.ndarray, first: np.ndarray, second: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     with np.errstate(divide="ignore", invalid="ignore"):
         return neighbours, drift, np.log(second) - np.log(first)
 

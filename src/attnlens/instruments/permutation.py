@@ -47,7 +47,7 @@ from jaxtyping import Float, Int
 
 CACHE = 2**16  # numbers gathered at a time: half a megabyte, inside a core's own cache
 POOL = 2**24  # entries of a pool that is kept; longer sequences have permutations of their own
-HELD = 2**22  # sums held at a time, for as many sequences as that allows
+HELD = 2**22  # sums, or tokens of copies, held at a time, for as many as that allows
 DIGITS = 9  # sums are of order one and rounded here: ties must stay ties
 
 
@@ -85,7 +85,7 @@ def permutation_test(
         if everything:
             pool = Pool.of(np.array(list(itertools.permutations(range(length)))))
         else:
-            pool = drawn(replicates, int(length), len(rows), random)
+            pool = drawn(replicates, int(length), width, len(rows), random)
         held = HELD // (replicates * (len(pairs) + width))
         some = 1 if pool is None else max(1, min(held, CACHE // tokens[0].size))
         for first in range(0, len(rows), some):
@@ -96,12 +96,12 @@ def permutation_test(
                 last = 0 if everything else replicates - 1
                 offsets = random.integers(0, last, len(rows[part]), endpoint=True)
                 sums = pooled(tokens[part], pool, offsets, pairs)
-            squares = sums[..., :width] ** 2
+            if sequences == batches:  # each sequence alone: there is nothing to add up
+                shared[:, rows[part]] = sums
+                continue
             owners, firsts = np.unique(batch[rows[part]], return_index=True)
-            if len(owners) < sums.shape[1]:
-                sums, squares = (np.add.reduceat(x, firsts, axis=1) for x in (sums, squares))
-            shared[:, owners] += sums
-            own[:, owners] += squares
+            shared[:, owners] += np.add.reduceat(sums, firsts, axis=1)
+            own[:, owners] += np.add.reduceat(sums[..., :width] ** 2, firsts, axis=1)
     moved, lagged = np.split(np.round(shared, DIGITS), [width], axis=-1)
     values = _statistics(moved, np.round(own, DIGITS), lagged, alone=sequences == batches)
     worst, standard = largest(values)
@@ -130,17 +130,20 @@ class Pool(NamedTuple):
         return np.take_along_axis(self.a[k % len(self.a)], self.b[k // len(self.a)], axis=1)
 
 
-def drawn(replicates: int, length: int, sequences: int, random: np.random.Generator) -> Pool | None:
+def drawn(
+    replicates: int, length: int, width: int, sequences: int, random: np.random.Generator
+) -> Pool | None:
     """A pool for sequences of one length; None if it would be too large to keep."""
     root = math.isqrt(replicates - 1) + 1
-    # As many sequences fill a row of memory on their own: nothing is left to gain.
-    if sequences >= root:
-        kept = replicates * length <= POOL
-        return Pool.of(uniform(replicates, length, random)) if kept else None
-    if 2 * root * length > POOL:
+    # As many sequences fill a row of memory on their own: nothing would be gained by copies.
+    copies = 1 if sequences >= root else max(1, min(root, HELD // (length * width)))
+    rows = -(-replicates // copies)
+    if max(copies, rows) * length > POOL:
         return None
-    rows = uniform(root + -(-replicates // root), length, random)
-    return Pool(rows[:root], rows[root:], replicates)
+    if copies == 1:
+        return Pool.of(uniform(replicates, length, random))
+    factors = uniform(copies + rows, length, random)
+    return Pool(factors[:copies], factors[copies:], replicates)
 
 
 def pooled(
@@ -166,7 +169,7 @@ def shuffled(
     rows: int, tokens: Float[np.ndarray, "length dims"], random: np.random.Generator
 ) -> Float[np.ndarray, "rows length dims"]:
     """A sequence in `rows` orders, each uniform and any two independent."""
-    pool = drawn(rows, len(tokens), 1, random) or Pool.of(uniform(rows, len(tokens), random))
+    pool = drawn(rows, *tokens.shape, 1, random) or Pool.of(uniform(rows, len(tokens), random))
     found = np.take(np.take(tokens, pool.a, axis=0), pool.b, axis=1)
     return found.reshape(-1, *tokens.shape)[:rows]
 
