@@ -202,10 +202,10 @@ def test_products_are_uniform_and_independent_in_pairs():
 
 
 def test_few_sequences_draw_factors_and_many_draw_permutations(monkeypatch: pytest.MonkeyPatch):
-    def sizes(*shape: int) -> tuple[int, int] | None:
-        pool = permutation.drawn(*shape, np.random.default_rng(0))
+    def sizes(replicates: int, length: int, width: int, count: int) -> tuple[int, int] | None:
+        pool = permutation.drawn(replicates, length, width, count, np.random.default_rng(0))
         if pool is not None:
-            assert pool.size == shape[0] <= len(pool.a) * len(pool.b)
+            assert pool.size == replicates <= len(pool.a) * len(pool.b)
         return None if pool is None else (len(pool.a), len(pool.b))
 
     assert sizes(1000, 4, 2, 31) == (32, 32)

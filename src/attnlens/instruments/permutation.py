@@ -169,7 +169,8 @@ def shuffled(
     rows: int, tokens: Float[np.ndarray, "length dims"], random: np.random.Generator
 ) -> Float[np.ndarray, "rows length dims"]:
     """A sequence in `rows` orders, each uniform and any two independent."""
-    pool = drawn(rows, *tokens.shape, 1, random) or Pool.of(uniform(rows, len(tokens), random))
+    length, dims = tokens.shape
+    pool = drawn(rows, length, dims, 1, random) or Pool.of(uniform(rows, length, random))
     found = np.take(np.take(tokens, pool.a, axis=0), pool.b, axis=1)
     return found.reshape(-1, *tokens.shape)[:rows]
 
