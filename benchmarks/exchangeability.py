@@ -345,7 +345,7 @@ WORKS = [
                       {"who": "flintypy"}),
         ],
         {"count": 64, "length": 64, "permutations": 1000}, quick={"permutations": 100},
-        repeats=2, aims={"flintypy (one thread)": 10},
+        repeats=2, aims={"flintypy": 10},
     ),
     Work(
         "power on one sequence", GROUP,
