@@ -145,20 +145,80 @@ def test_batches_at_once_are_batches_one_by_one():
     np.testing.assert_allclose(np.abs(together), np.abs(np.concatenate(alone)), atol=1e-12)
 
 
-def test_sums_are_those_of_a_plain_loop():
+@pytest.mark.parametrize("sequences", [1, 3], ids=["products", "drawn"])
+def test_sums_are_those_of_a_plain_loop(sequences: int):
     tokens, random = RANDOM.normal(size=(3, 6, 2)), np.random.default_rng(1)
-    pool, offsets = permutation.uniform(5, 6, random), np.array([0, 3, 4])
-    pairs = [(0, 0), (0, 1), (1, 1)]
-    found = permutation.pooled(tokens, pool, offsets, pairs)
-    for i, sequence in enumerate(tokens):
-        unordered = sequence[np.argsort(pool[offsets[i]])]
-        for j in range(5):
-            ordered = unordered[pool[(j + offsets[i]) % 5]]
-            if j == 0:
-                np.testing.assert_array_equal(ordered, sequence)
-            moved = permutation.ramp(6) @ ordered
-            products = [ordered[:-1, a] @ ordered[1:, b] for a, b in pairs]
-            np.testing.assert_allclose(found[j, i], [*moved, *products], atol=1e-12)
+    pool, offsets = permutation.drawn(5, 6, 2, sequences, random), np.array([0, 3, 4])
+    assert pool is not None
+    assert (len(pool.a), len(pool.b)) == ((3, 2) if sequences == 1 else (1, 5))
+    orders = pool.orders(np.arange(5))
+    for pairs in ([(0, 0), (1, 1)], [(0, 0), (0, 1), (1, 1)]):
+        found = permutation.pooled(tokens, pool, offsets, pairs)
+        for i, sequence in enumerate(tokens):
+            unordered = sequence[np.argsort(orders[offsets[i]])]
+            for j in range(5):
+                ordered = unordered[orders[(j + offsets[i]) % 5]]
+                if j == 0:
+                    np.testing.assert_array_equal(ordered, sequence)
+                moved = permutation.ramp(6) @ ordered
+                products = [ordered[:-1, a] @ ordered[1:, b] for a, b in pairs]
+                np.testing.assert_allclose(found[j, i], [*moved, *products], atol=1e-12)
+
+
+# -- pools of products -----------------------------------------------------------------------------
+
+ORDERS = np.array(list(itertools.permutations(range(3))))
+
+
+@pytest.mark.parametrize("tokens", [[0.3, 1.0, 2.2], [0.3, 1.0, 1.0]], ids=["apart", "tied"])
+def test_a_sequence_alone_is_exact_given_any_factors(tokens: list[float]):
+    # Every order of the sequence with every offset, a hundredth of all pools: exact in each.
+    random = np.random.default_rng(0)
+    for _ in range(12):
+        factors = ORDERS[random.integers(0, 6, 4)]
+        p = np.array(
+            [
+                permutation.permutation_test(
+                    *sequences.columns(sequences.read(np.array(tokens)[order])),
+                    np.array([3]), 2, Script(factors, np.array([offset])),
+                ).p[0]
+                for order in ORDERS
+                for offset in range(3)
+            ]
+        )  # fmt: skip
+        assert over_level(p, 3) == []
+        assert over_level(p - 1 / 3, 3) != []
+
+
+def test_products_are_uniform_and_independent_in_pairs():
+    # All 6⁴ choices of A_1, A_2, B_1, B_2: any two of the four products take each of the 36 pairs
+    # of orders equally often.
+    factors = ORDERS[np.array(list(itertools.product(range(6), repeat=4)))]
+    products = np.stack([permutation.Pool(f[:2], f[2:], 4).orders(np.arange(4)) for f in factors])
+    names = products @ np.array([9, 3, 1])
+    for k, other in itertools.combinations(range(4), 2):
+        _, counts = np.unique(100 * names[:, k] + names[:, other], return_counts=True)
+        assert counts.tolist() == [36] * 36
+
+
+def test_few_sequences_draw_factors_and_many_draw_permutations(monkeypatch: pytest.MonkeyPatch):
+    def sizes(replicates: int, length: int, width: int, count: int) -> tuple[int, int] | None:
+        pool = permutation.drawn(replicates, length, width, count, np.random.default_rng(0))
+        if pool is not None:
+            assert pool.size == replicates <= len(pool.a) * len(pool.b)
+        return None if pool is None else (len(pool.a), len(pool.b))
+
+    assert sizes(1000, 4, 2, 31) == (32, 32)
+    assert sizes(1000, 4, 2, 32) == (1, 1000)
+    # The stream of those that many sequences share is the generator's own.
+    shared = permutation.drawn(9, 5, 2, 3, np.random.default_rng(0))
+    assert shared is not None
+    np.testing.assert_array_equal(shared.b, permutation.uniform(9, 5, np.random.default_rng(0)))
+    # Long sequences stand there fewer times, and very long ones have no pool.
+    monkeypatch.setattr(permutation, "HELD", 24)
+    monkeypatch.setattr(permutation, "POOL", 20)
+    assert sizes(12, 4, 2, 1) == (3, 4)
+    assert sizes(12, 6, 2, 1) is None
 
 
 def test_a_long_sequence_streams_its_permutations(monkeypatch: pytest.MonkeyPatch):

@@ -34,7 +34,7 @@ from attnlens.statistics import mean_reading
 
 from . import sequences as reading
 from .martingale import bet
-from .permutation import permutation_test, ramp, uniform
+from .permutation import permutation_test, ramp, shuffled
 from .sequences import Sequences
 
 SHUFFLES = 200  # of a sequence that is alone: a standard error to about 5 %
@@ -172,9 +172,8 @@ def effects(
         readings = [Reading(math.nan, math.nan, 0, "it takes three tokens")] * len(meanings)
     elif usable.sum() == 1:
         ((alone,),) = same_length
-        shuffled = alone[uniform(SHUFFLES, len(alone), random)]
-        values = [_of_one_length(part, signed) for part in (alone[None], shuffled)]
-        readings = [_alone(*pair) for pair in zip(*map(_logged, values), strict=True)]
+        orders = np.concatenate([alone[None], shuffled(SHUFFLES, alone, random)])
+        readings = [_alone(values) for values in _logged(*_of_one_length(orders, signed))]
     else:
         rows = [_of_one_length(part, signed) for part in same_length]
         neighbours, drift, *halves = (np.concatenate(column) for column in zip(*rows, strict=True))
@@ -190,10 +189,11 @@ def _of_one_length(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """(neighbours, drift, variance of the first half, and of the second), one a sequence."""
     length = y.shape[1]
-    neighbours = ((y[:, 1:] * y[:, :-1]).sum((1, 2)) + 1) / (length - 1)
+    neighbours = (np.einsum("sld,sld->s", y[:, 1:], y[:, :-1]) + 1) / (length - 1)
     # The fitted line is Σ w y · w with w = positions/norm, and w rises by (L − 1)/norm in all.
-    rise = float(np.ptp(ramp(length)))
-    slope = np.einsum("l,sld->sd", ramp(length), y)
+    weights = ramp(length)
+    rise = float(np.ptp(weights))
+    slope = weights @ y
     squared = (slope**2).sum(1) - length / (length - 1)
     drift = rise * slope[:, 0] if signed else rise**2 * squared
     half = length // 2
@@ -204,17 +204,19 @@ def _of_one_length(
     return neighbours, drift, first, second
 
 
-def _logged(values: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    neighbours, drift, first, second = values
+def _logged(
+    neighbours: np.ndarray, drift: np.ndarray, first: np.ndarray, second: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     with np.errstate(divide="ignore", invalid="ignore"):
         return neighbours, drift, np.log(second) - np.log(first)
 
 
-def _alone(value: np.ndarray, shuffled: np.ndarray) -> Reading:
-    shuffled = shuffled[np.isfinite(shuffled)]
-    if not np.isfinite(value).all() or len(shuffled) < 2:
+def _alone(values: Float[np.ndarray, " orders"]) -> Reading:
+    """An effect of the order that came first, its standard error from the others."""
+    others = values[1:][np.isfinite(values[1:])]
+    if not np.isfinite(values[0]) or len(others) < 2:
         return Reading(math.nan, math.nan, 1, "too few tokens, or a half without spread")
-    return Reading(float(value[0]), float(shuffled.std(ddof=1)), 1)
+    return Reading(float(values[0]), float(others.std(ddof=1)), 1)
 
 
 def _log_ratio(first: np.ndarray, second: np.ndarray) -> Reading:

@@ -15,6 +15,12 @@ Hemerik and Goeman, Exact testing with random permutations, TEST 27, 2018; (b + 
 and Smyth, 2010.) This even holds *given the pool*: tests of independent batches that share one are
 uncorrelated. Sharing is what makes it fast: one permutation moves a row of all sequences at once.
 
+Drawing then costs most where few sequences share a pool. There it has two factors: A_1 … A_a and
+B_1 … B_b are independent and uniform, a b ≥ M, and P_k is one of the products A_i ∘ B_j. Each is
+uniform, and any two of them are independent, so a count of them has the mean and the variance of a
+count of independent ones, while about 2√M are drawn. Each sequence stands there a times, ordered by
+A_1 … A_a, and one B_j moves all of these at once.
+
 T is the largest of several statistics. With w a ramp over positions, w ⊥ 1, ‖w‖ = 1, and y, s from
 `sequences.columns`, sums over the sequences i of a batch,
 
@@ -41,7 +47,7 @@ from jaxtyping import Float, Int
 
 CACHE = 2**16  # numbers gathered at a time: half a megabyte, inside a core's own cache
 POOL = 2**24  # entries of a pool that is kept; longer sequences have permutations of their own
-HELD = 2**22  # sums held at a time, for as many sequences as that allows
+HELD = 2**22  # sums, or tokens of copies, held at a time, for as many as that allows
 DIGITS = 9  # sums are of order one and rounded here: ties must stay ties
 
 
@@ -76,14 +82,12 @@ def permutation_test(
     for length in np.unique(lengths):
         rows = np.flatnonzero(lengths == length)
         tokens = columns[starts[rows][:, None] + np.arange(length)]
-        kept = replicates * length <= POOL
-        pool = None
         if everything:
-            pool = np.array(list(itertools.permutations(range(length))))
-        elif kept:
-            pool = uniform(replicates, int(length), random)
+            pool = Pool.of(np.array(list(itertools.permutations(range(length)))))
+        else:
+            pool = drawn(replicates, int(length), width, len(rows), random)
         held = HELD // (replicates * (len(pairs) + width))
-        some = max(1, min(held, CACHE // tokens[0].size)) if kept else 1
+        some = 1 if pool is None else max(1, min(held, CACHE // tokens[0].size))
         for first in range(0, len(rows), some):
             part = slice(first, first + some)
             if pool is None:
@@ -92,6 +96,9 @@ def permutation_test(
                 last = 0 if everything else replicates - 1
                 offsets = random.integers(0, last, len(rows[part]), endpoint=True)
                 sums = pooled(tokens[part], pool, offsets, pairs)
+            if sequences == batches:  # each sequence alone: there is nothing to add up
+                shared[:, rows[part]] = sums
+                continue
             owners, firsts = np.unique(batch[rows[part]], return_index=True)
             shared[:, owners] += np.add.reduceat(sums, firsts, axis=1)
             own[:, owners] += np.add.reduceat(sums[..., :width] ** 2, firsts, axis=1)
@@ -107,20 +114,65 @@ def uniform(rows: int, length: int, random: np.random.Generator) -> Int[np.ndarr
     return random.permuted(np.broadcast_to(np.arange(length), (rows, length)), axis=1)
 
 
+class Pool(NamedTuple):
+    """P_k(ℓ) = A_i(B_j(ℓ)) with i = k mod a, j = ⌊k/a⌋, for k below `size`."""
+
+    a: Int[np.ndarray, "a length"]
+    b: Int[np.ndarray, "b length"]
+    size: int
+
+    @classmethod
+    def of(cls, rows: Int[np.ndarray, "rows length"]) -> Pool:
+        """Rows as they are: a single A that changes nothing."""
+        return cls(np.arange(rows.shape[1])[None], rows, len(rows))
+
+    def orders(self, k: Int[np.ndarray, " some"]) -> Int[np.ndarray, "some length"]:
+        return np.take_along_axis(self.a[k % len(self.a)], self.b[k // len(self.a)], axis=1)
+
+
+def drawn(
+    replicates: int, length: int, width: int, sequences: int, random: np.random.Generator
+) -> Pool | None:
+    """A pool for sequences of one length; None if it would be too large to keep."""
+    root = math.isqrt(replicates - 1) + 1
+    # As many sequences fill a row of memory on their own: nothing would be gained by copies.
+    copies = 1 if sequences >= root else max(1, min(root, HELD // (length * width)))
+    rows = -(-replicates // copies)
+    if max(copies, rows) * length > POOL:
+        return None
+    if copies == 1:
+        return Pool.of(uniform(replicates, length, random))
+    factors = uniform(copies + rows, length, random)
+    return Pool(factors[:copies], factors[copies:], replicates)
+
+
 def pooled(
     tokens: Float[np.ndarray, "sequences length columns"],
-    pool: Int[np.ndarray, "replicates length"],
+    pool: Pool,
     offsets: Int[np.ndarray, " sequences"],
     pairs: list[tuple[int, int]],
 ) -> Float[np.ndarray, "replicates sequences sums"]:
     """`_sums` where replicate 0 is the order of `tokens`."""
-    # Laid out so that pool row o_i puts sequence i into the order in which it came.
-    inverse = np.argsort(pool[offsets], axis=1)
+    # Laid out so that permutation o_i puts sequence i into the order in which it came.
+    inverse = np.argsort(pool.orders(offsets), axis=1)
     laid_out = np.take_along_axis(tokens, inverse[:, :, None], axis=1)
-    sums = _sums(laid_out, iter([pool]), pairs)
-    turn = (np.arange(len(pool))[:, None] + offsets) % len(pool)
-    flat = turn * len(offsets) + np.arange(len(offsets))
-    return np.take(sums.reshape(-1, sums.shape[-1]), flat, axis=0)
+    sequences, copies = len(tokens), len(pool.a)
+    ordered = np.take(laid_out, pool.a, axis=1).reshape(-1, *tokens.shape[1:])
+    sums = _sums(ordered, iter([pool.b]), pairs)
+    by_k = sums.reshape(-1, sequences, copies, sums.shape[-1]).swapaxes(1, 2)
+    turn = (np.arange(pool.size)[:, None] + offsets) % pool.size
+    flat = turn * sequences + np.arange(sequences)
+    return np.take(by_k.reshape(-1, sums.shape[-1]), flat, axis=0)
+
+
+def shuffled(
+    rows: int, tokens: Float[np.ndarray, "length dims"], random: np.random.Generator
+) -> Float[np.ndarray, "rows length dims"]:
+    """A sequence in `rows` orders, each uniform and any two independent."""
+    length, dims = tokens.shape
+    pool = drawn(rows, length, dims, 1, random) or Pool.of(uniform(rows, length, random))
+    found = np.take(np.take(tokens, pool.a, axis=0), pool.b, axis=1)
+    return found.reshape(-1, *tokens.shape)[:rows]
 
 
 def ramp(length: int) -> Float[np.ndarray, " length"]:
@@ -149,17 +201,22 @@ def _sums(
     sequences, length, width = tokens.shape
     table = np.ascontiguousarray(tokens.transpose(1, 2, 0)).reshape(length, -1)
     weights, found = ramp(length), []
+    itself = pairs == [(i, i) for i in range(width)]  # every column with itself, all at once
     rows = max(1, CACHE // table.size)
     gathered = np.empty((rows, length, width * sequences))
     for pool in pools:
         sums = np.empty((len(pool), sequences, width + len(pairs)))
         for first in range(0, len(pool), rows):
             order = pool[first : first + rows]
-            z = np.take(table, order, axis=0, out=gathered[: len(order)], mode="clip")
+            flat = np.take(table, order, axis=0, out=gathered[: len(order)], mode="clip")
             here = sums[first : first + len(order)]
-            moved = (weights @ z).reshape(len(order), width, sequences)
+            moved = (weights @ flat).reshape(len(order), width, sequences)
             here[..., :width] = moved.swapaxes(1, 2)
-            z = z.reshape(len(order), length, width, sequences)
+            if itself:
+                lagged = np.einsum("rlk,rlk->rk", flat[:, :-1], flat[:, 1:])
+                here[..., width:] = lagged.reshape(moved.shape).swapaxes(1, 2)
+                continue
+            z = flat.reshape(len(order), length, width, sequences)
             for i, (a, b) in enumerate(pairs, width):
                 # Summed into contiguous memory, then put in its place: strided sums are slower.
                 here[..., i] = np.einsum("rls,rls->rs", z[:, :-1, a], z[:, 1:, b])
