@@ -135,7 +135,8 @@ def gpytorch(
     ]
     kernels: Any = gp.kernels
     kernel = (kernels.keops if keops else kernels).RBFKernel().to(query)
-    kernel.lengthscale = given.temperature**0.5
+    kernel.lengthscale = torch.tensor(given.temperature**0.5, dtype=query.dtype)
+    noise = torch.tensor(given.ridge, dtype=query.dtype)
     several = value.shape[-1] > 1
 
     class Exact(gp.models.ExactGP):
@@ -150,11 +151,9 @@ def gpytorch(
         if several:  # a model has one output: its own linear operators, which share the factor
             return kernel(query, key) @ kernel(key).add_diagonal(noise).solve(value)
         likelihood = gp.likelihoods.GaussianLikelihood().to(query)
-        likelihood.noise = given.ridge
+        likelihood.noise = noise
         # Made anew each time: a model keeps what it solved.
         return Exact(likelihood).to(query).eval()(query).mean
-
-    noise = torch.tensor(given.ridge, dtype=query.dtype)
 
     def call() -> Array:
         with torch.no_grad(), contextlib.ExitStack() as stack:

@@ -61,7 +61,7 @@ def path_of(name: str) -> Path:
         for line in Path("/proc/cpuinfo").read_text().splitlines()
         if line.startswith(("model name", "flags", "Features", "CPU part"))
     ]
-    sources = [(FOLDER / file).read_text() for file in (f"{name}.cc", "vectors.h")]
+    sources = [file.read_text() for file in (FOLDER / f"{name}.cc", *sorted(FOLDER.glob("*.h")))]
     made_from = [*sources, *FLAGS, jax.__version__, *sorted(set(processor))]
     digest = hashlib.sha256("\n".join(made_from).encode()).hexdigest()[:24]
     chosen = os.environ.get("ATTNLENS_CACHE")

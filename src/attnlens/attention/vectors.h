@@ -12,15 +12,15 @@ typedef float Wide __attribute__((vector_size(4 * kWide)));
 typedef int32_t WideInt __attribute__((vector_size(4 * kWide)));
 typedef float Half __attribute__((vector_size(4 * kHalf)));
 
-template <typename V>
-inline V load(const float* from) {
+template <typename V, typename T>
+inline V load(const T* from) {
   V vector;
   std::memcpy(&vector, from, sizeof(V));
   return vector;
 }
 
-template <typename V>
-inline void store(float* to, V vector) {
+template <typename V, typename T>
+inline void store(T* to, V vector) {
   std::memcpy(to, &vector, sizeof(V));
 }
 
