@@ -186,6 +186,13 @@ def with_one_more(query: np.ndarray, key: np.ndarray) -> tuple[np.ndarray, np.nd
     return np.concatenate([query, ones], 1), np.concatenate([key, halves], 1)
 
 
+def _as_softmax(parts: list[np.ndarray]) -> list[np.ndarray]:
+    """With values as wide as keys, by a column of zeros: JAX wants it, PyTorch is faster so."""
+    query, key, value = parts
+    zeros = np.zeros_like(value[:, :1])
+    return [*with_one_more(query, key), np.concatenate([value, zeros], 1)]
+
+
 def kernel(length: int, queries: int | None = None, settled: bool = False) -> Run:
     import jax
     import jax.numpy as jnp
@@ -209,9 +216,10 @@ def kernel_jax(length: int, queries: int | None = None) -> Run:
     import jax.numpy as jnp
 
     parts, scale = _points(length, queries)
-    query, key = with_one_more(*parts[:2])
-    inputs = [jnp.asarray(x)[None, :, None] for x in (query, key, parts[2])]
-    run = jax.jit(lambda *parts: jax.nn.dot_product_attention(*parts, scale=1 / TEMPERATURE))
+    inputs = [jnp.asarray(x)[None, :, None] for x in _as_softmax(parts)]
+    run = jax.jit(
+        lambda *parts: jax.nn.dot_product_attention(*parts, scale=1 / TEMPERATURE)[..., :NARROW]
+    )
     return Run(lambda: jax.block_until_ready(run(*inputs)), _judge_kernel(parts), scale)
 
 
@@ -220,10 +228,7 @@ def kernel_torch(length: int, queries: int | None = None) -> Run:
 
     attend: Any = torch.nn.functional.scaled_dot_product_attention
     parts, scale = _points(length, queries)
-    query, key = with_one_more(*parts[:2])
-    # Only with equally wide values does PyTorch take its fast way: a column of zeros.
-    value = np.concatenate([parts[2], np.zeros_like(parts[2][:, :1])], 1)
-    inputs = [torch.from_numpy(x)[None, None] for x in (query, key, value)]
+    inputs = [torch.from_numpy(x)[None, None] for x in _as_softmax(parts)]
     return Run(
         lambda: attend(*inputs, scale=1 / TEMPERATURE)[..., :NARROW], _judge_kernel(parts), scale
     )

@@ -1,15 +1,18 @@
-"""Long softmax attention by the compiled kernel: the formula in float64, and its derivatives."""
+"""The compiled kernels for long softmax attention and for short Cholesky factors."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnlens.attention import blocks, compiled, softmax
+from attnlens.attention import blocks, cme, compiled, factors, softmax
 
 EPSILON = float(np.finfo("float32").eps)
 needs_kernel = pytest.mark.skipif(
     not compiled.registered("blocks", blocks.NAMES), reason="there is no C++ compiler here"
+)
+needs_factors = pytest.mark.skipif(
+    not compiled.registered("factors", factors.NAMES), reason="there is no C++ compiler here"
 )
 # (sets, queries, length, features, values): whole blocks, one key more than whole blocks, fewer
 # queries than rows of a block, values that fill no vector, one that fills several panels.
@@ -54,7 +57,7 @@ def test_equal_to_the_formula(sizes, size):
 def test_what_is_not_finite_stays_in_its_row():
     query, key, value = draw(*SIZES[1])
     query[1, 3, 2] = np.nan
-    output = np.asarray(attend(query, key, value)[0])
+    output = np.array(attend(query, key, value)[0])
     assert np.isnan(output[1, 3]).all()
     output[1, 3] = 0
     assert np.isfinite(output).all()
@@ -94,3 +97,58 @@ def test_softmax_takes_it_and_keeps_its_derivatives(method):
         derivatives(method), derivatives("dense"), (1, 10, 100), strict=True
     ):
         np.testing.assert_allclose(got, wanted, rtol=0, atol=384 * 20 * EPSILON * factor)
+
+
+@needs_factors
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("length", "columns"), [(32, 1), (37, 5), (144, 16), (300, 33)])
+def test_factors_and_solutions(length, columns, dtype):
+    """Backward errors: RᵀR = A and A x = b up to c n ε of the sizes of what is summed (Higham,
+    Accuracy and Stability of Numerical Algorithms, 2002, theorems 10.3 and 10.4)."""
+    random = np.random.default_rng(length)
+    points = random.normal(size=(3, length, length))
+    matrix = points @ np.swapaxes(points, 1, 2) / length + np.eye(length)
+    matrix = matrix.astype(dtype)
+    right = random.normal(size=(3, length, columns)).astype(dtype)
+    root = jax.jit(factors.factor)(matrix)
+    found = np.asarray(jax.jit(factors.solve)(root, right), float)
+    root, matrix = np.asarray(root, float), np.asarray(matrix, float)
+    assert (np.tril(root, -1) == 0).all()
+    epsilon = float(np.finfo(dtype).eps)
+    absolute = np.swapaxes(np.abs(root), 1, 2) @ np.abs(root)
+    gap = np.abs(np.swapaxes(root, 1, 2) @ root - matrix)
+    assert (gap <= (length + 2) * epsilon * absolute).all()
+    left = np.abs(matrix @ found - right)
+    assert (left <= 4 * length * epsilon * (absolute @ np.abs(found))).all()
+
+
+@needs_factors
+def test_no_factor_is_nan():
+    matrix = jnp.eye(64, dtype="float32").at[40, 40].set(-1)
+    found = factors.solve(factors.factor(matrix), jnp.ones((64, 1), "float32"))
+    assert np.isnan(found[40:]).all()
+
+
+@needs_factors
+def test_cme_takes_them_and_keeps_its_derivatives(monkeypatch):
+    keys = jax.random.split(jax.random.key(0), 3)
+    parts = tuple(jax.random.normal(k, (3, 40, 2), "float64") for k in keys)
+
+    def derivatives():
+        def loss(parts):  # a new function each time, so that it is traced again
+            return jnp.sum(cme(*parts, ridge=0.1, variance=True).mean ** 2)
+
+        def second(parts):
+            return jax.jvp(jax.grad(loss), (parts,), (parts,))
+
+        return str(jax.make_jaxpr(loss)(parts)), (loss(parts), jax.jit(second)(parts))
+
+    program, found = derivatives()
+    assert "attnlens_factor_float64" in program
+    monkeypatch.setattr(factors, "usable", lambda length, dtype: False)
+    program, other = derivatives()
+    assert "attnlens_factor_float64" not in program
+    # A solve is right to about κ n ε = 40/0.1 · 40 ε, and each derivative multiplies by A⁻¹ ≤ 1/λ.
+    for got, wanted in zip(jax.tree.leaves(found), jax.tree.leaves(other), strict=True):
+        scale = 1 + np.abs(wanted).max()
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=16000 * 1e2 * 2.2e-16 * scale)

@@ -87,7 +87,11 @@ class System(NamedTuple):
 
         @jax.checkpoint
         def rows(block, key, columns, temperature):
-            return self._replace(key=key, temperature=temperature).cross(block).T @ columns
+            # Not the transpose of κ(K, Q): XLA multiplies that at a third of the speed.
+            weights = self.kernel(block, key, temperature)
+            if self.mask is not None:
+                weights = jnp.where(self.mask[None, :], weights, 0)
+            return weights @ columns
 
         count, length = query.shape[0], self.key.shape[0]
         size = max(1, min(count, BLOCK_ENTRIES // max(length, 1)))
