@@ -1,360 +1,345 @@
-"""Attention against its peers: `python -m benchmarks.attention [--only TEXT] [--rounds N]`.
+"""Softmax and kernel attention against PyTorch, JAX's own function and KeOps, from 256 tokens up.
 
-Every figure is the median of repeats in a process of its own, because peak memory is a property
-of a process; the two sides of a ratio take turns, round by round, so that both see the same
-machine. Peak memory is what the process's high-water mark rose by once inputs were ready.
-Threads are left at their defaults ("both cores") except where a row says one thread: OpenBLAS
-with several threads is slow on many small matrices, so SciPy is measured both ways and compared
-with at its best. A peer that is not installed is left out and said so. Ratios above 1 mean that
-we are faster.
+    softmax   Σ_j e^{q·k_j/√d} v_j / Σ_j e^{q·k_j/√d}                  d = 64, float32
+    kernel    Σ_j e^{−‖q−k_j‖²/2τ} v_j / Σ_j e^{−‖q−k_j‖²/2τ}          d = 8, τ = √8, float32
+
+Kernel attention has no function of its own in PyTorch and JAX, but it is softmax attention with one
+more feature, which is how they are given it: −‖q−k‖²/2τ = (q, 1)·(k, −‖k‖²/2)/τ − ‖q‖²/2τ, and the
+last term is the same for every key. KeOps gets the formula as its documentation writes it.
+
+The truth is the formula in float64 at the first 64 queries; for gradients it is the whole gradient.
 """
 
 from __future__ import annotations
 
-import argparse
-import importlib.util
-import json
-import os
-import resource
-import statistics
-import subprocess
-import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-ONE_THREAD = {"NPROC": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-HEADS, SHORT, LONG, DIM, RIDGE = 64, 256, 4096, 16, 0.1
+from benchmarks.contest import HERE, Contender, Growth, Run, Work, relative_error
+
+WIDTH, NARROW, CHECKED = 64, 8, 64  # features of softmax and of kernel attention; queries checked
+TEMPERATURE = NARROW**0.5
+TORCH = "peers-torch"
+SELF = "benchmarks.attention"
 
 
-def draw(*shapes: tuple[int, ...], dtype: str = "float32") -> list[np.ndarray]:
+def draw(heads: int, queries: int, length: int, width: int) -> list[np.ndarray]:
+    """query, key, value, and weights for a loss that is linear in the output."""
     random = np.random.default_rng(0)
-    return [random.normal(size=shape).astype(dtype) for shape in shapes]
+    return [
+        random.normal(size=(heads, count, width)).astype("float32")
+        for count in (queries, length, length, queries)
+    ]
 
 
-def sphere(count: int, seed: int, dtype: str) -> np.ndarray:
-    points = np.random.default_rng(seed).normal(size=(count, 3))
-    return (points / np.linalg.norm(points, axis=-1, keepdims=True)).astype(dtype)
+# ---- the truth ---------------------------------------------------------------------------------
 
 
-# ---- softmax: each makes a function without arguments that runs once -------------------------
+def exact(query: np.ndarray, key: np.ndarray, value: np.ndarray, scale: float) -> np.ndarray:
+    """Softmax attention in float64: (..., queries, features)."""
+    query, key, value = (np.asarray(x, np.float64) for x in (query, key, value))
+    logits = query @ np.swapaxes(key, -1, -2) / scale
+    weights = np.exp(logits - logits.max(-1, keepdims=True))
+    return weights @ value / weights.sum(-1, keepdims=True)
 
 
-def softmax_ours(length: int, gradient: bool, peer: bool = False) -> Callable[[], Any]:
+def exact_gradient(parts: list[np.ndarray], rows: int = 512) -> list[np.ndarray]:
+    """The gradient of Σ weights·output to query, key and value in float64, of one head."""
+    query, key, value, given = (np.asarray(x[0], np.float64) for x in parts)
+    scale = query.shape[-1] ** 0.5
+    d_query, d_key, d_value = np.zeros_like(query), np.zeros_like(key), np.zeros_like(value)
+    for start in range(0, len(query), rows):
+        block = slice(start, start + rows)
+        logits = query[block] @ key.T / scale
+        weights = np.exp(logits - logits.max(1, keepdims=True))
+        weights /= weights.sum(1, keepdims=True)
+        pulled = given[block] @ value.T
+        scores = weights * (pulled - (weights * pulled).sum(1, keepdims=True)) / scale
+        d_query[block] = scores @ key
+        d_key += scores.T @ query[block]
+        d_value += weights.T @ given[block]
+    return [d_query, d_key, d_value]
+
+
+def judge(parts: list[np.ndarray], gradient: bool) -> Callable[[Any], Mapping[str, float]]:
+    """The accuracy of an answer of softmax: an output, or the three gradients."""
+
+    def accuracy(answer: Any) -> dict[str, float]:
+        if gradient:
+            found, truth = [np.asarray(x).ravel() for x in answer], exact_gradient(parts)
+            joined = (np.concatenate([x.ravel() for x in side]) for side in (found, truth))
+            return {"relative error": relative_error(*joined)}
+        query, key, value, _ = parts
+        found = np.asarray(answer).reshape(query.shape)[:, :CHECKED]
+        return {"relative error": relative_error(found, exact(query[:, :CHECKED], key, value, 8.0))}
+
+    return accuracy
+
+
+# ---- softmax -----------------------------------------------------------------------------------
+
+
+def softmax(length: int, heads: int = 1, gradient: bool = False, settled: bool = False) -> Run:
+    from attnlens.attention import softmax
+
+    return _in_jax(softmax, length, heads, gradient, settled)
+
+
+def softmax_jax(length: int, heads: int = 1, gradient: bool = False) -> Run:
     import jax
     import jax.numpy as jnp
 
-    from attnlens.attention import softmax
+    def attend(query: Any, key: Any, value: Any) -> Any:
+        # It wants (batch, tokens, heads, features).
+        parts = (jnp.swapaxes(x, 0, 1)[None] for x in (query, key, value))
+        return jnp.swapaxes(jax.nn.dot_product_attention(*parts)[0], 0, 1)
 
-    def theirs(query, key, value):
-        parts = (x[None, :, None] for x in (query, key, value))
-        return jax.nn.dot_product_attention(*parts)[0, :, 0]
+    return _in_jax(attend, length, heads, gradient)
 
-    attend = theirs if peer else softmax
-    *inputs, weights = (jnp.asarray(x) for x in draw(*4 * [(length, 64)]))
+
+def _in_jax(
+    attend: Callable[..., Any], length: int, heads: int, gradient: bool, settled: bool = False
+) -> Run:
+    import jax
+    import jax.numpy as jnp
+
+    parts = draw(heads, length, length, WIDTH)
+    *inputs, weights = (jnp.asarray(x) for x in parts)
     if gradient:
         run = jax.jit(jax.grad(lambda parts: jnp.sum(attend(*parts) * weights)))
     else:
         run = jax.jit(lambda parts: attend(*parts))
-    return lambda: jax.block_until_ready(run(tuple(inputs)))
+
+    def call() -> Any:
+        return jax.block_until_ready(run(tuple(inputs)))
+
+    if settled:
+        settle(call)
+    return Run(call, judge(parts, gradient))
 
 
-def softmax_jax(length: int, gradient: bool) -> Callable[[], Any]:
-    return softmax_ours(length, gradient, peer=True)
-
-
-def softmax_torch(length: int, gradient: bool) -> Callable[[], Any]:
+def softmax_torch(length: int, heads: int = 1, gradient: bool = False) -> Run:
     import torch  # pyright: ignore[reportMissingImports]
 
-    attend: Any = torch.nn.functional.scaled_dot_product_attention  # so that `*inputs` passes
-    drawn = [torch.tensor(x)[None, None] for x in draw(*4 * [(length, 64)])]
-    *inputs, weights = drawn
+    attend: Any = torch.nn.functional.scaled_dot_product_attention
+    parts = draw(heads, length, length, WIDTH)
+    *inputs, weights = (torch.from_numpy(x)[None] for x in parts)  # (1, heads, tokens, features)
     if not gradient:
-        with torch.no_grad():
-            return lambda: attend(*inputs)
+        return Run(lambda: attend(*inputs), judge(parts, False))
     for part in inputs:
         part.requires_grad_()
-    return lambda: torch.autograd.grad((attend(*inputs) * weights).sum(), inputs)
+
+    def call() -> Any:
+        return torch.autograd.grad((attend(*inputs) * weights).sum(), inputs)
+
+    return Run(call, judge(parts, True))
 
 
-# ---- CME ---------------------------------------------------------------------------------------
+def softmax_keops(length: int, heads: int = 1, gradient: bool = False) -> Run:
+    import torch  # pyright: ignore[reportMissingImports]
+    from pykeops.torch import LazyTensor  # pyright: ignore[reportMissingImports]
+
+    parts = draw(heads, length, length, WIDTH)
+    query, key, value, weights = (torch.from_numpy(x) for x in parts)
+
+    def attend(query: Any, key: Any, value: Any) -> Any:
+        products = (LazyTensor(query[:, :, None, :]) | LazyTensor(key[:, None, :, :])) / 8.0
+        return products.sumsoftmaxweight(LazyTensor(value[:, None, :, :]), dim=2)
+
+    if not gradient:
+        return Run(lambda: attend(query, key, value), judge(parts, False))
+    inputs = [x.requires_grad_() for x in (query, key, value)]
+
+    def call() -> Any:
+        return torch.autograd.grad((attend(*inputs).reshape(weights.shape) * weights).sum(), inputs)
+
+    return Run(call, judge(parts, True))
 
 
-def cme_ours(heads: int, length: int, dtype: str) -> Callable[[], Any]:
+# ---- kernel attention --------------------------------------------------------------------------
+
+
+def _points(length: int, queries: int | None) -> tuple[list[np.ndarray], float]:
+    """query (m, d), key and value (n, d), and how many times larger all n queries would be."""
+    count = min(queries or length, length)
+    query, key, value, _ = (x[0] for x in draw(1, count, length, NARROW))
+    return [query, key, value], length / count
+
+
+def _judge_kernel(parts: list[np.ndarray]) -> Callable[[Any], Mapping[str, float]]:
+    def accuracy(answer: Any) -> dict[str, float]:
+        query, key, value = (np.asarray(x, np.float64) for x in parts)
+        truth = exact(*with_one_more(query[:CHECKED], key), value, TEMPERATURE)
+        found = np.asarray(answer).reshape(query.shape)[:CHECKED]
+        return {"relative error": relative_error(found, truth)}
+
+    return accuracy
+
+
+def with_one_more(query: np.ndarray, key: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(q, 1) and (k, −‖k‖²/2): products that differ from −‖q−k‖²/2 by what all keys share."""
+    ones = np.ones_like(query[:, :1])
+    halves = -0.5 * np.sum(key**2, 1, keepdims=True)
+    return np.concatenate([query, ones], 1), np.concatenate([key, halves], 1)
+
+
+def _as_softmax(parts: list[np.ndarray]) -> list[np.ndarray]:
+    """With values as wide as keys, by a column of zeros: JAX wants it, PyTorch is faster so."""
+    query, key, value = parts
+    zeros = np.zeros_like(value[:, :1])
+    return [*with_one_more(query, key), np.concatenate([value, zeros], 1)]
+
+
+def kernel(length: int, queries: int | None = None, settled: bool = False) -> Run:
     import jax
-
-    jax.config.update("jax_enable_x64", dtype == "float64")
-    from attnlens.attention import cme
-
-    inputs = [jax.numpy.asarray(x) for x in draw(*3 * [(heads, length, DIM)], dtype=dtype)]
-    run = jax.jit(lambda *parts: cme(*parts, ridge=RIDGE, temperature=4.0))
-    return lambda: jax.block_until_ready(run(*inputs))
-
-
-def cme_scipy(heads: int, length: int, dtype: str) -> Callable[[], Any]:
-    import scipy.linalg
-
-    query, key, value = draw(*3 * [(heads, length, DIM)], dtype=dtype)
-    ridge = np.asarray(RIDGE, dtype) * np.eye(length, dtype=dtype)
-
-    def kernel(a, b):
-        squared = np.sum(a * a, -1)[:, None] + np.sum(b * b, -1)[None] - 2 * a @ b.T
-        return np.exp(np.maximum(squared, 0) / np.asarray(-8, dtype))
-
-    def one(q, k, v):
-        factor = scipy.linalg.cho_factor(kernel(k, k) + ridge, lower=True, overwrite_a=True)
-        return kernel(q, k) @ scipy.linalg.cho_solve(factor, v)
-
-    return lambda: [one(*parts) for parts in zip(query, key, value, strict=True)]
-
-
-def cholesky_scipy(length: int, dtype: str) -> Callable[[], Any]:
-    import scipy.linalg
-
-    (points,) = draw((length, length), dtype=dtype)
-    matrix = np.asfortranarray(points @ points.T / length + np.eye(length, dtype=dtype))
-    return lambda: scipy.linalg.cholesky(matrix, lower=True)
-
-
-def cme_long(length: int, queries: int, method: str, dtype: str) -> Callable[[], Any]:
-    """On the sphere, a smooth function with noise; the result carries its residual."""
-    import jax
-
-    jax.config.update("jax_enable_x64", dtype == "float64")
     import jax.numpy as jnp
 
-    from attnlens.attention import cme
+    from attnlens.attention import kernel
 
-    query, key = sphere(queries, 1, dtype), sphere(length, 2, dtype)
-    noise = 0.3 * np.random.default_rng(3).normal(size=(length, 1))
-    value = (np.sin(4 * key[:, :1]) * key[:, 1:2] + noise).astype(dtype)
-    settings = {"ridge": 0.09, "temperature": 0.5, "method": method, "return_info": True}
-    run = jax.jit(lambda *parts: cme(*parts, **settings))
-    return lambda: jax.block_until_ready(run(*map(jnp.asarray, (query, key, value))))
+    parts, scale = _points(length, queries)
+    inputs = [jnp.asarray(x) for x in parts]
+    run = jax.jit(lambda *parts: kernel(*parts, temperature=TEMPERATURE))
+
+    def call() -> Any:
+        return jax.block_until_ready(run(*inputs))
+
+    if settled:
+        settle(call)
+    return Run(call, _judge_kernel(parts), scale)
 
 
-MAKERS = {
-    f.__name__: f
-    for f in (
-        softmax_ours,
-        softmax_jax,
-        softmax_torch,
-        cme_ours,
-        cme_scipy,
-        cholesky_scipy,
-        cme_long,
+def kernel_jax(length: int, queries: int | None = None) -> Run:
+    import jax
+    import jax.numpy as jnp
+
+    parts, scale = _points(length, queries)
+    inputs = [jnp.asarray(x)[None, :, None] for x in _as_softmax(parts)]
+    run = jax.jit(
+        lambda *parts: jax.nn.dot_product_attention(*parts, scale=1 / TEMPERATURE)[..., :NARROW]
     )
-}
+    return Run(lambda: jax.block_until_ready(run(*inputs)), _judge_kernel(parts), scale)
 
 
-# ---- measuring ---------------------------------------------------------------------------------
+def kernel_torch(length: int, queries: int | None = None) -> Run:
+    import torch  # pyright: ignore[reportMissingImports]
+
+    attend: Any = torch.nn.functional.scaled_dot_product_attention
+    parts, scale = _points(length, queries)
+    inputs = [torch.from_numpy(x)[None, None] for x in _as_softmax(parts)]
+    return Run(
+        lambda: attend(*inputs, scale=1 / TEMPERATURE)[..., :NARROW], _judge_kernel(parts), scale
+    )
 
 
-def peak_megabytes() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+def kernel_keops(length: int, queries: int | None = None) -> Run:
+    import torch  # pyright: ignore[reportMissingImports]
+    from pykeops.torch import LazyTensor  # pyright: ignore[reportMissingImports]
+
+    parts, scale = _points(length, queries)
+    query, key, value = (torch.from_numpy(x) for x in parts)
+
+    def call() -> Any:
+        squared = ((LazyTensor(query[:, None, :]) - LazyTensor(key[None, :, :])) ** 2).sum(-1)
+        weights = (-squared / (2 * TEMPERATURE)).exp()
+        return (weights @ value) / weights.sum(1)
+
+    return Run(call, _judge_kernel(parts), scale)
 
 
-def measure(maker: str, arguments: list[Any], repeats: int, save: str | None) -> dict[str, Any]:
-    """In this process: the first call (which compiles) apart, then the median of the others."""
-    run = MAKERS[maker](*arguments)
-    before = peak_megabytes()
-    start = time.perf_counter()
-    result = run()
-    first = time.perf_counter() - start
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        run()
-        seconds.append(time.perf_counter() - start)
-    found: dict[str, Any] = {
-        "seconds": statistics.median(seconds or [first]),
-        "peak": peak_megabytes() - before,
+def settle(call: Callable[[], Any]) -> None:
+    """Compiles, and forgets what that took at its peak: what a process grows by from here on is
+    what the work itself needs."""
+    call()
+    mark = Path("/proc/self/clear_refs")
+    if mark.exists():
+        mark.write_text("5")  # sets the high-water mark to what is held now
+
+
+# ---- the table ---------------------------------------------------------------------------------
+
+
+def _sides(kind: str) -> list[Contender]:
+    names = {
+        "jax": "jax.nn.dot_product_attention",
+        "torch": "PyTorch scaled_dot_product_attention",
+        "keops": "KeOps",
     }
-    found["whole"] = peak_megabytes()
-    if maker == "cme_long":
-        found["info"] = str(result.info)
-        if save:
-            np.save(save, np.asarray(result.mean))
-    return found
+    sides = [Contender("attnlens", f"{SELF}:{kind}")]
+    for peer, name in names.items():
+        home = HERE if peer == "jax" else TORCH
+        sides.append(Contender(name, f"{SELF}:{kind}_{peer}", home))
+    return sides
 
 
-def apart(
-    maker: str, *arguments: Any, repeats: int = 7, threads: str = "all", save: str | None = None
-) -> dict[str, Any]:
-    """`measure` in a process of its own."""
-    environment = {k: v for k, v in os.environ.items() if k not in ONE_THREAD}
-    if threads == "one":
-        environment |= ONE_THREAD
-    order = json.dumps([maker, list(arguments), repeats, save])
-    run = subprocess.run(
-        [sys.executable, "-m", "benchmarks.attention", "--measure", order],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
+def _softmax_works() -> list[Work]:
+    works = []
+    for length, heads in ((256, 16), (1024, 4), (4096, 1), (16384, 1)):
+        of = f"{heads} heads of {length:,}" if heads > 1 else f"{length:,} tokens"
+        works.append(
+            Work(
+                f"softmax attention, {of}",
+                "attention",
+                f"{of} (queries and keys), {WIDTH} features, float32, forward",
+                _sides("softmax"),
+                {"length": length, "heads": heads},
+                quick={} if length == 1024 else None,
+                repeats=5 if length < 10_000 else 2,
+                aims={"PyTorch scaled_dot_product_attention": 1.0} if length == 4096 else {},
+                operations=4.0 * heads * length**2 * WIDTH,
+                limit="matmul float32",
+            )
+        )
+    works.append(
+        Work(
+            "softmax attention, gradient, 4,096 tokens",
+            "attention",
+            f"gradient to queries, keys and values, {WIDTH} features, float32",
+            _sides("softmax"),
+            {"length": 4096, "gradient": True},
+            quick={"length": 1024},
+            aims={"PyTorch scaled_dot_product_attention": 1.0},
+            operations=12.0 * 4096**2 * WIDTH,  # two products forward, four backward
+            limit="matmul float32",
+        )
     )
-    if run.returncode:
-        raise RuntimeError(run.stderr[-2000:])
-    return json.loads(run.stdout.splitlines()[-1])
+    return works
 
 
-def compare(title: str, sides: dict[str, dict[str, Any]], rounds: int) -> dict[str, dict[str, Any]]:
-    """Each side in turn, `rounds` times; the first side is ours. Prints a row a side."""
-    seen: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}
-    for _ in range(rounds):
-        for name, side in sides.items():
-            options = {k: v for k, v in side.items() if k not in ("maker", "arguments")}
-            seen[name].append(apart(side["maker"], *side["arguments"], **options))
-    merged = {
-        name: {
-            "seconds": statistics.median(r["seconds"] for r in runs),
-            "spread": [min(r["seconds"] for r in runs), max(r["seconds"] for r in runs)],
-            "peak": max(r["peak"] for r in runs),
-            "whole": max(r["whole"] for r in runs),
-            "info": runs[-1].get("info", ""),
-        }
-        for name, runs in seen.items()
-    }
-    ours = next(iter(merged.values()))
-    print(f"\n{title}")
-    print(
-        f"  {'':34}{'median s':>10}{'min–max over rounds':>22}{'peak MB':>9}{'time ×':>8}"
-        f"{'memory ×':>10}"
-    )
-    for name, row in merged.items():
-        low, high = row["spread"]
-        time_ratio, memory_ratio = (
-            row["seconds"] / ours["seconds"],
-            row["peak"] / max(ours["peak"], 1),
+def _kernel_works() -> list[Work]:
+    works = []
+    for length, queries in ((1024, None), (4096, None), (16384, None), (65536, 8192)):
+        part = f"; {queries:,} of the queries are run, and scaled" if queries else ""
+        works.append(
+            Work(
+                f"kernel attention, {length:,} tokens",
+                "attention",
+                f"Nadaraya–Watson with a Gaussian kernel, {NARROW} features, float32{part}",
+                _sides("kernel"),
+                {"length": length, "queries": queries},
+                quick={} if length == 4096 else None,
+                repeats=5 if length < 10_000 else 2,
+            )
         )
-        print(
-            f"  {name:34}{row['seconds']:10.4f}{f'{low:.4f}–{high:.4f}':>22}{row['peak']:9.0f}"
-            f"{time_ratio:8.2f}{memory_ratio:10.1f}",
-            flush=True,
-        )
-    return merged
+    return works
 
 
-def side(maker: str, *arguments: Any, **options: Any) -> dict[str, Any]:
-    return {"maker": maker, "arguments": arguments, **options}
+WORKS = [*_softmax_works(), *_kernel_works()]
 
-
-def softmax_tables(rounds: int) -> None:
-    torch = importlib.util.find_spec("torch") is not None
-    if not torch:
-        print("PyTorch is not installed (extra `torch`): its rows are left out.")
-    for gradient in (False, True):
-        sides = {
-            "ours": side("softmax_ours", LONG, gradient),
-            "jax.nn.dot_product_attention": side("softmax_jax", LONG, gradient),
-        }
-        if torch:
-            sides["torch scaled_dot_product_attention"] = side("softmax_torch", LONG, gradient)
-        part = "gradient" if gradient else "forward"
-        compare(f"softmax, {LONG} queries and keys, d = 64, float32, {part}", sides, rounds)
-    sides = {
-        "ours": side("softmax_ours", 16384, True, repeats=3),
-        "jax.nn.dot_product_attention": side("softmax_jax", 16384, True, repeats=3),
-    }
-    compare("softmax, 16384 queries and keys, d = 64, float32, gradient", sides, 1)
-
-
-def heads_tables(rounds: int) -> None:
-    for dtype in ("float32", "float64"):
-        arguments = (HEADS, SHORT, dtype)
-        compare(
-            f"CME, {HEADS} heads of {SHORT}, kernel built on both sides, {dtype}",
-            {
-                "ours": side("cme_ours", *arguments),
-                "ours, one thread": side("cme_ours", *arguments, threads="one"),
-                "SciPy loop": side("cme_scipy", *arguments),
-                "SciPy loop, one thread": side("cme_scipy", *arguments, threads="one"),
-            },
-            rounds,
-        )
-
-
-def long_tables(rounds: int) -> None:
-    for dtype in ("float32", "float64"):
-        rows = compare(
-            f"CME, one head of {LONG}, {dtype}",
-            {
-                "ours": side("cme_ours", 1, LONG, dtype, repeats=3),
-                "SciPy": side("cme_scipy", 1, LONG, dtype, repeats=3),
-                "LAPACK Cholesky alone (SciPy)": side("cholesky_scipy", LONG, dtype, repeats=3),
-            },
-            rounds,
-        )
-        work = LONG**3 / 3 / 1e9
-        rate, best = (
-            work / rows[name]["seconds"] for name in ("ours", "LAPACK Cholesky alone (SciPy)")
-        )
-        print(
-            f"  all of ours counted as one Cholesky: {rate:.0f} GFLOP/s; LAPACK's own: {best:.0f} "
-            f"({rate / best:.0%})"
-        )
-
-
-def iterative_tables(rounds: int) -> None:
-    import tempfile
-    from pathlib import Path
-
-    with tempfile.TemporaryDirectory() as folder:
-        files = {m: str(Path(folder) / f"{m}.npy") for m in ("iterative", "cholesky")}
-        rows = compare(
-            "CME, 8192 tokens on the sphere, 256 queries, float64",
-            {
-                m: side("cme_long", 8192, 256, m, "float64", repeats=1, save=f)
-                for m, f in files.items()
-            },
-            1,
-        )
-        got, wanted = (np.load(files[m]) for m in ("iterative", "cholesky"))
-    error = np.linalg.norm(got - wanted) / np.linalg.norm(wanted)
-    print(f"  relative error against Cholesky: {error:.1e}")
-    print(f"  {rows['iterative']['info']}")
-
-
-def longest_tables(rounds: int) -> None:
-    for dtype in ("float32", "float64"):
-        rows = compare(
-            f"CME, 65536 tokens on the sphere, 256 queries, {dtype} (time includes compiling)",
-            {"iterative": side("cme_long", 65536, 256, "iterative", dtype, repeats=0)},
-            1,
-        )
-        print(f"  {rows['iterative']['info']}  whole process: {rows['iterative']['whole']:.0f} MB")
-
-
-TABLES = {
-    "softmax": softmax_tables,
-    "heads": heads_tables,
-    "long": long_tables,
-    "iterative": iterative_tables,
-    "longest": longest_tables,
-}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", choices=sorted(TABLES), help="one table instead of all")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--measure", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.measure:
-        maker, arguments, repeats, save = json.loads(options.measure)
-        print(json.dumps(measure(maker, arguments, repeats, save)))
-        return
-    load = os.getloadavg()[0]
-    print(
-        f"{os.cpu_count()} cores; load before the start {load:.1f} (well above 0: others were "
-        f"computing too)"
-    )
-    for name, table in TABLES.items():
-        if options.only in (None, name):
-            table(options.rounds)
-
-
-if __name__ == "__main__":
-    main()
+# Memory is that of the work itself (`settle`): blocks of fixed size, so linear in the length.
+GROWTH = [
+    Growth(
+        "softmax attention, forward", f"{SELF}:softmax", (4096, 8192, 16384, 32768),
+        {"settled": True}, time=2, memory=1,
+    ),
+    Growth(
+        "softmax attention, gradient", f"{SELF}:softmax", (4096, 8192, 16384, 32768),
+        {"gradient": True, "settled": True}, time=2, memory=1, repeats=1,
+    ),
+    Growth(
+        "kernel attention", f"{SELF}:kernel", (8192, 16384, 32768, 65536),
+        {"settled": True}, time=2, memory=1, repeats=1,
+    ),
+]  # fmt: skip

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attention import references
-from attnlens.attention import small, softmax
+from attnlens.attention import compiled, small, softmax
 from attnlens.networks import SelfAttention, fit
 
 EPSILON = float(np.finfo("float32").eps)
@@ -166,7 +166,7 @@ def test_without_it_everything_goes_through_xla(reason: str, tmp_path: Path):
 @pytest.mark.slow
 def test_a_damaged_library_is_made_again(tmp_path: Path, monkeypatch):
     monkeypatch.setenv("ATTNLENS_CACHE", str(tmp_path))
-    path = small._path()
+    path = compiled.path_of("small")
     path.write_bytes(b"no library")
-    assert small._loaded(path).attnlens_forward
+    assert compiled.loaded("small").attnlens_forward
     assert list(tmp_path.iterdir()) == [path]

@@ -27,14 +27,15 @@ from jaxtyping import Array, Bool, Float, Int
 
 from attnlens import checks, kernels
 
-from . import inputs, solve
+from . import factors, inputs, solve
 from .ridge import RULES, choose
 
 METHODS = ("auto", "cholesky", "iterative")
 # Up to here the matrix and its factor fit (1 GB in float64) and Cholesky is the faster one.
 LONGEST_CHOLESKY = 8192
-# Matrix entries factorised in one batched call; longer sequences go one at a time.
-TOGETHER = 2**14
+# Matrix entries factorised in one batched call: by LAPACK, where longer sequences go one at a time,
+# and by the compiled kernel, where they are dealt out to threads and should stay in the last cache.
+TOGETHER, TOGETHER_COMPILED = 2**14, 2**20
 
 
 class WithVariance(NamedTuple):
@@ -174,7 +175,8 @@ def cme(
 
     given = None if isinstance(ridge, str) else jnp.broadcast_to(_number(ridge, key.dtype), batch)
     members = (query, key, value, seen, given)
-    estimate = _for_each(one, members, batch, length)
+    compiled = given is not None and method == "cholesky" and factors.usable(length, key.dtype)
+    estimate = _for_each(one, members, batch, length, compiled)
     _warn(estimate.info)
     if residuals or return_info:
         return _cast(estimate, dtype)
@@ -221,13 +223,14 @@ def _info(
     return SolveInfo(method, goal, residual, solved.steps, converged)
 
 
-def _for_each(one, members, batch: tuple[int, ...], length: int) -> Estimate:
+def _for_each(one, members, batch: tuple[int, ...], length: int, compiled: bool) -> Estimate:
     """`one` over the leading dimensions, in turn; short sequences some at a time."""
     if not batch:
         return one(members)
     count = math.prod(batch)
     flat = jax.tree.map(lambda array: array.reshape(count, *array.shape[len(batch) :]), members)
-    together = max(1, min(count, TOGETHER // max(length, 1) ** 2))
+    entries = TOGETHER_COMPILED if compiled else TOGETHER
+    together = max(1, min(count, entries // max(length, 1) ** 2))
     results = jax.lax.map(one, flat, batch_size=together if together > 1 else None)
     return jax.tree.map(lambda array: array.reshape(*batch, *array.shape[1:]), results)
 

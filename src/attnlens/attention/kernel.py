@@ -52,12 +52,19 @@ def kernel(
         # blocks: distances do not change, and ‖q‖² + ‖k‖² − 2 q·k then cancels less.
         centre = jnp.mean(key, -2, keepdims=True) if key.shape[-2] else 0
         query, key = (query - centre) / scale**0.5, (key - centre) / scale**0.5
+    if kernel == "rbf":
+        # −‖q − k‖²/2 = q·k − ‖k‖²/2 up to ‖q‖²/2, which all keys of a query share: softmax
+        # attention with one more feature.
+        query = jnp.concatenate([query, jnp.ones_like(query[..., :1])], -1)
+        key = jnp.concatenate([key, -0.5 * jnp.sum(key**2, -1, keepdims=True)], -1)
     ready = ready._replace(query=query, key=key)
     return ready.finish(normalised(_score(kernel), ready, method), value.dtype)
 
 
 @cache  # one function object a kernel: JAX compiles anew for each new one
 def _score(name: str) -> Score:
+    if name == "rbf":
+        return kernels.products
     profile = kernels.LOG_PROFILES[name]
     pairs = kernels.products if name == "polynomial" else kernels.squared_distances_about_zero
     return lambda query, key: profile(pairs(query, key))

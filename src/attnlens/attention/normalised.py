@@ -32,8 +32,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from attnlens import checks
+from attnlens import checks, kernels
 
+from . import blocks
 from .inputs import Inputs
 
 Score = Callable[[Array, Array], Array]
@@ -60,6 +61,9 @@ def normalised(score: Score, inputs: Inputs, method: str = "auto") -> Array:
         query, key = (jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, 1)]) for x in (query, key))
         inputs = inputs._replace(query=query, key=key)
     if count == 1:
+        plain = score is kernels.products and mask is None and bias is None
+        if method == "auto" and plain and blocks.usable(query, key, value):
+            return _compiled(query, key, value)
         return _dense(score, inputs)
     return _attend(score, count, query, key, value, bias, mask)[0]
 
@@ -94,6 +98,21 @@ def _finite(top: Array) -> Array:
 def _divide(summed: Array, total: Array) -> Array:
     empty = total == 0
     return jnp.where(empty, 0, summed / jnp.where(empty, 1, total))
+
+
+@jax.custom_jvp
+def _compiled(query: Array, key: Array, value: Array) -> Array:
+    """`_dense` of products, faster. Differentiated, it is `_dense` itself, which keeps what it
+    needs for that."""
+    return blocks.attend(query, key, value)[0]
+
+
+@_compiled.defjvp
+def _compiled_jvp(primals, tangents):
+    def dense(query, key, value):
+        return _dense(kernels.products, Inputs(query, key, value, None, None, None))
+
+    return jax.jvp(dense, primals, tangents)
 
 
 def _dense(score: Score, inputs: Inputs) -> Array:
@@ -148,6 +167,9 @@ def _attend(
     mask: Array | None,
 ) -> tuple[Array, Array]:
     """(o, c) as above; c is 0 where a row sees nothing."""
+    plain = score is kernels.products and mask is None and bias is None
+    if plain and blocks.usable(query, key, value):
+        return blocks.attend(query, key, value)
 
     def step(carry, block: Block):
         top, total, summed = carry
@@ -186,11 +208,10 @@ def _attend_jvp(score: Score, count: int, primals, tangents):
     def moments(query, key, value, bias):
         """Σ_j p_ij and Σ_j p_ij v_j with c held fixed: their tangents are b_i and the sum in ȯ."""
         start = (jnp.zeros_like(normaliser), jnp.zeros_like(output))
-        blocks = split(count, key, value, bias, mask)
         return jax.lax.scan(
             lambda sums, block: (jax.tree.map(jnp.add, sums, term(query, normaliser, block)), None),
             start,
-            blocks,
+            split(count, key, value, bias, mask),
         )[0]
 
     # Linearised here and not left to JAX: before version 0.10 it cannot transpose a scan that

@@ -1,40 +1,25 @@
 """Softmax attention of many small sets by a compiled kernel, where there is a C++ compiler.
 
 XLA multiplies matrices of 16 × 8 at a tenth of what a core can do, and training ensembles of small
-networks spends most of its time there. `small.cc` beside this file does a whole set at once; it is
-compiled on first use, for this processor, and kept in the cache folder. Where that fails (no
-compiler, another platform) everything runs through XLA as before, to other last digits.
+networks spends most of its time there. `small.cc` beside this file does a whole set at once
+(`compiled` says how it gets there, and what happens where it does not).
 
 The kernel has a first derivative only. So it is used where a program asks for it while it is traced
 (`with first_order():`, as `fit` does for its steps) and nowhere else: Hessians go through XLA.
-ATTNLENS_KERNEL=0 switches it off.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import hashlib
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from contextvars import ContextVar
-from functools import cache
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-SOURCE = Path(__file__).with_suffix(".cc")
-FLAGS = (
-    "-std=c++17", "-O3", "-march=native", "-shared", "-fPIC", "-fno-math-errno",
-    "-fno-trapping-math",
-)  # fmt: skip
-SECONDS = 300  # to compile; it takes four
+from . import compiled
+
 # Where it was faster than XLA, forward and backward on one core (3 to 4 times with 4 to 16 tokens,
 # 1.3 to 2.4 times with 64 to 256). With 32 features it was not. Nor was it where few queries read
 # tokens that are data: XLA leaves out gradients that nobody needs.
@@ -109,54 +94,6 @@ def _attend_backward(kept: tuple[Array, Array, Array, Array], given: Array):
 attend.defvjp(_attend_forward, _attend_backward)
 
 
-@cache
 def available() -> bool:
     """Whether the kernel is there: compiled on the first call, and registered with JAX."""
-    if os.environ.get("ATTNLENS_KERNEL", "1") == "0" or jax.default_backend() != "cpu":
-        return False
-    try:
-        library = _loaded(_path())
-    except (OSError, subprocess.SubprocessError):  # no compiler, no room, no permission, …
-        return False
-    for name in NAMES:
-        capsule = jax.ffi.pycapsule(getattr(library, name))
-        jax.ffi.register_ffi_target(name, capsule, platform="cpu")
-    return True
-
-
-def _loaded(path: Path) -> ctypes.CDLL:
-    if path.exists():
-        with contextlib.suppress(OSError):  # damaged: made again
-            return ctypes.CDLL(str(path))
-    _compile(path)
-    return ctypes.CDLL(str(path))
-
-
-def _path() -> Path:
-    """Where the compiled kernel lies: in the cache folder, named after all that it is made from."""
-    if not sys.platform.startswith("linux"):
-        raise OSError("the kernel was never tried on this system")
-    # A folder may be shared by machines of several kinds.
-    processor = [
-        line
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if line.startswith(("model name", "flags", "Features", "CPU part"))
-    ]
-    made_from = [SOURCE.read_text(), *FLAGS, jax.__version__, *sorted(set(processor))]
-    name = hashlib.sha256("\n".join(made_from).encode()).hexdigest()[:24]
-    chosen = os.environ.get("ATTNLENS_CACHE")
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = Path(chosen) if chosen else base / "attnlens" / "compiled"
-    return folder / f"small-{name}.so"
-
-
-def _compile(path: Path) -> None:
-    compiler = shutil.which("c++")
-    if compiler is None:
-        raise OSError("there is no C++ compiler")
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with tempfile.TemporaryDirectory(dir=path.parent) as made:
-        fresh = Path(made) / path.name
-        command = [compiler, *FLAGS, f"-I{jax.ffi.include_dir()}", str(SOURCE), "-o", str(fresh)]
-        subprocess.run(command, check=True, capture_output=True, timeout=SECONDS)
-        fresh.replace(path)  # whole or not at all, whoever else compiles it now
+    return compiled.registered("small", NAMES)
