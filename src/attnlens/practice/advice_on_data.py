@@ -47,7 +47,9 @@ def advise(
     progress: is given each answer as it comes, as a line of text.
     rounds, training: how hard each round looks, and arguments for `fit`.
 
-    Interrupting it (Ctrl-C) after the first answer gives the answers so far.
+    Interrupting it (Ctrl-C) after the first answer gives the answers so far. Returns a `Sheet`: one
+    answer a question, each with its evidence. The instruments behind it have the formulas:
+    `exchangeability`, `learning_curve`, `guidelines` and `curvature`.
     """
     total = seconds(budget)
     checks.whole("seed", seed)

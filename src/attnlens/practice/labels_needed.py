@@ -46,6 +46,8 @@ def samples(
         the squared error as a share of the variance; left out, a tenth above what all models reach.
     models, settings: as `attnlens.learning_curve` takes them. more: labels to be bought, as many
         again by default. rows: of a larger table so many are used.
+
+    Returns a `Sheet`; n(ε), its interval and the fitted a n^(−b) + c are those of `learning_curve`.
     """
     if error is not None:
         checks.positive("error", error)
