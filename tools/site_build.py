@@ -36,6 +36,7 @@ os.environ.update(cache.settings(cache.default_folder()))
 import site_check
 import site_examples
 import site_pages
+import site_stored
 
 ROOT = Path(__file__).parent.parent
 
@@ -54,7 +55,7 @@ NAVIGATION: dict[str, list[str]] = {
     ],
     "Gallery": [],
     "How it works": ["how-it-works.md", "statistics.md", "numerics.md"],
-    "Reference": [],
+    "Reference": ["references.md"],
 }  # fmt: skip
 
 
@@ -70,6 +71,7 @@ def stage(docs: Path, only: str | None) -> dict[str, list[str]]:
         text = path.read_text()
         for mark, make in GENERATED.items():
             text = text.replace(mark, make()) if mark in text else text
+        text = site_stored.drawn(text, page, figures)
         if only is not None and only in page:
             text = told(page, site_examples.run_page, text, page, work / page, figures)
         path.write_text(text if isinstance(text, str) else "")
@@ -79,7 +81,7 @@ def stage(docs: Path, only: str | None) -> dict[str, list[str]]:
     navigation["In depth"] += sorted(written - named)
     navigation = {s: [p for p in pages if p in written] for s, pages in navigation.items()}
     navigation["Gallery"] = stage_gallery(docs, work, figures, only)
-    navigation["Reference"] = stage_reference(docs)
+    navigation["Reference"] = [*stage_reference(docs), *navigation["Reference"]]
     return navigation
 
 
