@@ -125,15 +125,24 @@ def test_what_computes_names_the_source_of_its_result():
 def test_links_between_pages_resolve(page: Path):
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text)
-    # Gallery and reference are written when the site is built, and followed there.
-    made = [DOCS / "gallery", DOCS / "reference"]
-    for link in links:
-        target = (page.parent / link).resolve()
-        assert (
-            re.match(r"https?://", link)
-            or target.is_file()
-            or any(target.is_relative_to(folder) for folder in made)
-        ), link
+    words = page.read_text()
+    assert words.count("<!-- repository -->") == words.count("<!-- /repository -->")
+    for link in links:  # in the repository; those of the finished site are followed by its build
+        assert re.match(r"https?://", link) or (page.parent / link).exists(), link
+
+
+def test_the_rows_in_the_readme_are_those_of_the_stored_run():
+    text = (ROOT / "README.md").read_text()
+    kept = json.loads(lens_page.RUN.read_text())["claims"]
+    rows = [re.split(r" {2,}", line) for line in re.findall(r"^[AB]\.\S+ .*", text, re.MULTILINE)]
+    assert len(rows) >= 6
+    for claim, *shown in rows:
+        entry = kept[claim]["entry"]
+        interval = " to ".join(f"{end:.3g}" for end in entry["interval"])
+        numbers = [f"{entry['estimate']:.3g}", interval]
+        assert shown == [
+            entry["verdict"], *numbers, entry["control"], f"{entry['seconds']:.1f}"
+        ], claim  # fmt: skip
 
 
 def test_the_gallery_has_twelve_short_scripts_that_save_figures():
