@@ -149,10 +149,11 @@ def test_formulas_are_mathml_that_is_seen(name: str, least: int, site: Site, bro
 
 
 def search(page: Any, words: str) -> None:
-    """Type into the search box once it is ready; before that, what is typed can be lost."""
+    """Type into the search box once it is ready: before that, what is typed can be lost, and it
+    listens to keys, not to a value that is put there."""
     page.click("input.md-search__input")
     until(page, f"() => ({SAID})().includes('Type to start')")
-    page.fill("input.md-search__input", words)
+    page.keyboard.type(words)
 
 
 SAID = "() => document.querySelector('.md-search-result__meta').innerText"
