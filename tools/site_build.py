@@ -19,6 +19,7 @@ os.environ.update(MPLBACKEND="agg", DISABLE_MKDOCS_2_WARNING="true", NO_MKDOCS_2
 
 import argparse
 import logging
+import re
 import resource
 import shutil
 import sys
@@ -36,6 +37,7 @@ os.environ.update(cache.settings(cache.default_folder()))
 import site_check
 import site_examples
 import site_pages
+import site_stored
 
 ROOT = Path(__file__).parent.parent
 
@@ -58,6 +60,19 @@ NAVIGATION: dict[str, list[str]] = {
 }  # fmt: skip
 
 
+LITERATURE = "references.md"
+
+# Where a page links to a source in the repository, the site has something made of it; and a reader
+# of the site needs no word on how to build it.
+MADE_OF = {
+    r"\]\(gallery/\)": "](gallery/index.md)",
+    r"(\]\((?:\.\./)*gallery/\w+)\.py\)": r"\1.md)",
+    r"\]\(\.\./src/attnlens/__init__\.pyi\)": "](reference/attnlens.md)",
+    r"\]\(\.\./src/attnlens/cli\.py\)": "](reference/command-line.md)",
+    r"(?s)\s*<!-- repository -->.*?<!-- /repository -->": "",
+}
+
+
 def stage(docs: Path, only: str | None) -> dict[str, list[str]]:
     """Write all sources of the site to `docs`; the navigation that they make.
 
@@ -70,16 +85,19 @@ def stage(docs: Path, only: str | None) -> dict[str, list[str]]:
         text = path.read_text()
         for mark, make in GENERATED.items():
             text = text.replace(mark, make()) if mark in text else text
+        for link, made in MADE_OF.items():
+            text = re.sub(link, made, text)
+        text = site_stored.drawn(text, page, figures)
         if only is not None and only in page:
             text = told(page, site_examples.run_page, text, page, work / page, figures)
         path.write_text(text if isinstance(text, str) else "")
     navigation = {section: [*pages] for section, pages in NAVIGATION.items()}
-    named = {page for pages in navigation.values() for page in pages}
+    named = {LITERATURE, *(page for pages in navigation.values() for page in pages)}
     written = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md")}
     navigation["In depth"] += sorted(written - named)
     navigation = {s: [p for p in pages if p in written] for s, pages in navigation.items()}
     navigation["Gallery"] = stage_gallery(docs, work, figures, only)
-    navigation["Reference"] = stage_reference(docs)
+    navigation["Reference"] = [*stage_reference(docs), LITERATURE]
     return navigation
 
 

@@ -174,6 +174,11 @@ class AttentionEstimator(Saved, BaseEstimator):
 class AttentionClassifier(ClassifierMixin, AttentionEstimator):
     """Self-attention over a row's features, trained on the softmax loss.
 
+    X is (n, features), y (n,). Each feature x_i becomes a token u_i x_i + b_i (Gorishniy et al.,
+    Revisiting deep learning models for tabular data, 2021), and
+
+        scores = w₂ φ(w₁ vec(tokens after attention)),   P(class | row) = softmax(scores).
+
     token_dim: None makes each feature a token; t reads a row as tokens of t numbers each, and X
         may then have the shape (n, tokens, t).
     width, hidden, layers: numbers a token is embedded as; hidden units; attention layers.
@@ -246,6 +251,9 @@ class AttentionClassifier(ClassifierMixin, AttentionEstimator):
 class AttentionRegressor(MultiOutputMixin, RegressorMixin, AttentionEstimator):
     """Self-attention over a row's features, trained on the squared loss of y, centred and scaled.
 
+        ŷ = mean(y) + std(y) · w₂ φ(w₁ vec(tokens after attention))
+
+    X is (n, features), y (n,) or (n, outputs).
     Parameters are those of `AttentionClassifier`; y may have several columns. After `fit`:
     `n_features_in_`, `feature_names_in_`, `loss_`, `network_` and `attention(X)`, as there.
 

@@ -70,7 +70,13 @@ class Feature(NamedTuple):
 
 
 class Encoder(NamedTuple):
-    """Columns to numbers; `fit` on the rows that may be looked at, `apply` to any."""
+    """Columns to numbers; `fit` on the rows that may be looked at, `apply` to any.
+
+    >>> columns = {"size": Typed("number", np.array([1.0, np.nan, 3.0, 5.0]))}
+    >>> encoder = Encoder.fit(columns)
+    >>> encoder.apply(columns).tolist()  # the median where it is missing, and where that was
+    [[1.0, 0.0], [3.0, 1.0], [3.0, 0.0], [5.0, 0.0]]
+    """
 
     features: tuple[Feature, ...]
     dropped: tuple[str, ...] = ()  # columns that say nothing on those rows

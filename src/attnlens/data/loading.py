@@ -109,6 +109,13 @@ def read(
     rows: larger files are sampled. length: longer sequences are cut for networks.
 
     Everything that was inferred or done stands in `facts`. Nothing is unpickled.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "houses.csv"
+    >>> _ = path.write_text("rooms,heating,price\\n3,gas,21\\n4,oil,26\\n2,gas,15\\n5,oil,33\\n")
+    >>> loaded = read(path, target="price", types={"price": "number"})
+    >>> loaded.X.shape, loaded.y.tolist()
+    ((4, 2), [21.0, 26.0, 15.0, 33.0])
     """
     for name, value, least in (("rows", rows, 1), ("length", length, 1), ("seed", seed, 0)):
         checks.whole(name, value, least)

@@ -108,6 +108,8 @@ def guidelines(
 ) -> Guidelines:
     """Which of B's guidelines pay on these data, each with its evidence.
 
+        effect = E log [error with the guideline / error without], on the same folds
+
     X, y, task, hidden, folds, starts, seed and training are those of `learning_curve`. `labels` is
     how many rows to train on, all that the folds leave by default: guidelines matter most when
     labels are few.

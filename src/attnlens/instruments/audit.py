@@ -8,7 +8,8 @@ and, apart, saddles. The error of a point is its relative test excess,
     E (f(x) − m(x))² / Var m(x),    m(x) = E[y | x] the teacher's answer without noise,
 
 which is 0 for the teacher and 1 for the best constant. Teachers are the independent draws: each
-brings its own data and its own starts, and standard errors are over teachers.
+brings its own data and its own starts, and standard errors are over teachers. The statement is lens
+B's; `networks.stationary` says how points are found.
 """
 
 from __future__ import annotations

@@ -11,7 +11,9 @@ For a matrix A (the Hessian, Gauss–Newton or the empirical Fisher) at paramete
 The raw measures change when a network is written down with other parameters. (w_Q, w_K) → (α w_Q,
 w_K/α) is the same function; with T the diagonal matrix that does it, w' = T w and H' = T⁻¹ H T⁻¹,
 so D_w' H' D_w' = D_w H D_w: the scaled ones stay (also under (w_V, w₁) → (α w_V, w₁/α), and under
-every other diagonal rescaling that leaves the function alone).
+every other diagonal rescaling that leaves the function alone). That raw flatness can be changed at
+will was shown by Dinh, Pascanu, Bengio and Bengio (ICML 2017). How spectra and traces are computed
+is in `spectrum` (Lanczos, XTrace, stochastic Lanczos quadrature) and `products`.
 """
 
 from __future__ import annotations

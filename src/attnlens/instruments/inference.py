@@ -93,9 +93,18 @@ def inference_error(
 ) -> Curve:
     """Root-mean-square error of an attention operator over the number of tokens, with its rate.
 
-    `operator` is any function of (query, key, value), such as the method `answers` of a trained
-    `Reader`. `temperature` is only needed for the
-    target "smoothed": the temperature that the operator uses. Computed in float64.
+        error(L) = √ E mean_q ‖A(q; k¹ … k^L, v¹ … v^L) − target(q)‖²  ∝  L^slope
+
+    operator: any function of (query, key, value), as in `attnlens.attention`, such as the method
+        `answers` of a trained `Reader`.
+    world: one whose tokens are pairs of keys and values.
+    lengths: the numbers of tokens L.
+    target: "answer", "smoothed" or "posterior" (see the top).
+    temperature: only needed for "smoothed": the one that the operator uses.
+    episodes, queries: independent draws a length, and questions asked in each of them.
+
+    Returns a `Curve`, computed in float64. Softmax attention is the estimator of Nadaraya (1964)
+    and Watson (1964), whose limit at a fixed temperature is the smoothed mean.
 
     >>> from attnlens.attention import softmax
     >>> from attnlens.worlds import LinearRegression

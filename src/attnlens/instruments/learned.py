@@ -19,7 +19,7 @@ and f* has not. Gaps of different seeds stay uncorrelated (from three seeds on):
 seed s + 1, the terms of g in the gap of seed s still cancel in the mean.
 
 risk is exact in its second term: f* is the conditional mean of m given X, so the cross term
-vanishes.
+vanishes. The decomposition is that of lens A (Zhang, Liu, Cai, Wang and Wang, 2022).
 """
 
 from __future__ import annotations
@@ -212,6 +212,8 @@ def generalisation(
     seed: int = 0,
 ) -> Generalisation:
     """The generalisation gap of a trained network over n and L, varied separately, with slopes.
+
+        gap = E [test(f̂) − train(f̂)]
 
     `make` is a function of a random key that returns a network whose input is `Asked`; a small
     `Reader` by default. n varies at the first of `lengths`, L at the middle one of `samples`.

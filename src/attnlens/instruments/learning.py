@@ -1,8 +1,9 @@
 """Learning curves: test error over the number of labels, and what another label would buy.
 
 Every learner is trained on the same nested samples of the same folds, so that differences between
-learners are paired. See `labelled` for the folds, `learners` for what is trained, and
-`sample_size` for how n(ε) and the intervals come about.
+learners are paired. See `labelled` for the folds (whose standard errors are widened as by Nadeau
+and Bengio, 2003), `learners` for what is trained, and `sample_size` for how n(ε) and the intervals
+come about.
 """
 
 from __future__ import annotations
@@ -203,6 +204,8 @@ def learning_curve(
     training: Mapping[str, Any] | None = None,
 ) -> LearningCurves:
     """Test error of several learners over the number of labels, paired, with n(ε) and its interval.
+
+        n(ε) = the smallest n with E error(n) ≤ ε;   beyond what is measured error(n) ≈ a n^(−b) + c
 
     X: rows (n, p), or tokens (n, L, t). y: numbers, or classes; `task` overrides what is inferred.
     models: names of B's four models ("baseline", "known-attention", "self-attention",

@@ -1,7 +1,8 @@
 """Who looks at what: attention weights of an example, a panel a head.
 
 Attention is linear in its values, A(Q, K, V) = W(Q, K) V, so the weights are what comes out when
-the values are the identity: W = A(Q, K, I). That is how they are read from every operator.
+the values are the identity: W = A(Q, K, I). That is how they are read from every operator. For
+softmax attention row q of W sums to one: how query q spreads over tokens (Vaswani et al., 2017).
 """
 
 from __future__ import annotations

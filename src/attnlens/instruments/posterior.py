@@ -6,7 +6,8 @@ After n tokens x₁ … x_n of an episode with latent z, for n = 0 … L,
 
 where m is what is asked about: the conditional mean m(q, z) at one query where tokens carry keys,
 else the latent itself: its probabilities where it is one of finitely many classes. The truth of
-the episode stands beside them. One program for all n: tokens that have not come are masked.
+the episode stands beside them. One program for all n: tokens that have not come are masked. Where z
+can be found from infinitely many tokens the posterior closes in on it (Doob, 1949).
 """
 
 from __future__ import annotations
@@ -67,6 +68,9 @@ class Tightening:
 
 def tightening(world: ExactWorld, *, length: int = 64, seed: int = 0) -> Tightening:
     """How the exact posterior of `world` closes in on the truth in one episode of `length` tokens.
+
+    Returns `mean` and `standard_deviation`, both (length + 1, components): row n is what is known
+    after n tokens; `truth` has the shape (components,).
 
     >>> from attnlens.worlds import NormalMean
     >>> found = tightening(NormalMean(noise_std=0.5), length=4)

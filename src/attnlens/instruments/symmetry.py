@@ -6,7 +6,8 @@ For a function f of tokens x_1 … x_L and a permutation π,
     invariant     f(x∘π) = f(x)       a pooled output
 
 and the deviation is the largest entry of the difference over the largest entry of f(x). A model
-that keeps the symmetry leaves only rounding, from sums that were added in another order.
+that keeps the symmetry leaves only rounding, from sums that were added in another order. (Zaheer et
+al., Deep sets, NeurIPS 2017; lens A on encoders without positions.)
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ def equivariance(
     seed: int = 0,
 ) -> Reading:
     """The largest relative deviation from equivariance (or invariance) over random permutations.
+
+        max_π max |f(x∘π) − f(x)∘π| / max |f(x)|
 
     `apply` takes tokens (L, …) and gives (L, …), or anything at all when `invariant`. Computed in
     float64 where `apply` follows its input. The standard error is that of the mean deviation, which

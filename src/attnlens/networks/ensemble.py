@@ -1,7 +1,8 @@
 """Training many networks at once: seeds × sample sizes × penalties.
 
 `fit` lays the members out in blocks, has the blocks run (here, or by any map that is given, such as
-that of a process pool) and puts the results together. See `training` for what is minimised.
+that of a process pool) and puts the results together. See `training` for what is minimised; the
+optimiser is Adam (Kingma and Ba, ICLR 2015) unless another is asked for.
 """
 
 from __future__ import annotations
@@ -115,6 +116,8 @@ def fit(
     progress: Callable[[Progress], None] | bool = False,
 ) -> Fitted:
     """Empirical risk minimisation of a whole ensemble in two compiled programs.
+
+        minimise  (1/n) Σ_i ℓ(model_w(x_i), y_i) + λ₂ ‖w‖² + λ₁ Σ gates + λ_H · entropy of attention
 
     make: a function of a random key that returns a network, such as
         `partial(Baseline, features=8, hidden=16)`.

@@ -60,7 +60,9 @@ def advise(
         is called while it waits, and raises when the time is up. Left out, they are trained here.
         It changes no answer, only how far the budget reaches.
 
-    Interrupting it (Ctrl-C) after the first answer gives the answers so far.
+    Interrupting it (Ctrl-C) after the first answer gives the answers so far. Returns a `Sheet`: one
+    answer a question, each with its evidence. The instruments behind it have the formulas:
+    `exchangeability`, `learning_curve`, `guidelines` and `curvature`.
     """
     total = seconds(budget)
     checks.whole("seed", seed)

@@ -51,6 +51,8 @@ def samples(
     models, settings: as `attnlens.learning_curve` takes them. more: labels to be bought, as many
         again by default. rows: of a larger table so many are used. progress: is given a line of
         text now and then while models are trained.
+
+    Returns a `Sheet`; n(ε), its interval and the fitted a n^(−b) + c are those of `learning_curve`.
     """
     if error is not None:
         checks.positive("error", error)

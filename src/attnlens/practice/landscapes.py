@@ -49,6 +49,9 @@ def landscape(
         data is (inputs, targets). A PyTorch module goes with loss(outputs, targets).
     eigenpairs: how many at each end. probes, steps: of the spectral density. points: along each
         side of the picture.
+
+    Returns a `Sheet`. The numbers are those of `curvature` (λ, trace and density of the Hessian)
+    and of `surface`, whose docstrings have formulas and sources.
     """
     if isinstance(model, str):
         name, model = model, from_name(model)

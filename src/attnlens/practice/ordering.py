@@ -50,7 +50,14 @@ def order_matters(
     """An exact test whether tokens are exchangeable, how they are not, and a bet on it.
 
     loaded: what `attnlens.data.read` returned. along: of a plain table, "rows" (one sequence, in
-    the order of the file) or "columns" (each row is a sequence).
+    the order of the file) or "columns" (each row is a sequence). Returns a `Sheet`; the test
+    and its source are those of `exchangeability`.
+
+    >>> import pandas as pd
+    >>> from attnlens.data import read
+    >>> rising = read(pd.DataFrame({"level": np.arange(40.0), "other": np.arange(40.0) % 7}))
+    >>> order_matters(rising).answers[0].answer.startswith("yes")
+    True
     """
     subject = _shortened(_subject(loaded, along), seed)
     found = exchangeability(subject.tokens, permutations=permutations, seed=seed)

@@ -1,8 +1,9 @@
 """What a world promises.
 
-A `World` draws episodes: a latent z, and tokens x¹ … x^L that are i.i.d. given z (exchangeable
-by de Finetti). An `ExactWorld` adds closed forms: the posterior of z, the prediction for a query
-and the log evidence. Everything is a pure function of a JAX key, so it can be vmapped and jitted.
+A `World` draws episodes: a latent z, and tokens x¹ … x^L that are i.i.d. given z (exchangeable;
+the converse, for infinitely many tokens, is the theorem of de Finetti, 1937). An `ExactWorld` adds
+closed forms: the posterior of z, the prediction for a query and the log evidence. Everything is a
+pure function of a JAX key, so it can be vmapped and jitted.
 
 An exact world writes down its prior, one update, and what a posterior predicts; the batch
 posterior is the prior updated once, so that sequential and batch updates are the same code:

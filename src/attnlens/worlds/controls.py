@@ -4,7 +4,8 @@
     Drifting         the mean moves with the position: tokens independent, but not alike
     PolyaUrn         made one after the other, each draw changing the next, and still exchangeable
     Equicorrelated   exchangeable and dependent, also with negative correlation, where no latent
-                     makes the tokens independent (de Finetti needs infinitely many of them)
+                     makes the tokens independent (de Finetti needs infinitely many of them;
+                     Diaconis and Freedman, 1980)
 
 The last two are there so that "exchangeable" is not confused with "independent".
 """

@@ -5,6 +5,9 @@ MultivariateGaussian  mean + B diag(√v) e, e ~ N(0, I), with the basis B and i
 StudentT              mean + √(scale_var) t_ν in every element, independent
 Categorical           one-hot vectors
 GaussianMixture       Σ_c w_c N(mean_c, var) over whole vectors
+
+Var of Student's t is scale_var · ν/(ν − 2), that of a mixture is the mean of variances plus the
+variance of means. (Bernardo and Smith, Bayesian Theory, 1994, appendix A.)
 """
 
 from __future__ import annotations

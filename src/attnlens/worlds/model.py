@@ -8,7 +8,9 @@ Sampling, the posterior, predictions and evidence follow:
     evidence     importance sampling around the draws (`nuts.log_evidence`)
 
 A posterior whose check has failed has `status` other than "ok", and every number that would
-come from it is NaN: a failed reference is an error, never an answer.
+come from it is NaN: a failed reference is an error, never an answer. (Hoffman and Gelman, The
+no-U-turn sampler, JMLR 2014; split R-hat: Gelman et al., Bayesian Data Analysis,
+2013, section 11.4.)
 """
 
 from __future__ import annotations
