@@ -9,8 +9,9 @@ for n − w cells and c seconds a cell alone,
 
     efficiency = (n − w) c / (w T(w)),      the model says   T(w) = (n − w) c / w + c (1 − 1/w).
 
-"Beside" is the processor time of everything else (the driver, Ray's own processes) as a share of
-what the cells took: what scheduling costs. It hardly depends on how quiet the machine is.
+"Beside" is the processor time of everything but the cells (the driver, Ray's own processes) as a
+share of the workers' time, w times the seconds, after the first quarter of the cells: what
+scheduling costs once all has started.
 
 Repeats alternate between engines and numbers of workers, so that whatever else the machine does
 falls on all alike; medians are printed with the smallest and the largest. More workers than cores
@@ -76,19 +77,20 @@ def processor_seconds() -> float:
 
 def timed(engine: Any, workers: int, work: list[Cell]) -> tuple[float, float, float]:
     """Seconds from the first outcome to the last, the mean seconds of a cell, and what was spent
-    beside the cells meanwhile, as a share of them."""
+    beside the cells after the first quarter, as a share of the workers' time."""
     seconds, computing = list[float](), list[float]()
-    began = before = after = took = 0.0
+    began = warmed = before = after = took = 0.0
+    warm = len(work) // 4
     for outcome in runner_of(engine, workers=workers)(work):
         assert outcome.values is not None, outcome.failure
-        if not began:
-            began, before = time.perf_counter(), processor_seconds()
+        began = began or time.perf_counter()
         seconds.append(outcome.seconds)
         computing.append(float(outcome.values["cpu"]))
-        if len(seconds) == len(work):
-            after = processor_seconds()
-            took = time.perf_counter() - began
-    beside = (after - before) / sum(computing[workers:]) - 1
+        if len(seconds) == warm:
+            warmed, before = time.perf_counter(), processor_seconds()
+        elif len(seconds) == len(work):
+            took, after = time.perf_counter() - began, processor_seconds()
+    beside = (after - before - sum(computing[warm:])) / (workers * (began + took - warmed))
     return took, statistics.mean(seconds), beside
 
 

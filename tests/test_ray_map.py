@@ -20,6 +20,7 @@ from attnlens.commands import advising
 from attnlens.commands.engines import EngineName
 from attnlens.computing import map_of
 from attnlens.engine import blocks_on_ray
+from attnlens.engine.base import ONE_THREAD
 from attnlens.engine.blocks_on_ray import SMALL, RayMap, Shelf, Shipped, unpacked
 from attnlens.engine.on_ray import need_ray
 from attnlens.instruments.labelled import labelled
@@ -266,10 +267,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
 
 
 def told(program: str, *arguments: object) -> Any:
-    """What a program prints, as JSON."""
+    """What a program prints, as JSON; with as many threads as a user's process has."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program, *map(str, arguments)],
-        env=ENVIRONMENT, cwd=TESTS, capture_output=True, text=True, timeout=300,
+        env={k: v for k, v in ENVIRONMENT.items() if k not in ONE_THREAD}, cwd=TESTS,
+        capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])

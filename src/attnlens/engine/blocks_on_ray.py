@@ -98,7 +98,7 @@ def _rebuilt(tree: Any, change: Callable[[Any], Any]) -> Any:
     """A container with its items changed; anything else as it is."""
     if isinstance(tree, tuple):
         items = [change(item) for item in tree]
-        return tree._make(items) if hasattr(tree, "_make") else tuple(items)
+        return getattr(tree, "_make", tuple)(items)  # a named tuple, or a plain one
     if isinstance(tree, list):
         return [change(item) for item in tree]
     if isinstance(tree, dict):
@@ -151,7 +151,8 @@ class RayMap:
         if address:
             knock(address)
         self.address, self.wanted = address, workers
-        self.ray, self.ours = None, False
+        self.ray: Any = None
+        self.ours = False
         self.lock, self.out = threading.Lock(), 0  # blocks that are with Ray
 
     def __enter__(self) -> RayMap:
@@ -167,7 +168,7 @@ class RayMap:
         )(work)  # fmt: skip
 
     def __exit__(self, *_: object) -> None:
-        if self.ours and self.ray:
+        if self.ours and self.ray is not None:
             self.ray.shutdown()
         self.ray = None
 
