@@ -27,8 +27,8 @@ from benchmarks.contest import ROOT, Growth, Work, apart, compete
 from benchmarks.environments import Environments, extras
 
 MODULES = (
-    "networks", "searches", "attention", "kernels", "curvature", "surface", "exchangeability",
-    "posterior", "amortised", "learning",
+    "networks", "searches", "learning", "attention", "kernels", "curvature", "surface",
+    "exchangeability", "posterior", "amortised",
 )  # fmt: skip
 PAGE, TABLE, DOCS = "benchmarks.html", "results.json", ROOT / "docs" / "benchmarks.md"
 

@@ -104,9 +104,10 @@ def attnlens(
     simulations: int, length: int, seconds: float, width: int = 16, heads: int = 2, layers: int = 2,
     batch: int = 64, rate: float = 1e-2,
 ) -> Run:  # fmt: skip
-    """The encoder of lens A; batch, rate and schedule are those that the claims train with. A first,
-    short fit finds out how many steps there is time for, so that the learning rate reaches zero when
-    the seconds are over: it and both compilations are part of them."""
+    """The encoder of lens A; batch, rate and schedule are those that the claims train with.
+
+    A first, short fit finds out how many steps there is time for, so that the learning rate reaches
+    zero when the seconds are over: it and both compilations are part of them."""
     import jax
     import jax.numpy as jnp
 

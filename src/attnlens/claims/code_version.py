@@ -24,8 +24,9 @@ def code_version(module: str) -> str:
     digest = hashlib.sha256()
     for name in sorted(reached(module)):
         source = _file(name)
-        compiled = source.with_suffix(".cc")  # what a module compiles lies beside it
-        parts = [source.read_bytes(), compiled.read_bytes() if compiled.is_file() else b""]
+        compiled = source.with_suffix(".cc")  # what a module compiles lies beside it, with headers
+        files = [compiled, *sorted(source.parent.glob("*.h"))] if compiled.is_file() else []
+        parts = [each.read_bytes() for each in (source, *files)]
         digest.update(name.encode() + b"\0" + b"\0".join(parts) + b"\0")
     return digest.hexdigest()[:16]
 
