@@ -240,11 +240,11 @@ class Line:
 
     def size(self, kind: str, workers: int) -> int:
         """Cells for `SECONDS_A_BATCH`, or for as long as the driver needs for every worker's turn:
-        one while their seconds are unknown, and towards the end no more than leaves something for
-        every worker."""
+        one while their seconds are unknown, and towards the end ever fewer, so that all workers end
+        at about the same time (guided self-scheduling; Polychronopoulos and Kuck, 1987)."""
         if kind not in self.pace:
             return 1
-        fair = math.ceil(len(self.kinds[kind]) / workers)
+        fair = math.ceil(len(self.kinds[kind]) / (2 * workers))
         seconds = max(SECONDS_A_BATCH, workers * SECONDS_A_TASK)
         filling = int(seconds / max(self.pace[kind], 1e-6))
         return max(1, min(filling, fair, MOST_A_BATCH))
