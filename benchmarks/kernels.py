@@ -380,7 +380,7 @@ GROWTH = [
         time=3, memory=2,
     ),
     Growth(
-        "CME attention, iterative", f"{SELF}:attnlens", (4096, 8192, 16384, 32768),
+        "CME attention, iterative", f"{SELF}:attnlens", (8192, 16384, 32768, 49152),
         {"kind": "sphere", "heads": 1, "dtype": "float32", "method": "iterative", "settled": True},
         time=2, memory=1, repeats=1,
     ),
