@@ -20,7 +20,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -66,7 +65,8 @@ class Work:
     contenders: Sequence[Contender]
     setting: Mapping[str, Any] = field(default_factory=dict)
     quick: Mapping[str, Any] | None = None  # replaces settings in the quick form; None: left out
-    repeats: int = 5
+    repeats: int = 5  # after the first call; 0 where the first is the work itself, long by design
+    rounds: int | None = None  # at most so many
     aims: Mapping[str, float] = field(default_factory=dict)  # ratio wanted, by contender
     operations: float = 0.0  # of the whole work, to be held against the machine's `limit`
     limit: str = ""
@@ -133,14 +133,14 @@ def compete(
     """
     setting = {**work.setting, **(work.quick or {})} if quick else dict(work.setting)
     entries = [Entry(contender.name) for contender in work.contenders]
-    for _ in range(rounds):
+    for _ in range(min(rounds, work.rounds or rounds)):
         for contender, entry in zip(work.contenders, entries, strict=True):
             if entry.error:
                 continue
             try:
                 found = apart(
                     contender.make, {**setting, **contender.setting}, python(contender.home),
-                    contender.threads, 2 if quick else work.repeats,
+                    contender.threads, min(2, work.repeats) if quick else work.repeats,
                 )  # fmt: skip
             except (LookupError, RuntimeError) as error:
                 entry.error = str(error)
@@ -197,16 +197,20 @@ def measure(make: str, setting: Mapping[str, Any], repeats: int) -> dict[str, An
 
 
 def own_megabytes() -> float:
-    """The high-water mark of this process and of the children that it has now."""
-    unit = 1 if sys.platform == "darwin" else 1024  # what ru_maxrss counts in, in bytes
-    total = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+    """The high-water mark of this process and of the children that it has now.
+
+    Not `getrusage`'s, which a new process takes over from the one that started it.
+    """
+    family = ["self"]
     for path in Path("/proc/self/task").glob("*/children"):
-        for child in path.read_text().split():
-            try:
-                lines = Path(f"/proc/{child}/status").read_text().splitlines()
-            except OSError:  # it ended meanwhile
-                continue
-            total += sum(int(x.split()[1]) * 1024 / 1e6 for x in lines if x.startswith("VmHWM"))
+        family += path.read_text().split()
+    total = 0.0
+    for member in family:
+        try:
+            lines = Path(f"/proc/{member}/status").read_text().splitlines()
+        except OSError:  # it ended meanwhile, or this is not Linux
+            continue
+        total += sum(int(line.split()[1]) * 1024 / 1e6 for line in lines if "VmHWM" in line)
     return total
 
 

@@ -1,0 +1,334 @@
+"""Reference posteriors: NUTS on many small episodes of the logistic world.
+
+    z ~ N(0, 4 I₂),   k uniform on the circle,   v ~ Bernoulli(1/(1 + e^{−⟨z, k⟩}))
+
+Everybody keeps the same number of draws after the same number of warm-up steps, in as many chains,
+at the same acceptance target, in float64. Two numbers of the draws are held against the truth, in
+standard errors that as many *independent* draws would have (root of the mean square over episodes):
+
+    posterior mean     (Ê z_i − E z_i) / (sd(z_i)/√N)
+    log predictive     log Ê σ(⟨z, q⟩) − log E σ(⟨z, q⟩), over sd(σ)/(√N E σ), at eight queries q
+
+1 is as good as independent draws; N over the square of the first is how many those were worth, and
+over the seconds of the call it is `effective draws a second`, which no sampler says of itself.
+
+The truth is a sum over a grid. The trapezoidal rule on the plane is exact to e^{−2πa/h} for a
+function that is analytic in a strip of half-width a (Trefethen and Weideman, SIAM Review, 2014):
+here a = π, from the logistic function with |k| = 1, so h = 0.2 leaves e^{−98}. The grid ends at
+eight prior standard deviations, where e^{−32} of the prior is left.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.contest import CORES, Contender, Run, Work
+
+PRIOR_STD, TARGET, QUERIES = 2.0, 0.9, 8
+SPACING, REACH = 0.2, 8 * PRIOR_STD
+EPISODES = 64
+DEVICES = math.gcd(CORES, EPISODES)  # each takes as many episodes
+
+
+class Episodes(NamedTuple):
+    """Keys (episode, token, 2), values (episode, token) of zeros and ones, queries."""
+
+    key: np.ndarray
+    value: np.ndarray
+    query: np.ndarray
+
+
+class Truth(NamedTuple):
+    """Moments of the latent and of the probability of a yes at the queries, episode by episode."""
+
+    mean: np.ndarray
+    std: np.ndarray
+    probability: np.ndarray
+    spread: np.ndarray
+
+
+def draw(episodes: int, length: int) -> Episodes:
+    generator = np.random.default_rng(0)
+    angle = generator.uniform(0, 2 * np.pi, (episodes, length + QUERIES))
+    points = np.stack([np.cos(angle), np.sin(angle)], -1)
+    latent = PRIOR_STD * generator.standard_normal((episodes, 2, 1))
+    chance = logistic(points[:, :length] @ latent)[..., 0]
+    value = (generator.uniform(size=chance.shape) < chance).astype(float)
+    return Episodes(points[:, :length], value, points[:, length:])
+
+
+def logistic(x: np.ndarray) -> np.ndarray:
+    return 0.5 * (1 + np.tanh(0.5 * x))
+
+
+def exact(episodes: Episodes) -> Truth:
+    axis = np.arange(-REACH, REACH + SPACING / 2, SPACING)
+    grid = np.stack(np.meshgrid(axis, axis, indexing="ij"), -1).reshape(-1, 2)
+    prior = -0.5 * np.sum(grid**2, -1) / PRIOR_STD**2
+
+    def one(key: np.ndarray, value: np.ndarray, query: np.ndarray) -> tuple[np.ndarray, ...]:
+        # log σ(u) for a yes, log σ(−u) for a no
+        signed = (grid @ key.T) * (2 * value - 1)
+        log_density = prior - np.sum(np.logaddexp(0, -signed), -1)
+        weight = np.exp(log_density - log_density.max())
+        weight /= weight.sum()
+        yes = logistic(grid @ query.T)
+        mean, probability = weight @ grid, weight @ yes
+        std = np.sqrt(weight @ (grid - mean) ** 2)
+        return mean, std, probability, np.sqrt(weight @ (yes - probability) ** 2)
+
+    return Truth(
+        *map(np.stack, zip(*(one(*each) for each in zip(*episodes, strict=True)), strict=True))
+    )
+
+
+def judged(sampler: Callable[[Episodes], np.ndarray], episodes: int, length: int, few: int) -> Run:
+    """`sampler` gives draws (episode, draw, 2); it runs on the first `few` of the episodes."""
+    every = draw(episodes, length)
+    some = Episodes(*(part[:few] for part in every))
+    spent: list[float] = []
+
+    def call() -> np.ndarray:
+        start = time.perf_counter()
+        draws = sampler(some)
+        spent.append(time.perf_counter() - start)
+        return draws
+
+    def accuracy(draws: np.ndarray) -> Mapping[str, float]:
+        draws, truth = np.asarray(draws, float), exact(some)
+        count = draws.shape[1]
+        off = (draws.mean(1) - truth.mean) / (truth.std / count**0.5)
+        found = np.log(logistic(draws @ some.query.swapaxes(1, 2)).mean(1))
+        error = truth.spread / (truth.probability * count**0.5)
+        off_predictive = (found - np.log(truth.probability)) / error
+        mean_error = float(np.sqrt(np.mean(off**2)))
+        # Median: the first call compiles. The noise of a root mean square of n normal errors is
+        # 1/√(2n) of it; queries of an episode share its draws, so they are no more than its latent.
+        rate = few * count / mean_error**2 / float(np.median(spent[1:] or spent))
+        return {
+            "error of the mean (standard errors)": mean_error,
+            "of the log predictive": float(np.sqrt(np.mean(off_predictive**2))),
+            "both known to a share of": 1 / np.sqrt(2 * off.size),
+            "effective draws a second": rate,
+        }
+
+    return Run(call, accuracy, episodes / few)
+
+
+# -- contenders ------------------------------------------------------------------------------------
+
+
+def attnlens(episodes: int, length: int, chains: int, warmup: int, draws: int, devices: int) -> Run:
+    """All episodes in one vmapped run, with R-hat and effective draws checked beside."""
+    jax = with_jax(devices)
+    from attnlens.worlds import LogisticRegression, Nuts, Pairs
+
+    nuts = Nuts(chains=chains, warmup=warmup, draws=draws, target=TARGET)
+    world = LogisticRegression(key_dim=2, prior_std=PRIOR_STD, nuts=nuts)
+
+    def one(key: Any, value: Any) -> Any:
+        return world.posterior(Pairs(key, value[:, None])).latent.reshape(-1, 2)
+
+    together = spread(jax.vmap(one), devices)
+    return judged(
+        lambda given: np.asarray(together(given.key, given.value)), episodes, length, episodes
+    )
+
+
+def numpyro(
+    episodes: int, length: int, chains: int, warmup: int, draws: int, few: int, kept: bool
+) -> Run:
+    """The model as one would write it, an episode after the other; `kept` compiles only once."""
+    jax = with_jax(1)
+    import jax.numpy as jnp
+    import numpyro.distributions as dist
+    from numpyro import sample
+    from numpyro.infer import MCMC, NUTS
+
+    def model(key: Any, value: Any) -> None:
+        weights = sample("weights", dist.Normal(jnp.zeros(2), PRIOR_STD).to_event(1))
+        sample("value", dist.Bernoulli(logits=key @ weights), obs=value)
+
+    def sampler() -> Any:
+        return MCMC(
+            NUTS(model, target_accept_prob=TARGET), num_warmup=warmup, num_samples=draws,
+            num_chains=chains, chain_method="vectorized", progress_bar=False, jit_model_args=kept,
+        )  # fmt: skip
+
+    ready = sampler()
+
+    def every(given: Episodes) -> np.ndarray:
+        found = []
+        for i, (key, value) in enumerate(zip(given.key, given.value, strict=True)):
+            chain = ready if kept else sampler()
+            chain.run(jax.random.key(i), jnp.asarray(key), jnp.asarray(value))
+            found.append(np.asarray(chain.get_samples()["weights"]))
+        return np.stack(found)
+
+    return judged(every, episodes, length, few)
+
+
+def blackjax(episodes: int, length: int, chains: int, warmup: int, draws: int, devices: int) -> Run:
+    """Window adaptation and NUTS for one chain, vmapped over chains and over episodes."""
+    jax = with_jax(devices)
+    import blackjax as library  # pyright: ignore[reportMissingImports]
+    import jax.numpy as jnp
+
+    def chain(key: Any, value: Any, seed: Any) -> Any:
+        def log_density(weights: Any) -> Any:
+            signed = (key @ weights) * (2 * value - 1)
+            prior = -0.5 * jnp.sum(weights**2) / PRIOR_STD**2
+            return prior + jnp.sum(jax.nn.log_sigmoid(signed))
+
+        for_start, for_warmup, for_draws = jax.random.split(seed, 3)
+        adapt = library.window_adaptation(
+            library.nuts, log_density, is_mass_matrix_diagonal=True, target_acceptance_rate=TARGET
+        )
+        # Uniform from −2 to 2, as NumPyro and Stan start.
+        start = jax.random.uniform(for_start, (2,), minval=-2, maxval=2)
+        (state, parameters), _ = adapt.run(for_warmup, start, num_steps=warmup)
+        step = library.nuts(log_density, **parameters).step
+
+        def one(state: Any, seed: Any) -> tuple[Any, Any]:
+            state, _ = step(seed, state)
+            return state, state.position
+
+        return jax.lax.scan(one, state, jax.random.split(for_draws, draws))[1]
+
+    def episode(key: Any, value: Any, seed: Any) -> Any:
+        seeds = jax.random.split(jax.random.key(seed), chains)
+        return jax.vmap(chain, (None, None, 0))(key, value, seeds).reshape(-1, 2)
+
+    together = spread(jax.vmap(episode), devices)
+    seeds = np.arange(episodes)
+    return judged(
+        lambda given: np.asarray(together(given.key, given.value, seeds)),
+        episodes,
+        length,
+        episodes,
+    )
+
+
+def pymc(
+    episodes: int, length: int, chains: int, warmup: int, draws: int, few: int, cores: int
+) -> Run:
+    """PyMC's own sampler, an episode after the other, one model whose data are replaced."""
+    import pymc as library  # pyright: ignore[reportMissingImports]
+
+    model = pymc_model(length)
+
+    def every(given: Episodes) -> np.ndarray:
+        found = []
+        with model:
+            for i, (key, value) in enumerate(zip(given.key, given.value, strict=True)):
+                library.set_data({"key": key, "value": value})
+                trace = library.sample(
+                    draws=draws, tune=warmup, chains=chains, cores=cores, target_accept=TARGET,
+                    random_seed=i, progressbar=False, compute_convergence_checks=False,
+                )  # fmt: skip
+                found.append(trace.posterior["weights"].values.reshape(-1, 2))
+        return np.stack(found)
+
+    return judged(every, episodes, length, few)
+
+
+def nutpie(
+    episodes: int, length: int, chains: int, warmup: int, draws: int, few: int, cores: int
+) -> Run:
+    """The same model compiled once by nutpie, whose sampler is written in Rust."""
+    import nutpie as library  # pyright: ignore[reportMissingImports]
+
+    compiled = library.compile_pymc_model(pymc_model(length))
+
+    def every(given: Episodes) -> np.ndarray:
+        found = []
+        for i, (key, value) in enumerate(zip(given.key, given.value, strict=True)):
+            trace = library.sample(
+                compiled.with_data(key=key, value=value), draws=draws, tune=warmup, chains=chains,
+                cores=cores, seed=i, target_accept=TARGET, progress_bar=False,
+            )  # fmt: skip
+            found.append(trace.posterior["weights"].values.reshape(-1, 2))
+        return np.stack(found)
+
+    return judged(every, episodes, length, few)
+
+
+def pymc_model(length: int) -> Any:
+    import pymc as library  # pyright: ignore[reportMissingImports]
+
+    with library.Model() as model:
+        key = library.Data("key", np.zeros((length, 2)))
+        value = library.Data("value", np.zeros(length))
+        weights = library.Normal("weights", 0.0, PRIOR_STD, shape=2)
+        library.Bernoulli("seen", logit_p=key @ weights, observed=value)
+    return model
+
+
+def with_jax(devices: int) -> Any:
+    """JAX in float64, with the processor as so many devices; before anything else imports it."""
+    import os
+
+    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    return jax
+
+
+def spread(function: Callable[..., Any], devices: int) -> Callable[..., Any]:
+    """`function` of arrays with episodes in front, compiled; each device takes a part of them.
+
+    A vmapped NUTS goes on until the last chain's tree is built: parts do not wait for each other.
+    """
+    import jax
+    from jax.sharding import PartitionSpec
+
+    if devices == 1:
+        return jax.jit(function)
+    mesh, part = jax.make_mesh((devices,), ("episode",)), PartitionSpec("episode")
+    return jax.jit(
+        jax.shard_map(function, mesh=mesh, in_specs=part, out_specs=part, check_vma=False)
+    )
+
+
+HERE, THERE = "benchmarks.posterior", "peers-bayes"
+WORKS = [
+    Work(
+        name="64 logistic posteriors by NUTS",
+        group="reference posterior",
+        said="64 episodes of 16 tokens, latent of dimension 2, float64: 4 chains of 500 draws "
+        "after 500 steps of warm-up, acceptance target 0.9. Peers that go episode by episode run "
+        "on some of the episodes, and their time is scaled to 64. The truth is a grid in float64.",
+        contenders=[
+            Contender("attnlens", f"{HERE}:attnlens", setting={"devices": DEVICES}),
+            Contender(
+                "NumPyro (one sampler kept)", f"{HERE}:numpyro", setting={"few": 8, "kept": True}
+            ),
+            Contender(
+                "NumPyro (a sampler an episode)", f"{HERE}:numpyro",
+                setting={"few": 1, "kept": False},
+            ),
+            Contender("BlackJAX (vmapped)", f"{HERE}:blackjax", THERE, setting={"devices": 1}),
+            Contender(
+                "BlackJAX (vmapped, a device a core)", f"{HERE}:blackjax", THERE,
+                setting={"devices": DEVICES},
+            ),
+            Contender("PyMC (one process)", f"{HERE}:pymc", THERE, setting={"few": 1, "cores": 1}),
+            Contender(
+                "PyMC (a process a core)", f"{HERE}:pymc", THERE,
+                setting={"few": 1, "cores": CORES},
+            ),
+            Contender(
+                "nutpie", f"{HERE}:nutpie", THERE, setting={"few": 16, "cores": CORES}
+            ),
+        ],
+        setting={"episodes": EPISODES, "length": 16, "chains": 4, "warmup": 500, "draws": 500},
+        quick={"warmup": 100, "draws": 100},
+        repeats=2,
+    )
+]  # fmt: skip
