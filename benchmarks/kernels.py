@@ -39,12 +39,9 @@ def attnlens(
     scales = {"ridge": given.ridge, "temperature": given.temperature, "method": method}
     run = jax.jit(lambda *parts: cme(*parts, **scales))
 
-    def call() -> Any:
-        return jax.block_until_ready(run(*inputs))
-
     if settled:
-        settle(call)
-    return Run(call, judge(given, kind))
+        run = settle(run, *inputs)
+    return Run(lambda: jax.block_until_ready(run(*inputs)), judge(given, kind))
 
 
 def scipy(kind: str, heads: int, length: int, dtype: str) -> Run:
@@ -77,7 +74,7 @@ def process(given: Problem) -> Callable[[], Array]:
 
     def one(query: Array, key: Array, value: Array) -> Array:
         model = GaussianProcessRegressor(RBF(given.temperature**0.5), **settings)
-        return model.fit(key, value).predict(query).reshape(len(query), -1)
+        return np.reshape(model.fit(key, value).predict(query), (len(query), -1))
 
     return lambda: np.stack([one(*head) for head in given.heads()])
 
@@ -383,7 +380,7 @@ GROWTH = [
         time=3, memory=2,
     ),
     Growth(
-        "CME attention, iterative", f"{SELF}:attnlens", (4096, 8192, 16384, 32768),
+        "CME attention, iterative", f"{SELF}:attnlens", (8192, 16384, 32768, 49152),
         {"kind": "sphere", "heads": 1, "dtype": "float32", "method": "iterative", "settled": True},
         time=2, memory=1, repeats=1,
     ),

@@ -39,11 +39,7 @@ def attend(
     key: Float[Array, "*batch length dim"],
     value: Float[Array, "*batch length value_dim"],
 ) -> tuple[Float[Array, "*batch queries value_dim"], Float[Array, "*batch queries 1"]]:
-    """Σ_j softmax_j(q·k_j) v_j, and the log normaliser log Σ_j e^{q·k_j}; 0 where a sum is empty.
-
-    >>> attend(jnp.zeros((1, 2)), jnp.ones((4, 2)), jnp.eye(4))[0].tolist()  # doctest: +SKIP
-    [[0.25, 0.25, 0.25, 0.25]]
-    """
+    """Σ_j softmax_j(q·k_j) v_j, and the log normaliser log Σ_j e^{q·k_j}; 0 where a sum is 0."""
     shapes = [
         jax.ShapeDtypeStruct((*query.shape[:-1], last), jnp.float32)
         for last in (value.shape[-1], 1)
