@@ -37,9 +37,8 @@ SETS, DRAWS = 512, 64  # to judge by: fresh sets, and exact draws in each
 HELD_OUT = 0.1  # of the simulations, for validation: sbi's default
 EVERY = 50  # steps between validations: a tenth of the time goes there
 
-Density = Callable[
-    [np.ndarray, np.ndarray], np.ndarray
-]  # tokens, points (set, point, dim) -> log q
+# tokens of every set, points (set, point, dim) -> log q there
+Density = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 class Simulated(NamedTuple):
@@ -104,9 +103,10 @@ def attnlens(
     simulations: int, length: int, seconds: float, width: int = 16, heads: int = 2, layers: int = 2,
     batch: int = 64, rate: float = 1e-2,
 ) -> Run:  # fmt: skip
-    """The encoder of lens A; batch, rate and schedule are those that the claims train with. A first,
-    short fit finds out how many steps there is time for, so that the learning rate reaches zero when
-    the seconds are over: it and both compilations are part of them."""
+    """The encoder of lens A; batch, rate and schedule are those that the claims train with.
+
+    A first, short fit finds out how many steps there is time for, so that the learning rate
+    reaches zero when the seconds are over: it and both compilations are part of them."""
     import jax
     import jax.numpy as jnp
 
