@@ -11,6 +11,7 @@ standard errors that as many *independent* draws would have (root of the mean sq
 
 1 is as good as independent draws; N over the square of the first is how many those were worth, and
 over the seconds of the call it is `effective draws a second`, which no sampler says of itself.
+attnlens runs all episodes from one seed, so that its errors are alike in episodes that are alike.
 
 The truth is a sum over a grid. The trapezoidal rule on the plane is exact to e^{−2πa/h} for a
 function that is analytic in a strip of half-width a (Trefethen and Weideman, SIAM Review, 2014):
