@@ -20,7 +20,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -198,16 +197,20 @@ def measure(make: str, setting: Mapping[str, Any], repeats: int) -> dict[str, An
 
 
 def own_megabytes() -> float:
-    """The high-water mark of this process and of the children that it has now."""
-    unit = 1 if sys.platform == "darwin" else 1024  # what ru_maxrss counts in, in bytes
-    total = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+    """The high-water mark of this process and of the children that it has now.
+
+    Not `getrusage`'s, which a new process takes over from the one that started it.
+    """
+    family = ["self"]
     for path in Path("/proc/self/task").glob("*/children"):
-        for child in path.read_text().split():
-            try:
-                lines = Path(f"/proc/{child}/status").read_text().splitlines()
-            except OSError:  # it ended meanwhile
-                continue
-            total += sum(int(x.split()[1]) * 1024 / 1e6 for x in lines if x.startswith("VmHWM"))
+        family += path.read_text().split()
+    total = 0.0
+    for member in family:
+        try:
+            lines = Path(f"/proc/{member}/status").read_text().splitlines()
+        except OSError:  # it ended meanwhile, or this is not Linux
+            continue
+        total += sum(int(line.split()[1]) * 1024 / 1e6 for line in lines if "VmHWM" in line)
     return total
 
 

@@ -1,156 +1,159 @@
-"""How fast a learning curve is measured, against a joblib loop over scikit-learn's MLPs.
-
-    python -m benchmarks.learning [--rounds 3] [--quick]
+"""Learning curves, against scikit-learn's own `learning_curve` and a joblib loop over its networks.
 
 4 models × 8 sample sizes × 16 folds, 16 features, 16 hidden units, 600 Adam steps on batches of 32
 rows: 512 networks by
 
-    attnlens      attnlens.learning_curve with baseline, known attention, self-attention and two
-                  layers of it, one single-threaded process a core
-    scikit-learn  joblib.Parallel over MLPRegressor(16 units, Adam, batches of 32), one fit a model,
-                  size and fold, on all cores; four plain networks, as scikit-learn has no attention
+    attnlens                    attnlens.learning_curve with baseline, known attention,
+                                self-attention and two layers of it, one worker process a core
+    scikit-learn learning_curve with `MLPRegressor(16 units, Adam, batches of 32)` on all cores
+    joblib over scikit-learn    the same fits without what `learning_curve` does beside them
 
-Both take the same number of Adam steps on batches of 32 for every network. scikit-learn counts
-passes, so its number of passes at size n is the steps divided by the batches of a pass. Each peer
-runs in a process of its own, rounds take turns, and times are medians; the first run of attnlens in
-its process includes compilation and is given apart. scikit-learn's networks are plain ones: like is
-compared with like for the baseline and for known attention only.
+Both take the same number of Adam steps for every network. scikit-learn counts passes, so its number
+of passes at size n is the steps divided by the batches of a pass; a few lines around its regressor
+tell it so. Its networks are plain ones, as it has no attention: like is compared with like for the
+baseline and for known attention only. It runs 2 of the 16 folds, and one of four models that are
+alike to it, and is scaled.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import statistics
-import subprocess
-import sys
-import time
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
+
+from benchmarks.contest import CORES, Contender, Run, Work
+from benchmarks.networks import pool
 
 ROWS, FEATURES, HIDDEN, FOLDS, BATCH = 544, 16, 16, 16, 32
 SIZES = (16, 32, 64, 96, 128, 192, 256, 510)
 STEPS = 600
 BLOCK = len(SIZES) * FOLDS // 2  # networks trained together
-ONE_THREAD = {"NPROC": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 MODELS = ("baseline", "known-attention", "self-attention", "multi-layer")
 
 
-def data():
-    import numpy as np
-
+def data() -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(0)
     tokens = random.normal(size=(ROWS, 4, FEATURES // 4))
     y = tokens[:, 0, 0] * tokens[:, 1, 0] + tokens[:, 2, 1] + 0.1 * random.normal(size=ROWS)
     return tokens, y
 
 
-def peer_attnlens() -> dict[str, float]:
-    """Seconds of the second run of each model (the first compiles), and of all first runs."""
-    import multiprocessing
-    from concurrent.futures import ProcessPoolExecutor
+def said(errors: Any) -> dict[str, float]:
+    """The mean over folds of the squared error at the largest size, as a share of y's variance."""
+    return {"test error": float(np.mean(np.asarray(errors)))}
 
-    import numpy as np
 
+def curve_attnlens(models: Sequence[str], steps: int = STEPS) -> Run:
     from attnlens import learning_curve
 
     x, y = data()
-    found = {"first": 0.0}
-    with ProcessPoolExecutor(CORES, multiprocessing.get_context("spawn")) as pool:
-        training = {"steps": STEPS, "batch": BATCH, "map": pool.map, "block": BLOCK}
-        for name in ("first", *MODELS):
-            models = MODELS if name == "first" else (name,)
-            start = time.perf_counter()
-            learning_curve(
-                x, y, models=models, sizes=SIZES, folds=FOLDS, hidden=HIDDEN, attention=np.abs(x),
-                training=training,
-            )  # fmt: skip
-            found[name] = time.perf_counter() - start
-    return found
+    training = {"steps": steps, "batch": BATCH, "map": pool().map, "block": BLOCK}
+
+    def call() -> Any:
+        return learning_curve(
+            x, y, models=models, sizes=SIZES, folds=FOLDS, hidden=HIDDEN, attention=np.abs(x),
+            training=training,
+        )  # fmt: skip
+
+    def accuracy(curves: Any) -> dict[str, float]:
+        return said([curves[name].readings[-1].value for name in models])
+
+    return Run(call, accuracy, STEPS / steps)
 
 
-def _one(x, y, train, test, seed):
-    import warnings
-
+def regressor(steps: int) -> Any:
+    """scikit-learn's network with its passes chosen when it sees how many rows there are."""
     from sklearn.neural_network import MLPRegressor
 
-    passes = max(1, round(STEPS / -(-len(train) // BATCH)))
-    settings: dict[str, Any] = {
-        "hidden_layer_sizes": (HIDDEN,), "solver": "adam", "batch_size": min(BATCH, len(train)),
-        "learning_rate_init": 1e-2, "max_iter": passes, "n_iter_no_change": passes + 1,
-        "tol": 0.0, "random_state": seed,
-    }  # fmt: skip
-    network = MLPRegressor(**settings)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it has not converged, and is not asked to
-        network.fit(x[train], y[train])
-    return ((network.predict(x[test]) - y[test]) ** 2).mean()
+    class Steps(MLPRegressor):
+        def fit(self, X: Any, y: Any) -> Any:
+            self.batch_size = min(BATCH, len(X))
+            self.max_iter = max(1, round(steps / -(-len(X) // BATCH)))
+            self.n_iter_no_change = self.max_iter + 1
+            return super().fit(X, y)
+
+    return Steps((HIDDEN,), learning_rate_init=1e-2, tol=0.0, random_state=0)
 
 
-def peer_sklearn(models: int = len(MODELS)) -> dict[str, float]:
+def sklearn_parts(folds: int) -> tuple[np.ndarray, np.ndarray, list[Any]]:
+    from attnlens.instruments.labelled import folds as split
+    from attnlens.instruments.labelled import labelled
+
+    # It has not converged, and is not asked to; workers inherit this.
+    os.environ["PYTHONWARNINGS"] = "ignore"
+    x, y = data()
+    return x.reshape(len(x), -1), y, split(labelled(x, y), FOLDS, 0)[:folds]
+
+
+def curve_sklearn(models: Sequence[str], steps: int = STEPS, folds: int = 2) -> Run:
+    from sklearn.model_selection import learning_curve
+
+    x, y, parts = sklearn_parts(folds)
+    splits = [(fold.train, fold.test) for fold in parts]
+
+    def call() -> Any:
+        return learning_curve(
+            regressor(steps), x, y, train_sizes=list(SIZES), cv=splits, n_jobs=CORES,
+            scoring="neg_mean_squared_error",
+        )  # fmt: skip
+
+    def accuracy(found: Any) -> dict[str, float]:
+        return said(-found[2][-1] / y.var())
+
+    return Run(call, accuracy, len(models) * FOLDS / folds * STEPS / steps)
+
+
+def _one(x: Any, y: Any, train: Any, test: Any, steps: int) -> float:
+    network = regressor(steps).fit(x[train], y[train])
+    return float(((network.predict(x[test]) - y[test]) ** 2).mean())
+
+
+def curve_joblib(models: Sequence[str], steps: int = STEPS, folds: int = 2) -> Run:
     from joblib import Parallel, delayed
 
-    from attnlens.instruments.labelled import folds, labelled
+    x, y, parts = sklearn_parts(folds)
+    run = Parallel(n_jobs=CORES)
 
-    x, y = data()
-    flat, parts = x.reshape(len(x), -1), folds(labelled(x, y), FOLDS, 0)
-    work = [
-        delayed(_one)(flat, y, fold.train[:size], fold.test, model)
-        for model in range(models)
-        for fold in parts
-        for size in SIZES
-    ]
-    start = time.perf_counter()
-    Parallel(n_jobs=CORES)(work)
-    return {"a model": (time.perf_counter() - start) / models}
+    def call() -> Any:
+        return run(
+            delayed(_one)(x, y, fold.train[:size], fold.test, steps)
+            for size in SIZES
+            for fold in parts
+        )
 
+    def accuracy(found: Any) -> dict[str, float]:
+        return said(np.array(found[-folds:]) / y.var())
 
-def peer_sklearn_quick() -> dict[str, float]:
-    """One model of four, times four."""
-    return peer_sklearn(1)
+    return Run(call, accuracy, len(models) * FOLDS / folds * STEPS / steps)
 
 
-PEERS = {"attnlens": peer_attnlens, "sklearn": peer_sklearn, "sklearn_quick": peer_sklearn_quick}
+MAKE = "benchmarks.learning:curve_"
 
 
-def measure(name: str) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.learning", "--peer", name]
-    environment = {**os.environ, **ONE_THREAD}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{name} failed:\n{done.stderr}")
-    return json.loads(done.stdout.splitlines()[-1])
+def work(name: str, models: Sequence[str], told: str, why: str = "") -> Work:
+    return Work(
+        name=name,
+        group="training",
+        said=f"{told}, 8 sample sizes, 16 folds, 600 Adam steps each; scikit-learn's plain "
+        "networks run on 2 folds and are scaled.",
+        contenders=[
+            Contender("attnlens", MAKE + "attnlens", threads="one"),
+            Contender("scikit-learn learning_curve", MAKE + "sklearn", threads="one"),
+            Contender("joblib over scikit-learn", MAKE + "joblib", threads="one"),
+        ],
+        setting={"models": list(models)},
+        quick={"steps": 150},
+        repeats=2,
+        aims={"scikit-learn learning_curve": 10, "joblib over scikit-learn": 10},
+        why=why,
+    )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--peer", choices=PEERS, help=argparse.SUPPRESS)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="one round, a quarter of theirs")
-    given = parser.parse_args()
-    if given.peer:
-        print(json.dumps(PEERS[given.peer]()))
-        return
-    theirs = "sklearn_quick" if given.quick else "sklearn"
-    times: dict[str, list[dict[str, float]]] = {"attnlens": [], theirs: []}
-    for _ in range(1 if given.quick else given.rounds):
-        for name, rows in times.items():
-            rows.append(measure(name))
-    ours = {
-        name: statistics.median(row[name] for row in times["attnlens"])
-        for name in ("first", *MODELS)
-    }
-    other = statistics.median(row["a model"] for row in times[theirs])
-    count, load = len(SIZES) * FOLDS, os.getloadavg()[0]
-    print(f"{count} networks a model, {STEPS} steps each, on {CORES} cores; load {load:.1f}")
-    print(f"scikit-learn     {other:7.2f} s a plain model")
-    for name in MODELS:
-        print(f"{name:16} {ours[name]:7.2f} s; scikit-learn's plain one {other / ours[name]:.1f} ×")
-    total = sum(ours[name] for name in MODELS)
-    print(f"all four         {total:7.2f} s; scikit-learn {len(MODELS) * other / total:.1f} ×")
-    print(f"with compilation {ours['first']:7.2f} s")
-
-
-if __name__ == "__main__":
-    main()
+WORKS = [
+    work("Learning curves", MODELS, "Baseline, known attention, self-attention and two layers"),
+    work("Learning curve, baseline", MODELS[:1], "The plain network"),
+    work("Learning curve, self-attention", MODELS[2:3], "Self-attention"),
+    work("Learning curve, two layers", MODELS[3:], "Two layers of self-attention"),
+]

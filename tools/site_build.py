@@ -53,7 +53,7 @@ NAVIGATION: dict[str, list[str]] = {
         "samples.md", "transfer.md", "landscape.md",
     ],
     "Gallery": [],
-    "How it works": ["how-it-works.md", "statistics.md", "numerics.md"],
+    "How it works": ["how-it-works.md", "statistics.md", "numerics.md", "benchmarks.md"],
     "Reference": [],
 }  # fmt: skip
 

@@ -1,0 +1,144 @@
+"""What a benchmark run found: plain records that become JSON, and what is derived from them.
+
+ratio    a peer's median over ours; above 1 attnlens is faster. Its range is from the peer's
+         lower quartile over our upper one to its upper over our lower one
+slope    of log cost on log size by least squares, with the standard error of the residuals
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.contest import Entry, Growth, Work
+
+SCHEMA = 1
+
+
+class Ratio(NamedTuple):
+    """How many times as long the peer takes, with its range, and what was aimed at."""
+
+    value: float
+    low: float
+    high: float
+    aim: float | None
+
+
+class Slope(NamedTuple):
+    value: float
+    error: float
+
+
+def machine() -> dict[str, Any]:
+    """The processor and memory, in words that mean something elsewhere."""
+    from attnlens import verification
+
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    names = ("jax", "jaxlib", "numpy", "scipy", "scikit-learn", "equinox", "optax")
+    return {
+        **verification.machine(),
+        "memory": f"{memory:.0f} GiB",
+        "system": platform.system(),
+        "packages": {name: metadata.version(name) for name in names},
+    }
+
+
+def empty(quick: bool, rounds: int) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA, "quick": quick, "rounds": rounds, "machine": machine(),
+        "limits": {}, "works": [], "growth": [], "not installed": {},
+    }  # fmt: skip
+
+
+def record(work: Work, entries: Iterable[Entry], load: float) -> dict[str, Any]:
+    kept = ("name", "group", "said", "operations", "limit", "why")
+    found = {name: getattr(work, name) for name in kept}
+    return {**found, "aims": dict(work.aims), "load": load, "entries": [*map(asdict, entries)]}
+
+
+def entries_of(work: Mapping[str, Any]) -> list[Entry]:
+    return [Entry(**entry) for entry in work["entries"]]
+
+
+def base(name: str) -> str:
+    """Without the setting: "SciPy (one thread)" and "SciPy (all threads)" are one peer."""
+    return name.partition(" (")[0]
+
+
+def best(entries: Sequence[Entry], peer: str) -> Entry | None:
+    """The faster one of a contender's settings; None if none of them ran."""
+    ran = [entry for entry in entries if base(entry.name) == peer and entry.seconds]
+    return min(ran, key=lambda entry: entry.median, default=None)
+
+
+def ours(entries: Sequence[Entry]) -> Entry | None:
+    return best(entries, base(entries[0].name))
+
+
+def ratio(work: Mapping[str, Any], entry: Entry) -> Ratio | None:
+    own = ours(entries_of(work))
+    if own is None or not entry.seconds or base(entry.name) == base(own.name):
+        return None
+    (low, high), (own_low, own_high) = entry.quartiles, own.quartiles
+    aims = work["aims"]
+    aim = aims.get(entry.name, aims.get(base(entry.name)))
+    return Ratio(entry.median / own.median, low / own_high, high / own_low, aim)
+
+
+def share(work: Mapping[str, Any], limits: Mapping[str, float]) -> float | None:
+    """Of what the machine can do at most, by our best setting."""
+    own = ours(entries_of(work))
+    if own is None or not work["operations"] or work["limit"] not in limits:
+        return None
+    return work["operations"] / own.median / limits[work["limit"]]
+
+
+def slope(sizes: Sequence[float], costs: Sequence[float]) -> Slope:
+    """Of log cost on log size.
+
+    >>> slope([1, 2, 4, 8], [3, 12, 48, 192]).value.__round__(12)
+    2.0
+    """
+    x, y = np.log(np.asarray(sizes, float)), np.log(np.maximum(np.asarray(costs, float), 1e-12))
+    x = x - x.mean()
+    value = float(x @ y / (x @ x))
+    residuals = y - y.mean() - value * x
+    return Slope(value, float(np.sqrt(residuals @ residuals / max(len(x) - 2, 1) / (x @ x))))
+
+
+def grown(
+    growth: Growth, sizes: Sequence[int], found: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """One kernel's costs over the sizes; slopes over all sizes and over the last two."""
+    seconds = [statistics.median(each["seconds"]) for each in found]
+    # The allocator rounds up and small sizes fit into what the process had before.
+    megabytes = [max(each["peak"], 0.0) for each in found]
+    record = {
+        "name": growth.name, "said": growth.said, "argument": growth.argument,
+        "sizes": [*sizes], "seconds": seconds, "peak": megabytes,
+        "theory": {"time": growth.time, "memory": growth.memory},
+    }  # fmt: skip
+    record["time"] = slope(sizes, seconds)
+    counted = [(size, mega) for size, mega in zip(sizes, megabytes, strict=True) if mega >= LEAST]
+    if len(counted) >= 3:
+        record["memory"] = slope(*zip(*counted, strict=True))
+    return record
+
+
+LEAST = 2.0  # megabytes: growth of a process below this is the allocator's, not the kernel's
+
+
+def write(path: Path, results: Mapping[str, Any]) -> None:
+    """All or nothing, so that a run that is stopped leaves what it had."""
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(results, indent=1) + "\n")
+    part.replace(path)
