@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -202,10 +203,15 @@ def sbi(
             **({"num_components": 1} if model == "mdn" else {}),
         )  # fmt: skip
         prior = torch.distributions.MultivariateNormal(torch.zeros(DIM), torch.eye(DIM))
-        trainer = Timed(prior, density_estimator=density, show_progress_bars=False)
-        trainer.until = time.perf_counter() + seconds
-        trainer.append_simulations(latent, tokens)
-        with contextlib.redirect_stdout(sys.stderr):  # it says when it is done, come what may
+        # It writes a log into the folder where it runs, and says when it is done, come what may.
+        with (
+            tempfile.TemporaryDirectory() as scratch,
+            contextlib.chdir(scratch),
+            contextlib.redirect_stdout(sys.stderr),
+        ):
+            trainer = Timed(prior, density_estimator=density, show_progress_bars=False)
+            trainer.until = time.perf_counter() + seconds
+            trainer.append_simulations(latent, tokens)
             return trainer.train(
                 training_batch_size=batch, learning_rate=rate, validation_fraction=HELD_OUT
             )
