@@ -106,13 +106,8 @@ def attnlens(
 ) -> Run:  # fmt: skip
     """The encoder of lens A; batch, rate and schedule are those that the claims train with.
 
-<<<<<<< HEAD
-    A first, short fit finds out how many steps there is time for, so that the learning rate reaches
-    zero when the seconds are over: it and both compilations are part of them."""
-=======
     A first, short fit finds out how many steps there is time for, so that the learning rate
     reaches zero when the seconds are over: it and both compilations are part of them."""
->>>>>>> h-post
     import jax
     import jax.numpy as jnp
 
