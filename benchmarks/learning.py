@@ -68,13 +68,13 @@ def regressor(steps: int) -> Any:
     from sklearn.neural_network import MLPRegressor
 
     class Steps(MLPRegressor):
-        def fit(self, X: Any, y: Any) -> Any:
-            self.batch_size = min(BATCH, len(X))
+        def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+            self.batch_size: Any = min(BATCH, len(X))
             self.max_iter = max(1, round(steps / -(-len(X) // BATCH)))
             self.n_iter_no_change = self.max_iter + 1
             return super().fit(X, y)
 
-    return Steps((HIDDEN,), learning_rate_init=1e-2, tol=0.0, random_state=0)
+    return Steps(hidden_layer_sizes=(HIDDEN,), learning_rate_init=1e-2, tol=0.0, random_state=0)
 
 
 def sklearn_parts(folds: int) -> tuple[np.ndarray, np.ndarray, list[Any]]:
@@ -95,7 +95,7 @@ def curve_sklearn(models: Sequence[str], steps: int = STEPS, folds: int = 2) -> 
 
     def call() -> Any:
         return learning_curve(
-            regressor(steps), x, y, train_sizes=list(SIZES), cv=splits, n_jobs=CORES,
+            regressor(steps), x, y, train_sizes=np.array(SIZES), cv=splits, n_jobs=CORES,
             scoring="neg_mean_squared_error",
         )  # fmt: skip
 

@@ -50,7 +50,7 @@ def surface_attnlens(width: int, samples: int, points: int, own: bool = True) ->
     loss = jax_loss_own if own else jax_loss
 
     def found(points: int, precision: str) -> np.ndarray:
-        measured = surface(loss, w, batch, points=points, precision=precision)
+        measured: Any = surface(loss, w, batch, points=points, precision=precision)
         return np.array(measured.values)
 
     def accuracy(answer: np.ndarray) -> dict[str, float]:
