@@ -68,13 +68,13 @@ def regressor(steps: int) -> Any:
     from sklearn.neural_network import MLPRegressor
 
     class Steps(MLPRegressor):
-        def fit(self, X: Any, y: Any) -> Any:
-            self.batch_size = min(BATCH, len(X))
+        def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+            self.batch_size: Any = min(BATCH, len(X))
             self.max_iter = max(1, round(steps / -(-len(X) // BATCH)))
             self.n_iter_no_change = self.max_iter + 1
             return super().fit(X, y)
 
-    return Steps((HIDDEN,), learning_rate_init=1e-2, tol=0.0, random_state=0)
+    return Steps(hidden_layer_sizes=(HIDDEN,), learning_rate_init=1e-2, tol=0.0, random_state=0)
 
 
 def sklearn_parts(folds: int) -> tuple[np.ndarray, np.ndarray, list[Any]]:
@@ -95,7 +95,7 @@ def curve_sklearn(models: Sequence[str], steps: int = STEPS, folds: int = 2) -> 
 
     def call() -> Any:
         return learning_curve(
-            regressor(steps), x, y, train_sizes=list(SIZES), cv=splits, n_jobs=CORES,
+            regressor(steps), x, y, train_sizes=np.array(SIZES), cv=splits, n_jobs=CORES,
             scoring="neg_mean_squared_error",
         )  # fmt: skip
 
@@ -151,9 +151,16 @@ def work(name: str, models: Sequence[str], told: str, why: str = "") -> Work:
     )
 
 
+# Profiled part by part on one core.
+WHY = (
+    "scikit-learn's networks are plain; a layer of attention costs about as much again as the "
+    "rest, most of it in projections of 5 × 5, which XLA multiplies at 3 GFLOP/s."
+)
 WORKS = [
-    work("Learning curves", MODELS, "Baseline, known attention, self-attention and two layers"),
+    work(
+        "Learning curves", MODELS, "Baseline, known attention, self-attention and two layers", WHY
+    ),
     work("Learning curve, baseline", MODELS[:1], "The plain network"),
-    work("Learning curve, self-attention", MODELS[2:3], "Self-attention"),
-    work("Learning curve, two layers", MODELS[3:], "Two layers of self-attention"),
+    work("Learning curve, self-attention", MODELS[2:3], "Self-attention", WHY),
+    work("Learning curve, two layers", MODELS[3:], "Two layers of self-attention", WHY),
 ]

@@ -246,10 +246,11 @@ def _plain(x: np.ndarray, y: np.ndarray, passes: int, seed: int) -> Any:
 
     from sklearn.neural_network import MLPRegressor
 
-    network = MLPRegressor(
-        (PLAIN,), batch_size=BATCH, learning_rate_init=RATE, max_iter=passes, alpha=0.0,
-        n_iter_no_change=passes + 1, random_state=seed,
-    )  # fmt: skip
+    setting: dict[str, Any] = {
+        "hidden_layer_sizes": (PLAIN,), "batch_size": BATCH, "learning_rate_init": RATE,
+        "max_iter": passes, "alpha": 0.0, "n_iter_no_change": passes + 1, "random_state": seed,
+    }  # fmt: skip
+    network = MLPRegressor(**setting)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it has not converged, and is not asked to
         return network.fit(x, y)

@@ -32,6 +32,15 @@ from benchmarks.transformer import (
 
 POINTS = 51
 FEW = 32  # samples of the small surface
+# Profiled part by part on one core.
+WHY = (
+    "Half of the time is matrix products, at the rate that a core has for large ones, so that no "
+    "more than twice this is to be had; softmax and attention's own small products take a third."
+)
+WHY_SMALL = (
+    "About sixty operations a point, each of which costs XLA some microseconds however small it "
+    "is; batches of points, each with its own weights, were slower."
+)
 
 
 def surface_attnlens(width: int, samples: int, points: int, own: bool = True) -> Run:
@@ -41,7 +50,7 @@ def surface_attnlens(width: int, samples: int, points: int, own: bool = True) ->
     loss = jax_loss_own if own else jax_loss
 
     def found(points: int, precision: str) -> np.ndarray:
-        measured = surface(loss, w, batch, points=points, precision=precision)
+        measured: Any = surface(loss, w, batch, points=points, precision=precision)
         return np.array(measured.values)
 
     def accuracy(answer: np.ndarray) -> dict[str, float]:
@@ -149,18 +158,21 @@ def surface_landscapes(width: int, samples: int, points: int, fused: bool = Fals
 MAKE = "benchmarks.surface:surface_"
 
 
-def contenders() -> list[Contender]:
-    found = [Contender("attnlens", MAKE + "attnlens", threads="one")]
+def contenders(ours: int, theirs: int) -> list[Contender]:
+    """Points of each side that are run; a call of ours sets up more, so it runs more of them."""
+    found = [Contender("attnlens", MAKE + "attnlens", threads="one", setting={"points": ours})]
     for name, make in (
         ("loss-landscapes", MAKE + "landscapes"),
         ("torch.func.functional_call", MAKE + "functional"),
     ):
-        for threads in ("one", "all"):
-            for fused in (False, True):
-                kind = "fused attention" if fused else "plain attention"
-                said = "one thread" if threads == "one" else "all threads"
-                setting = {"fused": True} if fused else {}
-                found.append(Contender(f"{name} ({kind}, {said})", make, PEERS, threads, setting))
+        found += [
+            Contender(f"{name} (plain attention, one thread)", make, PEERS, "one",
+                      {"points": theirs, "fused": False}),
+            Contender(f"{name} (fused attention, one thread)", make, PEERS, "one",
+                      {"points": theirs, "fused": True}),
+            Contender(f"{name} (fused attention, all threads)", make, PEERS, "all",
+                      {"points": theirs, "fused": True}),
+        ]  # fmt: skip
     return found
 
 
@@ -168,27 +180,30 @@ WORKS = [
     Work(
         name="Loss surface",
         group="landscape",
-        said="51 × 51 points of a transformer with 19,786 parameters on 512 examples; a plane of "
-        "fewer points is run and scaled.",
-        contenders=contenders(),
-        setting={"width": LARGE, "samples": SAMPLES, "points": 9},
-        quick={"points": 5},
-        repeats=3,
+        said="51 × 51 points of a transformer with 19,786 parameters on 512 examples; 16 × 16 are "
+        "run, 6 × 6 of the peers', and scaled.",
+        contenders=contenders(16, 6),
+        setting={"width": LARGE, "samples": SAMPLES},
+        quick={},
+        repeats=2,
         aims={"loss-landscapes": 10},
         operations=POINTS**2 * operations(LARGE, SAMPLES),
         limit="matmul float32",
+        why=WHY,
     ),
     Work(
         name="Loss surface, small",
         group="landscape",
-        said="51 × 51 points of a transformer with 1,498 parameters on 32 examples.",
-        contenders=contenders(),
-        setting={"width": SMALL, "samples": FEW, "points": 51},
-        quick={"points": 17},
-        repeats=2,
+        said="51 × 51 points of a transformer with 1,498 parameters on 32 examples; 17 × 17 of the "
+        "peers' are run and scaled.",
+        contenders=contenders(51, 17),
+        setting={"width": SMALL, "samples": FEW},
+        quick={},
+        repeats=3,
         aims={"loss-landscapes": 10},
         operations=POINTS**2 * operations(SMALL, FEW),
         limit="matmul float32",
+        why=WHY_SMALL,
     ),
 ]
 

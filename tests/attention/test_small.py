@@ -85,20 +85,22 @@ def test_equal_to_the_plain_formula(sizes, size, visible, seed):
 
 
 @needs_kernel
-def test_a_set_depends_on_nothing_but_itself():
-    """Alone or among others, the same to the last bit."""
-    query, key, value, given = drawn(0, 5, 16, 16, 8, 8)
-    mask = np.zeros((5, 0), bool)
+@pytest.mark.parametrize(("sets", "length", "dim", "seen"), [(5, 16, 8, 0), (37, 4, 5, 4)])
+def test_a_set_depends_on_nothing_but_itself(sets, length, dim, seen):
+    """Alone or among others, the same to the last bit; sets of few tokens go sixteen together."""
+    query, key, value, given = drawn(0, sets, length, length, dim, dim)
+    mask = np.random.default_rng(0).random((sets, seen)) < 0.6
     together = with_gradient(query, key, value, mask, given)
-    for i in range(5):
+    for i in range(sets):
         alone = with_gradient(*(part[i] for part in (query, key, value, mask, given)))
         for one, many in zip(alone, together, strict=True):
             np.testing.assert_array_equal(one, many[i])
 
 
 @needs_kernel
-def test_what_is_not_finite_stays_visible():
-    query, key, value, given = drawn(0, 1, 16, 16, 8, 8)
+@pytest.mark.parametrize("length", [4, 16])
+def test_what_is_not_finite_stays_visible(length):
+    query, key, value, given = drawn(0, 1, length, length, 8, 8)
     query[0, 3, 2] = np.nan
     output = with_gradient(query, key, value, np.zeros((1, 0), bool), given)[0][0]
     assert np.isnan(output[3]).all()

@@ -5,10 +5,11 @@
 //   dq_i = Σ_j s_ij k_j,    dk_j = Σ_i s_ij q_i
 //
 // One set fits into a core's first cache, so each is worked on alone, from inputs to outputs, and
-// what is summed over queries or features is held in registers, sixteen tokens a vector. A token
-// that is masked or only fills up a vector has the weight 0. Results of a set depend on nothing
+// what is summed over queries or features is held in registers, sixteen tokens a vector (or, where
+// tokens are few, sixteen sets). A token that is masked or only fills up a vector has the weight 0. Results of a set depend on nothing
 // but the set. NaN in a row makes that row NaN.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -206,6 +207,129 @@ void backward(Set& set, const float* query, const float* key, const float* value
   mix<kDim>(rows, key, set.key.data(), queries, length, set.dim, padded, set.other.data(), d_query);
 }
 
+// -- Sets of few tokens: sixteen sets together, one in each lane of a vector. The same formulas with
+// nothing to fill up, to sum across or to reorder inside a vector; a lane knows nothing of others.
+
+// Tokens up to which this is faster, forward and backward on one core: 2.6 times with 4 tokens of 5
+// features, 1.4 times with 8 of 8; with 16 of 8 it takes 1.9 times as long.
+constexpr int kFew = 8;
+
+// Arrays of `count` numbers for each of `sets` ≤ 16 sets, entry by entry with sets side by side.
+// Lanes without a set repeat the last.
+inline void side_by_side(const float* from, int count, int sets, float* to) {
+  for (int s = 0; s < kWide; ++s) {
+    const float* own = from + std::min(s, sets - 1) * count;
+    for (int e = 0; e < count; ++e) to[e * kWide + s] = own[e];
+  }
+}
+
+inline void one_by_one(const float* from, int count, int sets, float* to) {
+  for (int s = 0; s < sets; ++s)
+    for (int e = 0; e < count; ++e) to[s * count + e] = from[e * kWide + s];
+}
+
+// Σ_n a[n · a_step] b[n · b_step], lane by lane.
+inline Wide products(const float* a, int a_step, const float* b, int b_step, int count) {
+  Wide total = {};
+  for (int n = 0; n < count; ++n)
+    total += load<Wide>(a + n * a_step * kWide) * load<Wide>(b + n * b_step * kWide);
+  return total;
+}
+
+struct Few {
+  int queries, length, dim, value_dim;
+  std::vector<float> query, key, value, given, weights, slopes, to_query, to_key, to_value;
+
+  Few(int queries, int length, int dim, int value_dim)
+      : queries(queries), length(length), dim(dim), value_dim(value_dim),
+        query(kWide * queries * dim), key(kWide * length * dim), value(kWide * length * value_dim),
+        given(kWide * queries * value_dim), weights(kWide * queries * length),
+        slopes(kWide * queries * length), to_query(query.size()), to_key(key.size()),
+        to_value(value.size()) {}
+};
+
+template <int kDim, int kValue>
+void forward_few(Few& few, int sets, const float* query, const float* key, const float* value,
+                 const bool* seen, float* output, float* weights) {
+  const int queries = few.queries, length = few.length;
+  const int dim = kDim ? kDim : few.dim, value_dim = kValue ? kValue : few.value_dim;
+  side_by_side(query, queries * dim, sets, few.query.data());
+  side_by_side(key, length * dim, sets, few.key.data());
+  side_by_side(value, length * value_dim, sets, few.value.data());
+  const float least = -std::numeric_limits<float>::max();
+  for (int i = 0; i < queries; ++i) {
+    const float* own = few.query.data() + i * dim * kWide;
+    float* row = few.weights.data() + i * length * kWide;
+    Wide tops = Wide{} + least;
+    for (int j = 0; j < length; ++j) {
+      Wide logits = products(own, 1, few.key.data() + j * dim * kWide, 1, dim);
+      if (seen)
+        for (int s = 0; s < kWide; ++s)
+          logits[s] = seen[std::min(s, sets - 1) * length + j] ? logits[s] : least;
+      store(row + j * kWide, logits);
+      tops = logits > tops ? logits : tops;
+    }
+    Wide totals = {};
+    for (int j = 0; j < length; ++j) {
+      const Wide weight = exponential(load<Wide>(row + j * kWide) - tops);
+      store(row + j * kWide, weight);
+      totals += weight;
+    }
+    // A row that sees nothing gets zeros, as above.
+    const Wide scale = tops == least ? Wide{} : 1.0f / totals;
+    for (int j = 0; j < length; ++j)
+      store(row + j * kWide, load<Wide>(row + j * kWide) * scale);
+    for (int f = 0; f < value_dim; ++f)
+      store(few.given.data() + (i * value_dim + f) * kWide,
+            products(row, 1, few.value.data() + f * kWide, value_dim, length));
+  }
+  one_by_one(few.given.data(), queries * value_dim, sets, output);
+  one_by_one(few.weights.data(), queries * length, sets, weights);
+}
+
+template <int kDim, int kValue>
+void backward_few(Few& few, int sets, const float* query, const float* key, const float* value,
+                  const float* weights, const float* given, float* d_query, float* d_key,
+                  float* d_value) {
+  const int queries = few.queries, length = few.length;
+  const int dim = kDim ? kDim : few.dim, value_dim = kValue ? kValue : few.value_dim;
+  side_by_side(query, queries * dim, sets, few.query.data());
+  side_by_side(key, length * dim, sets, few.key.data());
+  side_by_side(value, length * value_dim, sets, few.value.data());
+  side_by_side(weights, queries * length, sets, few.weights.data());
+  side_by_side(given, queries * value_dim, sets, few.given.data());
+  for (int i = 0; i < queries; ++i) {
+    const float *own = few.given.data() + i * value_dim * kWide,
+                *row = few.weights.data() + i * length * kWide;
+    float* slopes = few.slopes.data() + i * length * kWide;
+    Wide mean = {};
+    for (int j = 0; j < length; ++j) {
+      const Wide slope = products(own, 1, few.value.data() + j * value_dim * kWide, 1, value_dim);
+      store(slopes + j * kWide, slope);
+      mean += load<Wide>(row + j * kWide) * slope;
+    }
+    for (int j = 0; j < length; ++j)
+      store(slopes + j * kWide,
+            load<Wide>(row + j * kWide) * (load<Wide>(slopes + j * kWide) - mean));
+    for (int f = 0; f < dim; ++f)
+      store(few.to_query.data() + (i * dim + f) * kWide,
+            products(slopes, 1, few.key.data() + f * kWide, dim, length));
+  }
+  for (int j = 0; j < length; ++j) {
+    for (int f = 0; f < dim; ++f)
+      store(few.to_key.data() + (j * dim + f) * kWide,
+            products(few.slopes.data() + j * kWide, length, few.query.data() + f * kWide, dim,
+                     queries));
+    for (int f = 0; f < value_dim; ++f)
+      store(few.to_value.data() + (j * value_dim + f) * kWide,
+            products(few.weights.data() + j * kWide, length, few.given.data() + f * kWide,
+                     value_dim, queries));
+  }
+  one_by_one(few.to_query.data(), queries * dim, sets, d_query);
+  one_by_one(few.to_key.data(), length * dim, sets, d_key);
+  one_by_one(few.to_value.data(), length * value_dim, sets, d_value);
+}
+
 using Floats = ffi::Buffer<ffi::F32>;
 using Result = ffi::Result<Floats>;
 
@@ -220,6 +344,7 @@ struct Shape {
     queries = axes[rank - 2], dim = axes[rank - 1];
     length = key.dimensions()[rank - 2], value_dim = value.dimensions()[rank - 1];
   }
+  bool few() const { return queries <= kFew && length <= kFew; }
 };
 
 template <int kDim, int kValue, typename Run>
@@ -244,9 +369,19 @@ ffi::Error Forward(Floats query, Floats key, Floats value, ffi::Buffer<ffi::PRED
                    Result output, Result weights) {
   const Shape shape(query, key, value);
   Set set(shape.queries, shape.length, shape.dim, shape.value_dim);
+  Few few(shape.queries, shape.length, shape.dim, shape.value_dim);
   const bool masked = seen.element_count() > 0;  // an empty mask means that all are seen
   choose(shape.dim, shape.value_dim, [&](auto dim, auto value_dim) {
-    for (int64_t s = 0; s < shape.sets; ++s)
+    for (int64_t s = 0; shape.few() && s < shape.sets; s += kWide)
+      forward_few<dim.value, value_dim.value>(
+          few, std::min<int64_t>(kWide, shape.sets - s),
+          query.typed_data() + s * shape.queries * shape.dim,
+          key.typed_data() + s * shape.length * shape.dim,
+          value.typed_data() + s * shape.length * shape.value_dim,
+          masked ? seen.typed_data() + s * shape.length : nullptr,
+          output->typed_data() + s * shape.queries * shape.value_dim,
+          weights->typed_data() + s * shape.queries * shape.length);
+    for (int64_t s = 0; !shape.few() && s < shape.sets; ++s)
       forward<dim.value, value_dim.value>(
           set, query.typed_data() + s * shape.queries * shape.dim,
           key.typed_data() + s * shape.length * shape.dim,
@@ -262,8 +397,20 @@ ffi::Error Backward(Floats query, Floats key, Floats value, Floats weights, Floa
                     Result d_query, Result d_key, Result d_value) {
   const Shape shape(query, key, value);
   Set set(shape.queries, shape.length, shape.dim, shape.value_dim);
+  Few few(shape.queries, shape.length, shape.dim, shape.value_dim);
   choose(shape.dim, shape.value_dim, [&](auto dim, auto value_dim) {
-    for (int64_t s = 0; s < shape.sets; ++s)
+    for (int64_t s = 0; shape.few() && s < shape.sets; s += kWide)
+      backward_few<dim.value, value_dim.value>(
+          few, std::min<int64_t>(kWide, shape.sets - s),
+          query.typed_data() + s * shape.queries * shape.dim,
+          key.typed_data() + s * shape.length * shape.dim,
+          value.typed_data() + s * shape.length * shape.value_dim,
+          weights.typed_data() + s * shape.queries * shape.length,
+          given.typed_data() + s * shape.queries * shape.value_dim,
+          d_query->typed_data() + s * shape.queries * shape.dim,
+          d_key->typed_data() + s * shape.length * shape.dim,
+          d_value->typed_data() + s * shape.length * shape.value_dim);
+    for (int64_t s = 0; !shape.few() && s < shape.sets; ++s)
       backward<dim.value, value_dim.value>(
           set, query.typed_data() + s * shape.queries * shape.dim,
           key.typed_data() + s * shape.length * shape.dim,
