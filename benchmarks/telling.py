@@ -82,7 +82,9 @@ def limited(work: Mapping[str, Any], limits: Mapping[str, float]) -> str:
     part = share(work, limits)
     if part is None:
         return ""
-    return f"attnlens runs at {part:.0%} of this machine's {work['limit']} rate."
+    aim = work["aims"].get(work["limit"])
+    wanted = f" (aim {aim:.0%}: {'reached' if part >= aim else 'not reached'})" if aim else ""
+    return f"attnlens runs at {part:.0%} of this machine's {work['limit']} rate{wanted}."
 
 
 def groups(found: Mapping[str, Any]) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:

@@ -33,7 +33,7 @@ def found() -> dict:
             Contender(HOSTILE, f"{TOY}:broken"),
             Contender("homeless", f"{TOY}:sleeper", home="peers-none"),
         ],
-        repeats=3, aims={"peer": 3.0}, operations=4e9, limit="matmul float32", why="Because.",
+        repeats=3, aims={"peer": 3.0, "matmul float32": 0.001}, operations=4e9, limit="matmul float32", why="Because.",
     )  # fmt: skip
     run = results.empty(quick=False, rounds=1)
     run["load before"] = 0.0
@@ -103,6 +103,7 @@ def test_everything_is_told_and_nothing_is_taken_for_markup(found):
             assert words in told
     assert "<script" not in page
     assert "<script" not in markdown.replace(found["works"][0]["said"], "")
+    assert "(aim 0%: reached)" in text
     assert "http" not in page
     assert page.count("class='bar'") == 4
 
