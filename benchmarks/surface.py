@@ -2,8 +2,8 @@
 
 51 × 51 points along two random filter-normalised directions, in float32, of the transformer at
 width 32 on 512 examples, where arithmetic counts, and at width 8 on 32 examples, where the cost of
-a call does. At width 32 a plane of fewer points is run and scaled. Each library takes its own
-attention where it is faster than the plain one, and both are shown.
+a call does. At width 32 a plane of fewer points is run and scaled. PyTorch may take its fused
+attention, which has a first derivative only but is all that a surface needs.
 
 The truth is the same plane in float64, at the points that each library says it takes: its
 documentation says start + i·u + j·v for loss-landscapes, with directions that it draws itself.
@@ -23,7 +23,6 @@ from benchmarks.transformer import (
     SMALL,
     data,
     jax_loss,
-    jax_loss_own,
     operations,
     pytorch,
     torch_model,
@@ -43,14 +42,13 @@ WHY_SMALL = (
 )
 
 
-def surface_attnlens(width: int, samples: int, points: int, own: bool = True) -> Run:
+def surface_attnlens(width: int, samples: int, points: int) -> Run:
     from attnlens import surface
 
     w, batch = weights(width), data(samples)
-    loss = jax_loss_own if own else jax_loss
 
     def found(points: int, precision: str) -> np.ndarray:
-        measured: Any = surface(loss, w, batch, points=points, precision=precision)
+        measured: Any = surface(jax_loss, w, batch, points=points, precision=precision)
         return np.array(measured.values)
 
     def accuracy(answer: np.ndarray) -> dict[str, float]:

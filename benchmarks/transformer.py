@@ -3,8 +3,8 @@
 Two layers, 4 heads, 16 tokens of 16 numbers, 10 classes, a feed-forward layer 2.5 times as wide as
 the rest: 19,786 parameters at width 32 and 1,498 at width 8, where all of the spectrum can be had.
 Parameters and data come from the same seeds; JAX and PyTorch run the same arithmetic (`forward`).
-Attention is by hand where second derivatives are taken (PyTorch's fused one has none), and each
-library's own on request.
+Attention is by hand, because second derivatives are taken; PyTorch's fused one, which has none, on
+request.
 """
 
 from __future__ import annotations
@@ -84,26 +84,12 @@ def by_hand(library: Any, softmax: Callable[[Any], Any]) -> Callable[..., Any]:
 
 
 def jax_loss(w: Any, batch: Any) -> Any:
-    """The mean cross-entropy, attention by hand."""
-    import jax
-    import jax.numpy as jnp
-
-    return _jax_loss(by_hand(jnp, jax.nn.softmax), w, batch)
-
-
-def jax_loss_own(w: Any, batch: Any) -> Any:
-    """The same with attnlens's attention."""
-    from attnlens.attention import softmax
-
-    return _jax_loss(softmax, w, batch)
-
-
-def _jax_loss(attend: Any, w: Any, batch: Any) -> Any:
+    """The mean cross-entropy."""
     import jax
     import jax.numpy as jnp
 
     with jax.numpy_rank_promotion("allow"):
-        logits = forward(jnp, attend, w, batch[0])
+        logits = forward(jnp, by_hand(jnp, jax.nn.softmax), w, batch[0])
     picked = jnp.take_along_axis(jax.nn.log_softmax(logits), batch[1][:, None], axis=1)
     return -jnp.mean(picked)
 
