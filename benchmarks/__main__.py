@@ -5,8 +5,9 @@
     python -m benchmarks regression [--write] # ratios to references in this process, for CI
 
 Prints a table of ratios (above 1: attnlens is faster) with quartiles, compilation apart, memory and
-accuracy; writes results.json after every row, and a page with bars. Peers are installed on first
-use into environments of their own (--peers). Wants a machine with nothing else to do.
+accuracy; writes results.json after every row, and a page with bars. A run that was stopped goes on
+where it was, and --fresh begins anew. Peers are installed on first use into environments of their
+own (--peers). Wants a machine with nothing else to do.
 """
 
 from __future__ import annotations
@@ -74,6 +75,12 @@ def run(given: argparse.Namespace) -> int:
     found["load before"] = os.getloadavg()[0]
     if found["load before"] > 0.5:
         print("The machine is busy: ratios will be noisy.", file=sys.stderr)
+    if not given.fresh and (before := results.earlier(given.out / TABLE, found)):
+        found = before
+        print(f"{given.out / TABLE} has some rows already; --fresh measures all.", file=sys.stderr)
+    there = {each["name"] for each in (*found["works"], *found["growth"])}
+    chosen = [work for work in chosen if work.name not in there]
+    growing = [growth for growth in growing if growth.name not in there]
     began, steps = time.perf_counter(), len(chosen) + len(growing) + 1
 
     def tell(done: int, what: str) -> None:
@@ -81,20 +88,33 @@ def run(given: argparse.Namespace) -> int:
         left = f", about {spent / done * (steps - done) / 60:.0f} min left" if done else ""
         print(f"[{done}/{steps}{left}] {what}", file=sys.stderr, flush=True)
 
-    tell(0, "limits of the machine")
-    found["limits"] = limits(given.quick)
+    def keep() -> None:
+        """After every row, in the order of the modules, with what is still missing."""
+        for kind, every in (("works", works()), ("growth", growths())):
+            order = [each.name for each in every]
+            found[kind].sort(key=lambda each, order=order: order.index(each["name"]))
+            there = {each["name"] for each in found[kind]}
+            found["not measured"][kind] = [name for name in order if name not in there]
+        results.write(given.out / TABLE, found)
+
+    if not found["limits"]:
+        tell(0, "limits of the machine")
+        found["limits"] = limits(given.quick)
     for done, work in enumerate(chosen, 1):
         tell(done, f"{work.group}: {work.name}")
         load = os.getloadavg()[0]
         entries = [*compete(work, environments.python, given.rounds, given.quick)]
         found["works"].append(results.record(work, entries, load))
-        results.write(given.out / TABLE, found)
+        keep()
     for done, growth in enumerate(growing, 1 + len(chosen)):
         tell(done, f"growth of {growth.name}")
-        found["growth"].append(grow(growth, given.quick))
-        results.write(given.out / TABLE, found)
+        try:
+            found["growth"].append(grow(growth, given.quick))
+        except RuntimeError as error:  # said, and listed as not measured
+            print(f"  {growth.name}: {error}", file=sys.stderr)
+        keep()
     found["not installed"] = {name: environments.failures(name) for name in extras()}
-    results.write(given.out / TABLE, found)
+    keep()
     (given.out / PAGE).write_text(telling.page(found))
     print(telling.text(found))
     print(f"Page: {given.out / PAGE}   Numbers: {given.out / TABLE}")
@@ -132,6 +152,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="smaller sizes, one round")
     parser.add_argument("--only", default="", metavar="TEXT", help="rows whose name has this")
     parser.add_argument("--rounds", type=int, default=3, help="turns of every contender")
+    parser.add_argument("--fresh", action="store_true", help="do not go on from an earlier run")
     parser.add_argument("--out", type=Path, default=Path("benchmark-run"))
     parser.add_argument("--peers", type=Path, default=ROOT / ".peers")
     parser.add_argument("--no-install", action="store_true", help="only peers that are there")

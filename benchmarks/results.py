@@ -55,8 +55,18 @@ def machine() -> dict[str, Any]:
 def empty(quick: bool, rounds: int) -> dict[str, Any]:
     return {
         "schema": SCHEMA, "quick": quick, "rounds": rounds, "machine": machine(),
-        "limits": {}, "works": [], "growth": [], "not installed": {},
+        "limits": {}, "works": [], "growth": [], "not installed": {}, "not measured": {},
     }  # fmt: skip
+
+
+def earlier(path: Path, like: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What an earlier run on such a machine left there, if it was made in the same way."""
+    try:
+        found = json.loads(path.read_text())
+        same = all(found[name] == like[name] for name in ("schema", "quick", "rounds", "machine"))
+        return {**like, **found} if same else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def record(work: Work, entries: Iterable[Entry], load: float) -> dict[str, Any]:

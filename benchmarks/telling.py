@@ -135,11 +135,14 @@ costs make them smaller than in theory at the small end."""
 
 
 def missing(found: Mapping[str, Any]) -> list[str]:
-    return [
-        f"{package} ({extra}): {reason}"
+    """Peers that did not install, and rows that this run has not come to."""
+    packages = [
+        f"{package} ({extra}) did not install: {reason}"
         for extra, failures in found["not installed"].items()
         for package, reason in failures.items()
     ]
+    names = [name for each in found["not measured"].values() for name in each]
+    return [*packages, *(f"{name}: not measured in this run" for name in names)]
 
 
 # -- to print --------------------------------------------------------------------------------------
@@ -156,7 +159,7 @@ def text(found: Mapping[str, Any]) -> str:
     if found["growth"]:
         lines += ["", "== how cost grows"]
         lines += aligned([GROWTH_HEAD, *map(growth_cells, found["growth"])])
-    lines += [f"not installed: {line}" for line in missing(found)]
+    lines += [f"missing: {line}" for line in missing(found)]
     return "\n".join(lines)
 
 
@@ -193,7 +196,7 @@ def markdown(found: Mapping[str, Any]) -> str:
         parts += ["", "## How cost grows", "", GROWTH_SAID, ""]
         parts += piped([GROWTH_HEAD, *map(growth_cells, found["growth"])])
     if missing(found):
-        parts += ["", "## Not installed", ""]
+        parts += ["", "## Missing", ""]
         parts += [f"- {plain(line)}" for line in missing(found)]
     return "\n".join(parts) + "\n"
 
@@ -259,7 +262,7 @@ def page(found: Mapping[str, Any]) -> str:
         parts.append(html_table(GROWTH_HEAD, [growth_cells(each) for each in found["growth"]]))
     if missing(found):
         items = "".join(f"<li>{escape(line)}</li>" for line in missing(found))
-        parts.append(f"<h2>Not installed</h2><ul>{items}</ul>")
+        parts.append(f"<h2>Missing</h2><ul>{items}</ul>")
     return "\n".join(parts) + "</html>\n"
 
 
