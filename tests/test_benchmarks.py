@@ -33,7 +33,8 @@ def found() -> dict:
             Contender(HOSTILE, f"{TOY}:broken"),
             Contender("homeless", f"{TOY}:sleeper", home="peers-none"),
         ],
-        repeats=3, aims={"peer": 3.0, "matmul float32": 0.001}, operations=4e9, limit="matmul float32", why="Because.",
+        repeats=3, aims={"peer": 3.0, "matmul float32": 0.001}, operations=4e9,
+        limit="matmul float32", why="Because.",
     )  # fmt: skip
     run = results.empty(quick=False, rounds=1)
     run["load before"] = 0.0
@@ -43,6 +44,7 @@ def found() -> dict:
     costs = [{"seconds": [0.1 * n**2], "peak": 3.0 * n} for n in growth.sizes]
     run["growth"].append(results.grown(growth, growth.sizes, costs))
     run["not installed"] = {"peers-x": {"thing": f"ERROR: {HOSTILE}"}}
+    run["not measured"] = {"works": ["another"], "growth": []}
     return json.loads(json.dumps(run))
 
 
@@ -128,10 +130,24 @@ def test_every_row_of_the_table_still_exists():
     from benchmarks.__main__ import growths, works
 
     found = json.loads((ROOT / "benchmarks" / "results.json").read_text())
-    assert [work["name"] for work in found["works"]] == [work.name for work in works()]
-    assert [each["name"] for each in found["growth"]] == [each.name for each in growths()]
+    for kind, every in (("works", works()), ("growth", growths())):
+        missing = found["not measured"][kind]
+        measured = [each["name"] for each in found[kind]]
+        assert measured == [each.name for each in every if each.name not in missing]
     homes = {each.home for work in works() for each in work.contenders}
     assert homes == {HERE, *environments.extras()}
+
+
+def test_a_run_goes_on_from_one_that_was_made_in_the_same_way(found, tmp_path: Path):
+    kept, like = tmp_path / "results.json", results.empty(quick=False, rounds=1)
+    assert results.earlier(kept, like) is None
+    results.write(kept, found)
+    before = results.earlier(kept, like)
+    assert before is not None
+    assert before["works"] == found["works"]
+    assert results.earlier(kept, results.empty(quick=True, rounds=1)) is None
+    kept.write_text("{")
+    assert results.earlier(kept, like) is None
 
 
 def test_wrong_orders_get_a_sentence(tmp_path: Path):
