@@ -171,7 +171,7 @@ def sbi(
     """Neural posterior estimation behind sbi's embedding of a set, the better of the epochs by
     validation; it stops when its own rule says so (20 epochs without a gain) or when time is up.
 
-    Its defaults, but for the learning rate: 5e-4 is made for longer runs, and of two that were tried
+    Its defaults, but for the learning rate: 5e-4 is for longer runs, and of two that were tried
     in short runs 3e-3 did better. Of ours four settings were tried: no even search."""
     import torch  # pyright: ignore[reportMissingImports]
     from sbi.inference import NPE  # pyright: ignore[reportMissingImports]
