@@ -279,12 +279,17 @@ def product_curvlinops(width: int = LARGE) -> Run:
 DENSITY = "benchmarks.curvature:density_"
 PRODUCT = "benchmarks.curvature:product_"
 
+WHY = (
+    "attnlens computes with one thread a process, and a run keeps every core busy with a process of "
+    "its own; rows with all threads, and matfree by hand, had both cores here."
+)
+
 WORKS = [
     Work(
         name="Hessian spectrum",
         group="landscape",
         said="Stochastic Lanczos quadrature, 80 steps × 10 probes, of a transformer with 19,786 "
-        "parameters on 512 examples; run in part and scaled. The distance is to the exact spectrum "
+        "parameters on 512 examples; peers run one probe of ten, and times are scaled. The distance is to the exact spectrum "
         "at 1,498 parameters.",
         contenders=[
             Contender("attnlens", DENSITY + "attnlens", threads="one"),
@@ -304,6 +309,7 @@ WORKS = [
         aims={"hessian-eigenthings": 2, "curvlinops": 2, "matfree by hand": 2, "PyHessian": 2},
         operations=STEPS * (SHARED + OWN * PROBES) * operations(LARGE, SAMPLES),
         limit="matmul float32",
+        why=WHY,
     ),
     Work(
         name="Hessian product",
@@ -319,6 +325,7 @@ WORKS = [
         quick={},
         operations=(SHARED + OWN) * operations(LARGE, SAMPLES),
         limit="matmul float32",
+        why=WHY,
     ),
 ]  # fmt: skip
 
