@@ -280,8 +280,8 @@ DENSITY = "benchmarks.curvature:density_"
 PRODUCT = "benchmarks.curvature:product_"
 
 WHY = (
-    "attnlens computes with one thread a process, and a run keeps every core busy with a process of "
-    "its own; rows with all threads, and matfree by hand, had both cores here."
+    "attnlens computes with one thread a process, and a run keeps every core busy with a process "
+    "of its own; rows with all threads, and matfree by hand, had both cores here."
 )
 
 WORKS = [
@@ -289,8 +289,8 @@ WORKS = [
         name="Hessian spectrum",
         group="landscape",
         said="Stochastic Lanczos quadrature, 80 steps × 10 probes, of a transformer with 19,786 "
-        "parameters on 512 examples; peers run one probe of ten, and times are scaled. The distance is to the exact spectrum "
-        "at 1,498 parameters.",
+        "parameters on 512 examples; peers run one probe of ten, and times are scaled. The "
+        "distance is to the exact spectrum at 1,498 parameters.",
         contenders=[
             Contender("attnlens", DENSITY + "attnlens", threads="one"),
             Contender("hessian-eigenthings (one thread)", DENSITY + "eigenthings", PEERS, "one"),
