@@ -69,14 +69,21 @@ def test_one_driver_can_hand_out_work_to_thirty_thousand_workers():
     assert workers / seconds <= 1 / on_ray.SECONDS_A_TASK
 
 
-def test_the_last_batches_are_shared_by_all_workers():
+@pytest.mark.parametrize(
+    ("pace", "expected"),
+    [
+        (0.1, [2, 2, 1, 1, 1, 1, 1, 1, 1, 1]),  # ⌈left / 8⌉: half a worker's share
+        (0.001, [3, 3, 2, 1, 1, 1, 1]),  # ⌈left / 4⌉: halves would keep the driver busy
+    ],
+)
+def test_the_last_batches_are_shared_by_all_workers(pace: float, expected: list[int]):
     line = Line([cell(seed) for seed in range(12)])
     (kind,) = line.kinds
-    line.pace[kind] = 0.001
+    line.pace[kind] = pace
     sizes = []
     while line:
         sizes.append(len(line.next(4).cells))
-    assert sizes == [2, 2, 1, 1, 1, 1, 1, 1, 1, 1]  # ⌈left / 8⌉
+    assert sizes == expected
 
 
 def test_kinds_with_the_fewest_batches_under_way_go_first():

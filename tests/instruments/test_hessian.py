@@ -214,12 +214,10 @@ def test_single_precision_is_single_and_says_nothing_else():
 
 def test_other_parameters_and_data_share_the_programs():
     curvature(LOSS, MODEL, DATA, **SAMPLED)
-    before = compilations()
     other = SelfAttention(jax.random.key(1), **SHAPE)
     drawn = compilations()  # drawing a model may compile; measuring it may not
     curvature(LOSS, jax.tree.map(np.asarray, other), (2 * X, Y), seed=1, **SAMPLED)
     assert compilations() == drawn
-    assert drawn - before <= 1
 
 
 @pytest.mark.parametrize(

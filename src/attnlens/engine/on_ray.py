@@ -244,10 +244,14 @@ class Line:
         at about the same time (guided self-scheduling; Polychronopoulos and Kuck, 1987)."""
         if kind not in self.pace:
             return 1
-        fair = math.ceil(len(self.kinds[kind]) / (2 * workers))
-        seconds = max(SECONDS_A_BATCH, workers * SECONDS_A_TASK)
-        filling = int(seconds / max(self.pace[kind], 1e-6))
-        return max(1, min(filling, fair, MOST_A_BATCH))
+        left, pace = len(self.kinds[kind]), max(self.pace[kind], 1e-6)
+        turn = workers * SECONDS_A_TASK  # of the driver, for a batch to every worker
+        filling = int(max(SECONDS_A_BATCH, turn) / pace)
+        # Half of a worker's share of what is left, but not so little that the driver falls behind.
+        share = max(
+            math.ceil(left / (2 * workers)), min(int(turn / pace), math.ceil(left / workers))
+        )
+        return max(1, min(filling, share, MOST_A_BATCH))
 
     def seconds(self, batch: Batch) -> float:
         """What a batch should take."""
