@@ -86,6 +86,7 @@ def hessian_products() -> Pair:
     """Ten products of a small network: one after the other, compiled, is the plain way."""
     import jax
     import jax.numpy as jnp
+    from jax.flatten_util import ravel_pytree
 
     from attnlens.instruments.products import Subject
 
@@ -96,7 +97,7 @@ def hessian_products() -> Pair:
         return jnp.mean((jnp.tanh(batch @ w[0]) @ w[1] - 1.0) ** 2)
 
     subject = Subject(loss, (first, second), x, precision="float32")
-    flat, unravel = jax.flatten_util.ravel_pytree((first, second))
+    flat, unravel = ravel_pytree((first, second))
     # Point and data are arguments: closed over, they would be constants, and folded away.
     gradient = jax.grad(lambda vector, x: loss(unravel(vector), x))
     product = jax.jit(lambda at, x, row: jax.jvp(lambda w: gradient(w, x), (at,), (row,))[1])
