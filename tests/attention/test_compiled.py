@@ -66,7 +66,7 @@ def test_what_is_not_finite_stays_in_its_row():
 @needs_kernel
 def test_a_query_depends_on_nothing_but_itself():
     """Alone or among others, mapped or not, the same to the last bit."""
-    query, key, value = draw(*SIZES[1])
+    query, key, value = map(jnp.asarray, draw(*SIZES[1]))
     whole = attend(query, key, value)[0]
     np.testing.assert_array_equal(whole[1, 40:], attend(query[1, 40:], key[1], value[1])[0])
     np.testing.assert_array_equal(whole, jax.vmap(blocks.attend)(query, key, value)[0])
