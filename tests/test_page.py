@@ -248,6 +248,7 @@ def test_two_runs_side_by_side(pages: dict[str, Path]):
 
 
 @needs_browser
+@pytest.mark.slow
 def test_it_prints_every_claim_with_its_figure(
     pages: dict[str, Path], browser: Any, tmp_path: Path
 ):

@@ -93,6 +93,7 @@ def test_a_larger_profile_reuses_the_smaller_one(tmp_path: Path):
     assert kept(tmp_path) == 24
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_and_resumed_the_ledger_is_the_same(
     uninterrupted: Path, tmp_path: Path
 ):

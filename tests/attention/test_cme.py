@@ -132,6 +132,7 @@ def test_leave_one_out_residuals_are_those_of_leaving_out():
         )
 
 
+@pytest.mark.slow
 def test_ridge_by_leave_one_out_is_the_best_of_a_search():
     query, key, value = draw(length=40, noise=0.5)
 
@@ -156,6 +157,7 @@ def test_ridge_by_leave_one_out_is_the_best_of_a_search():
     np.testing.assert_array_equal(chosen.mean, plain)
 
 
+@pytest.mark.slow
 def test_ridge_by_evidence_is_the_best_of_a_search_and_ignores_masked_tokens():
     query, key, value = draw(length=40, noise=0.5)
 

@@ -48,6 +48,7 @@ def test_the_bayes_estimator_has_the_posterior_standard_deviation_as_error():
         assert abs(reading.value - reading.details["exact"]) < 4.5 * reading.standard_error
 
 
+@pytest.mark.slow
 def test_softmax_converges_to_the_smoothed_answer_and_not_to_the_answer():
     operator = partial(softmax, temperature=0.5)
     lengths = (64, 256, 1024)

@@ -89,6 +89,7 @@ def test_the_trivial_stationary_point_of_self_attention_is_a_saddle():
     assert point.index > 0
 
 
+@pytest.mark.slow
 def test_every_start_of_a_small_network_converges_and_counts_once():
     found = stationary_points(ATTENTION, X, Y, starts=16, **SETTINGS)
     assert found.converged_share == 1
