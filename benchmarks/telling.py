@@ -142,7 +142,7 @@ def missing(found: Mapping[str, Any]) -> list[str]:
         for package, reason in failures.items()
     ]
     names = [name for each in found["not measured"].values() for name in each]
-    return [*packages, *(f"{name}: not measured in this run" for name in names)]
+    return [*packages, f"not measured in this run: {', '.join(names)}"] if names else packages
 
 
 # -- to print --------------------------------------------------------------------------------------
