@@ -1,1 +1,4 @@
-"""Side-by-side ratios against peers; run each with `python -m benchmarks.NAME`."""
+"""Side-by-side ratios against peers: `python -m benchmarks`.
+
+Engines and the store have no peers: `python -m benchmarks.scaling` and `benchmarks.store`.
+"""
