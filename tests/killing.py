@@ -1,11 +1,12 @@
 """Kill a run at random moments until it is through, again and again.
 
-    python killing.py FOLDER SEED KILLS [ENGINE ADDRESS]
+    python killing.py FOLDER SEED KILLS [ADDRESS PROCESS]
 
 A process of its own without threads, so that each run can be a fork of it and starts at once. Half
-of the kills hit the driver, half one of its workers. After each, no cell that was kept is gone;
-when a run got through, one more run without kills must end with the ledger of a run that was never
-disturbed. The last line that it prints is the number of kills.
+of the kills hit the driver, half one of its workers; on the Ray cluster at ADDRESS, which PROCESS
+started, one of Ray's processes that compute cells, or of their workers. After each, no cell that
+was kept is gone; when a run got through, one more run without kills must end with the ledger of a
+run that was never disturbed. The last line that it prints is the number of kills.
 """
 
 from __future__ import annotations
@@ -69,15 +70,34 @@ def ended(child: int) -> bool:
     return bool(found)
 
 
-def victims(driver: int) -> list[int]:
-    """The driver's workers, as they are now."""
+def children(process: int) -> list[int]:
     with contextlib.suppress(OSError):
-        return [int(p) for p in Path(f"/proc/{driver}/task/{driver}/children").read_text().split()]
+        found = Path(f"/proc/{process}/task/{process}/children").read_text()
+        return [int(child) for child in found.split()]
     return []
 
 
+def victims(driver: int, cluster: int | None) -> list[int]:
+    """The driver's workers as they are now, or those of a cluster and the processes they belong
+    to."""
+    if cluster is None:
+        return children(driver)
+    found, family = [], [cluster]
+    for process in family:  # which grows on the way
+        family += children(process)
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{process}/cmdline").read_bytes().startswith(b"ray::work"):
+                found += [process, *children(process)]
+    return found
+
+
 def kill_until_through(
-    out: Path, moments: random.Random, longest: float, options: dict[str, Any], most: int
+    out: Path,
+    moments: random.Random,
+    longest: float,
+    options: dict[str, Any],
+    cluster: int | None,
+    most: int,
 ) -> int:
     """Kill one run after the other, `most` times at most, until one comes to its end; how often."""
     kills, before = 0, set()
@@ -89,8 +109,8 @@ def kill_until_through(
         time.sleep(moments.uniform(0, longest))
         if ended(driver):
             return kills
-        workers = victims(driver)
-        if workers and "engine" not in options and moments.random() < 0.5:
+        workers = victims(driver, cluster)
+        if workers and moments.random() < 0.5:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(moments.choice(workers), signal.SIGKILL)
             kills += 1
@@ -104,14 +124,16 @@ def kill_until_through(
         driver = start(out, options)
 
 
-def main(folder: Path, seed: int, wanted: int, options: dict[str, Any]) -> None:
+def main(
+    folder: Path, seed: int, wanted: int, options: dict[str, Any], cluster: int | None
+) -> None:
     moments, kills = random.Random(seed), 0
     reference = go(folder / "undisturbed", {})
     began = time.monotonic()
     longest = min(seconds(folder / name, options) for name in ("timed", "again"))
     while kills < wanted:
         out = folder / str(kills)
-        kills += kill_until_through(out, moments, longest, options, wanted - kills)
+        kills += kill_until_through(out, moments, longest, options, cluster, wanted - kills)
         assert go(out, {}) == reference, f"another ledger in {out}"
         assert kept(out) == kept(folder / "undisturbed")
     print(f"{time.monotonic() - began:.0f} s", file=sys.stderr)
@@ -119,5 +141,7 @@ def main(folder: Path, seed: int, wanted: int, options: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    extra = {"engine": sys.argv[4], "address": sys.argv[5]} if len(sys.argv) > 4 else {}
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), extra)
+    ray = len(sys.argv) > 4
+    extra = {"engine": "ray", "address": sys.argv[4]} if ray else {}
+    cluster = int(sys.argv[5]) if ray else None
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), extra, cluster)

@@ -18,7 +18,7 @@ import sys
 import tempfile
 from typing import Any
 
-from attnlens.engine.on_ray import LOOPBACK
+from attnlens.engine.ray_connection import LOOPBACK
 from running import ENVIRONMENT
 
 SETTINGS = {

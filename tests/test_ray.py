@@ -14,7 +14,7 @@ import pytest
 
 from attnlens.checks import BadInput
 from attnlens.computing import runner_of
-from attnlens.engine import on_ray
+from attnlens.engine import on_ray, ray_connection, ray_tasks
 from attnlens.engine.base import Fault, Limits
 from attnlens.engine.on_ray import Batch, Driver, Line, own_folder
 from attnlens.records import Cell
@@ -167,7 +167,7 @@ def test_a_hundred_thousand_cells_never_sit_with_ray_all_at_once():
     ray = FakeRay(cpus=4)
     outcomes = ended(ray, [cell(seed) for seed in range(100_000)])
     assert len({outcome.cell.seeds for outcome in outcomes}) == len(outcomes) == 100_000
-    assert ray.most <= on_ray.WINDOW * 4
+    assert ray.most <= ray_tasks.WINDOW * 4
     assert ray.count < 500  # tasks: batches of up to a thousand, not one a cell
 
 
@@ -201,7 +201,7 @@ def test_what_is_lost_every_time_ends_with_the_reason_and_alone():
 
 
 def test_a_straggler_is_started_again_and_the_slower_one_stopped(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(on_ray, "SHORTEST_WAIT", 0.05)
+    monkeypatch.setattr(ray_tasks, "SHORTEST_WAIT", 0.05)
     ray = FakeRay()
     ray.decide = lambda task, cells: None if task == 2 else ray.good(cells)
     outcomes = ended(ray, [cell(seed, cost=0.001) for seed in range(2)])
@@ -211,11 +211,13 @@ def test_a_straggler_is_started_again_and_the_slower_one_stopped(monkeypatch: py
 
 
 def test_a_node_with_other_versions_or_another_source_is_refused():
-    packages = {**on_ray.versions(), "numpy": "0.1"}
+    packages = {**ray_connection.versions(), "numpy": "0.1"}
     with pytest.raises(BadInput, match=r"has numpy .*, the driver has 0\.1: install the same"):
-        on_ray.check_this_node([], packages)
+        ray_connection.check_this_node([], packages)
     with pytest.raises(BadInput, match="another source of tiny_cells:measure"):
-        on_ray.check_this_node([("tiny_cells:measure", "another")], on_ray.versions())
+        ray_connection.check_this_node(
+            [("tiny_cells:measure", "another")], ray_connection.versions()
+        )
 
 
 def test_what_a_task_cannot_do_ends_the_run_with_one_sentence():
@@ -266,7 +268,7 @@ def test_an_address_without_ray_is_bad_input(tmp_path: Path):
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "127.0.0.1:99999999"])
 def test_no_cluster_at_an_address_gets_one_sentence(address: str):
     with pytest.raises(BadInput, match=f"no Ray cluster answers at {address} "):
-        on_ray.knock(address)
+        ray_connection.knock(address)
 
 
 # -- on a cluster of several nodes -----------------------------------------------------------------
@@ -274,7 +276,7 @@ def test_no_cluster_at_an_address_gets_one_sentence(address: str):
 
 @pytest.fixture(autouse=True)
 def _on_loopback_only(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(ENVIRONMENT, on_ray.LOOPBACK, "0")
+    monkeypatch.setitem(ENVIRONMENT, ray_connection.LOOPBACK, "0")
 
 
 @pytest.fixture(scope="module")
@@ -370,7 +372,7 @@ class TestOnACluster:
         assert [kind for kind, _ in faults(tmp_path / "killed")] == ["stopped"]
 
     def test_killed_at_20_random_moments_nothing_is_lost(self, cluster: Loopback, tmp_path: Path):
-        kill_points(tmp_path, 20, "ray", cluster.address)
+        kill_points(tmp_path, 20, cluster.address, str(cluster.process.pid))
 
 
 # Two clusters of their own: nodes are lost or slow in them.
@@ -413,7 +415,7 @@ def test_a_slow_node_is_overtaken(tmp_path: Path):
 
 ONE_THREAD = """
 import sys
-from attnlens.engine import on_ray
+from attnlens.engine import on_ray, ray_connection, ray_tasks
 from attnlens.records import Cell
 cell = Cell("T", "prediction", "toy_claims:busy", {}, (0,), "")
 (outcome,) = on_ray.run([cell], address=sys.argv[1])

@@ -19,10 +19,10 @@ from attnlens.checks import BadInput
 from attnlens.commands import advising
 from attnlens.commands.engines import EngineName
 from attnlens.computing import map_of
-from attnlens.engine import blocks_on_ray
+from attnlens.engine import blocks_on_ray, ray_tasks
 from attnlens.engine.base import ONE_THREAD
 from attnlens.engine.blocks_on_ray import SMALL, RayMap, Shelf, Shipped, unpacked
-from attnlens.engine.on_ray import need_ray
+from attnlens.engine.ray_connection import need_ray
 from attnlens.instruments.labelled import labelled
 from attnlens.practice.budget import Deadline, Effort
 from attnlens.practice.trials import Trial
@@ -53,6 +53,8 @@ class FakeRay:
 
         class RuntimeEnvSetupError(RayError): ...
 
+        class NodeDiedError(RayError): ...
+
     def __init__(self, cpus: int = 2):
         self.cpus, self.store, self.most = cpus, dict[int, Any](), 0
         self.tasks: dict[int, Callable[[], Any]] = {}
@@ -69,14 +71,14 @@ class FakeRay:
         function, block, *_ = arguments
         self.number += 1
         fetch = lambda references: [self.store[reference] for reference in references]  # noqa: E731
-        self.tasks[self.number] = lambda: function(unpacked(block, fetch))
+        self.tasks[self.number] = lambda: (None, function(unpacked(block, fetch)))
         self.most = max(self.most, len(self.tasks))
         return self.number
 
     def cluster_resources(self):
         return {"CPU": self.cpus}
 
-    def wait(self, tasks, timeout):
+    def wait(self, tasks, num_returns, timeout):
         return [max(tasks)], []
 
     def get(self, task):
@@ -84,6 +86,12 @@ class FakeRay:
 
     def cancel(self, task, force):
         self.cancelled.append(task)
+
+    def nodes(self):
+        return [{"Alive": True}, {"Alive": True}]
+
+    def options(self, **_):
+        return self
 
 
 @pytest.fixture
@@ -193,6 +201,42 @@ def test_a_block_that_cannot_be_trained_gives_one_sentence(on_fake: RayMap):
 
     with pytest.raises(BadInput, match=r"^the cluster cannot compute: node x has numpy 1$"):
         list(on_fake(fail, blocks(1)))
+
+
+def test_a_lost_block_is_computed_again_and_the_loss_is_noted(on_fake: RayMap):
+    left = [3, 1]  # so often blocks 0 and 1 are lost
+
+    def lost(block: Block) -> int:
+        if block.number < 2 and left[block.number]:
+            left[block.number] -= 1
+            raise FakeRay.exceptions.NodeDiedError
+        return block.number
+
+    assert list(on_fake(lost, blocks(5))) == [*range(5)]
+    assert on_fake.faults == [("node lost", "NodeDiedError of Ray")] * 4
+    assert on_fake.out == 0
+
+
+def test_a_block_that_is_lost_every_time_gives_one_sentence(on_fake: RayMap):
+    def lost(block: Block) -> None:
+        raise FakeRay.exceptions.RayError
+
+    with pytest.raises(BadInput, match=r"^a block of networks was lost 4 times \(RayError of Ray"):
+        list(on_fake(lost, blocks(2)))
+    assert on_fake.out == 0
+
+
+def test_a_slow_block_is_started_again_and_what_ends_first_counts(
+    on_fake: RayMap, monkeypatch: pytest.MonkeyPatch
+):
+    """Task 1 never ends; the fake lets the newest end first, so the copy of it does."""
+    monkeypatch.setattr(ray_tasks, "SHORTEST_WAIT", 0.05)
+    ray = on_fake.ray
+    monkeypatch.setattr(ray, "wait", lambda tasks, num_returns, timeout: (
+        [max(tasks)] if max(tasks) > 1 else time.sleep(0.01) or [], []))  # fmt: skip
+    assert list(on_fake(total, blocks(2))) == [total(block) for block in blocks(2)]
+    assert [fault.kind for fault in on_fake.faults] == ["slow"]
+    assert ray.cancelled == [1]
 
 
 def test_a_map_is_connected_inside_with_only(monkeypatch: pytest.MonkeyPatch):
@@ -307,7 +351,8 @@ import json, sys
 from attnlens.computing import map_of
 import tiny_cells
 with map_of("ray", sys.argv[1]) as map:
-    print(json.dumps(list(map(tiny_cells.block_dies_once, [[sys.argv[2], i] for i in range(6)]))))
+    found = list(map(tiny_cells.block_dies_once, [[sys.argv[2], i] for i in range(6)]))
+    print(json.dumps([found, map.faults]))
 """
 
 
@@ -322,5 +367,7 @@ class TestOnACluster:
 
     def test_a_block_whose_process_dies_is_computed_again(self, cluster: Loopback, tmp_path: Path):
         marker = tmp_path / "marker"
-        assert told(TWICE, cluster.address, marker) == [i * i for i in range(6)]
+        found, faults = told(TWICE, cluster.address, marker)
+        assert found == [i * i for i in range(6)]
         assert marker.exists()
+        assert [kind for kind, _ in faults] == ["died"]

@@ -17,9 +17,9 @@ SOURCE = Path(attnlens.__file__).parent
 
 # Left to right; a module imports only from its left, or from its own package.
 CHAIN = (
-    "checks", "records", "statistics", "kernels", "worlds", "attention", "networks", "instruments",
-    "data", "bridges", "practice", "claims", "engine", "layout", "store", "upkeep", "figures",
-    "report", "computing", "verification", "progress", "commands", "cli",
+    "checks", "durations", "records", "statistics", "kernels", "worlds", "attention", "networks",
+    "instruments", "data", "bridges", "practice", "claims", "engine", "layout", "store", "upkeep",
+    "figures", "report", "computing", "verification", "progress", "commands", "cli",
 )  # fmt: skip
 # `reading.plot()` draws: records import the figures, which import only records, when called.
 LAZY_LEAF = ("records", "figures")

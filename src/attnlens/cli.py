@@ -238,8 +238,8 @@ def _print_plan(
     fresh: bool,
     nodes: int | None,
 ) -> None:
+    from attnlens.durations import clock
     from attnlens.engine.local import cores
-    from attnlens.progress import clock
     from attnlens.verification import plan
 
     planned = plan(profile.value, claim, None if fresh else out)

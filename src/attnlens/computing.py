@@ -77,8 +77,9 @@ def runner_of(
     limits = Limits(time_limit, None if memory_limit is None else int(memory_limit))
     if engine == "ray":
         from attnlens.engine import on_ray
+        from attnlens.engine.ray_connection import need_ray
 
-        on_ray.need_ray()
+        need_ray()
         return partial(on_ray.run, workers=workers, limits=limits, address=address)
     if address is not None:
         raise BadInput(f"address belongs to engine='ray', but {address!r} came with 'local'.")

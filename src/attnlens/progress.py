@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from attnlens.durations import clock
 from attnlens.verification import Progress
 
 SECONDS_BETWEEN_LINES = 10.0
@@ -71,13 +72,3 @@ def _lines() -> Callable[[Progress], None]:
         print(line, file=sys.stderr, flush=True)
 
     return show
-
-
-def clock(seconds: float) -> str:
-    """Seconds as people say them: 42 s, 3 min 05 s, 2 h 10 min."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from attnlens import durations
 from attnlens.checks import BadInput
 from attnlens.instruments.labelled import labelled
 from attnlens.practice import budget
@@ -15,13 +16,13 @@ from attnlens.practice import budget
     [("30s", 30.0), ("10m", 600.0), ("2h", 7200.0), ("1.5 m", 90.0), ("45", 45.0), (7, 7.0)],
 )
 def test_a_budget_is_a_time(given: str | float, seconds: float):
-    assert budget.seconds(given) == seconds
+    assert durations.seconds(given) == seconds
 
 
 @pytest.mark.parametrize("given", ["", "soon", "10x", "-3m", "0s", "1e9m", 0, -1, float("nan")])
 def test_what_is_no_time_gets_one_sentence(given: str | float):
     with pytest.raises(BadInput, match=r"budget must be .*came"):
-        budget.seconds(given)
+        durations.seconds(given)
 
 
 def test_a_deadline_ends_what_asks_it():
@@ -29,6 +30,19 @@ def test_a_deadline_ends_what_asks_it():
     budget.Deadline(-1, held=True)()
     with pytest.raises(budget.OutOfTime):
         budget.Deadline(-1)()
+
+
+def test_a_deadline_says_now_and_then_how_much_time_is_left(monkeypatch: pytest.MonkeyPatch):
+    now, said = 0.0, list[str]()
+    monkeypatch.setattr(budget.time, "monotonic", lambda: now)
+    deadline = budget.Deadline(100, held=True, say=said.append)
+    for moment in (1.0, 16.0, 17.0):  # a line is due after 15 s
+        now = moment
+        deadline()
+    assert said == ["  … 1 min 24 s left, waiting for the first answer"]
+    deadline.held, now = False, 60.0
+    deadline()
+    assert said[1:] == ["  … 40 s left"]
 
 
 def test_a_sample_keeps_each_class_with_its_share():

@@ -72,7 +72,7 @@ def advise(
     compile_once()
     from attnlens.computing import map_of
     from attnlens.data import read
-    from attnlens.practice.budget import seconds
+    from attnlens.durations import seconds
 
     limit, mapping = seconds(budget), map_of(engine.value, address, workers)
     try:

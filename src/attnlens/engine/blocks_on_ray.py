@@ -6,8 +6,8 @@ compilation cache, so the result is the same to the last bit where the processor
 data    goes through Ray's object store, each data set once: what has the same bytes is put there
         once, however many blocks and fits need it, and a node fetches it once for all its processes
 window  as for cells, at most two blocks a CPU are with Ray
-losses  of a process or a node are made good by Ray itself (`max_retries`): a block depends on
-        nothing but what it holds, so computing it again changes nothing
+losses  of a process or a node are noted and made good, and slow nodes overtaken (`ray_tasks.py`):
+        a block depends on nothing but what it holds, so computing it again changes nothing
 """
 
 from __future__ import annotations
@@ -25,22 +25,12 @@ import numpy as np
 from attnlens.checks import BadInput
 from attnlens.claims.code_version import code_version
 from attnlens.engine import cache
-from attnlens.engine.on_ray import (
-    PAUSE,
-    WINDOW,
-    check_this_node,
-    connect,
-    environment,
-    first_line,
-    knock,
-    need_ray,
-    stop,
-    versions,
-)
+from attnlens.engine.base import Fault
+from attnlens.engine.ray_connection import check_this_node, connect, knock, need_ray, versions
+from attnlens.engine.ray_tasks import ATTEMPTS, PAUSE, WINDOW, Job, Tasks, remote
 
 SMALL = 100_000  # bytes of an array below which Ray sends it along with the task anyway
 ROOM = 1 << 30  # bytes of data sets that are kept for blocks to come; twice what one fit may hold
-RETRIES = 3  # of a block whose process or node is lost: as often as a batch of cells
 
 
 # -- data ------------------------------------------------------------------------------------------
@@ -112,13 +102,13 @@ def _rebuilt(tree: Any, change: Callable[[Any], Any]) -> Any:
 def work(
     function: Callable[[Any], Any], block: Any, codes: list[tuple[str, str]],
     packages: dict[str, str],
-) -> Any:  # fmt: skip
-    """Train one block."""
+) -> tuple[str, Any]:  # fmt: skip
+    """Train one block: the node's id and the result."""
     import ray
 
     check_this_node(codes, packages)
     _use_the_cache()
-    return function(unpacked(block, ray.get))
+    return ray.get_runtime_context().get_node_id(), function(unpacked(block, ray.get))
 
 
 @once
@@ -136,11 +126,20 @@ def _use_the_cache() -> None:
 # -- the driver ------------------------------------------------------------------------------------
 
 
+class Block(Job):
+    """A block of networks and its place among the results."""
+
+    def __init__(self, place: int, *arguments: Any):
+        self.place = place
+        super().__init__(*arguments)
+
+
 class RayMap:
     """The function `map(function, blocks)` on a Ray cluster, while a `with` lasts.
 
     address: HOST:PORT; without one it is the cluster that runs on this machine, or a new one.
     workers: at most so many CPUs at a time.
+    faults: processes and nodes that were lost, or slow, while it was used; all were made good.
 
         with RayMap("first:6379") as on_cluster:
             fitted = fit(make, inputs, targets, seeds=range(64), map=on_cluster)
@@ -154,6 +153,7 @@ class RayMap:
         self.ray: Any = None
         self.ours = False
         self.lock, self.out = threading.Lock(), 0  # blocks that are with Ray
+        self.faults: list[Fault] = []
 
     def __enter__(self) -> RayMap:
         ray, self.ours = connect(self.address, self.wanted, None)
@@ -161,11 +161,7 @@ class RayMap:
         return self
 
     def use(self, ray: Any) -> None:
-        self.ray, self.shelf = ray, Shelf(ray.put)
-        self.task = ray.remote(
-            num_cpus=1, max_retries=RETRIES, runtime_env={"env_vars": environment()},
-            scheduling_strategy="SPREAD",
-        )(work)  # fmt: skip
+        self.ray, self.shelf, self.task = ray, Shelf(ray.put), remote(ray, work)
 
     def __exit__(self, *_: object) -> None:
         if self.ours and self.ray is not None:
@@ -186,29 +182,50 @@ class RayMap:
         home = getattr(function, "func", function)  # of a partial
         module, name = home.__module__, f"{home.__module__}:{home.__qualname__}"
         codes = [(name, code_version(module))] if module.startswith("attnlens.") else []
-        waiting, pending, ended = deque(enumerate(blocks)), dict[Any, int](), dict[int, Any]()
-        place = 0
+        waiting, ended = deque(enumerate(blocks)), dict[int, Any]()
+        tasks: Tasks[Block] = Tasks(ray, self.task)
+        place, longest = 0, 0.0
+        under_way = 0
         try:
-            while waiting or pending:
+            while waiting or tasks.pending:
                 while waiting and self._enter(ray):
+                    under_way += 1
                     number, block = waiting.popleft()
                     with self.lock:
                         packed = self.shelf.packed(block)
-                    pending[self.task.remote(function, packed, codes, versions())] = number
+                    tasks.send(Block(number, function, packed, codes, versions()))
                 check()
-                if not pending:  # other threads' blocks fill the window
+                if not waiting and longest:  # before a block has ended nobody knows what is slow
+                    tasks.hasten(longest)
+                if not tasks.pending:  # other threads' blocks fill the window
                     time.sleep(PAUSE)
-                for task in ray.wait([*pending], timeout=PAUSE)[0] if pending else ():
-                    number = pending.pop(task)
+                for task in tasks.done() if tasks.pending else ():
+                    block = tasks.collect(task)
+                    if block is None:
+                        continue
+                    if block.lost:
+                        self._again(tasks, block.job)
+                        continue
+                    longest = max(longest, time.monotonic() - block.job.began)
+                    ended[block.job.place] = block.value
+                    self.faults += block.job.faults
                     self._leave(1)
-                    ended[number] = self._result(ray, task)
+                    under_way -= 1
                 while place in ended:
                     yield ended.pop(place)
                     place += 1
         finally:
-            self._leave(len(pending))
-            for task in pending:
-                stop(ray, task)
+            self._leave(under_way)
+            tasks.stop()
+
+    def _again(self, tasks: Tasks[Block], block: Block) -> None:
+        if block.tries == ATTEMPTS:
+            raise BadInput(
+                f"a block of networks was lost {ATTEMPTS} times ({block.faults[-1].words}): look "
+                f"at the nodes' memory, or ask for less."
+            )
+        block.copied = False
+        tasks.send(block)
 
     def _enter(self, ray: Any) -> bool:
         """Whether another block may go to Ray now: nodes come and go."""
@@ -222,17 +239,3 @@ class RayMap:
     def _leave(self, count: int) -> None:
         with self.lock:
             self.out -= count
-
-    def _result(self, ray: Any, task: Any) -> Any:
-        errors = ray.exceptions
-        try:
-            return ray.get(task)
-        except errors.RayTaskError as error:
-            raise BadInput(f"the cluster cannot compute: {first_line(error.cause)}") from error
-        except errors.RuntimeEnvSetupError as error:
-            raise BadInput(f"a node could not be set up: {first_line(error)}") from error
-        except errors.RayError as error:
-            raise BadInput(
-                f"a block of networks was lost {RETRIES + 1} times ({type(error).__name__} of "
-                f"Ray): look at the nodes' memory, or ask for less."
-            ) from error

@@ -8,16 +8,18 @@ place of an older one. Stopping at any moment loses only what was being computed
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from attnlens import checks
+from attnlens.durations import seconds
 from attnlens.instruments import learners
 from attnlens.records import Answer, Sheet, View
 
 from . import inputs_asked, model_choice, models_asked
-from .budget import FIRST, ROUNDS, Deadline, Effort, OutOfTime, affordable, sample, seconds
+from .budget import FIRST, ROUNDS, Deadline, Effort, OutOfTime, affordable, sample
 from .phrases import UNKNOWN
 from .subjects import Subject, subject
 from .trials import Trial
@@ -71,7 +73,7 @@ def advise(
         checks.positive("error", error)
     settings = learners.settings(training)
     say = progress or (lambda line: None)
-    clock, first = Deadline(total), Deadline(max(total, FIRST), held=True)
+    clock, first = Deadline(total, say=say), Deadline(max(total, FIRST), held=True, say=say)
     case = subject(data, target, text=text, seed=seed)
     book: dict[str, tuple[int, Answer]] = {}
     pictures: dict[str, View] = {}
@@ -80,8 +82,8 @@ def advise(
     at = 0
     try:
         for at, effort in enumerate(efforts, 1):
-            say(f"round {at} of {len(efforts)}: {effort}")
             deadline = first if at == 1 else clock
+            say(f"round {at} of {len(efforts)}, {clock.left}: {effort}")
             found = _round(case, effort, error, hidden, seed, settings, deadline, map)
             for answers, figures in found:
                 for answer in answers:
@@ -104,6 +106,7 @@ def advise(
         *case.facts,
         ("error", _meant(case)),
         ("looked", f"{ended}; answers from {spent or 'no round'}"),
+        *_faults(getattr(map, "faults", ())),
     )
     return Sheet(f"Advice on {case.title}", facts, tuple(answers), tuple(pictures.values()))
 
@@ -156,6 +159,15 @@ def _so_far(answer: Answer, early: bool) -> Answer:
     if not early or not answer.answer.startswith(UNKNOWN):
         return answer
     return dataclasses.replace(answer, answer=answer.answer.replace(UNKNOWN, NO_TIME, 1))
+
+
+def _faults(faults: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """What went wrong on a cluster and was made good, each kind with how often."""
+    counted = Counter(f"{kind} ({words})" for kind, words in faults)
+    told = "; ".join(
+        f"{words}, {count} times" if count > 1 else words for words, count in counted.items()
+    )
+    return [("faults on the way, made good", told)] if told else []
 
 
 def _about(figure: View) -> str:

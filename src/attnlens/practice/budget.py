@@ -7,16 +7,16 @@ sizes and steps than the one before, until the time is up.
 from __future__ import annotations
 
 import math
-import re
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from attnlens import checks
+from attnlens.durations import clock
 from attnlens.instruments.labelled import Labelled
 
-UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+SECONDS_BETWEEN_LINES = 15.0
 FIRST = 60.0  # seconds that the first round may take at least, whatever the budget
 # Bytes of training inputs that one fit may hold: a fold has a copy of its own.
 MEMORY = 1 << 29
@@ -54,10 +54,20 @@ class Deadline:
     """A moment, and a `fit` progress function that ends training when it has come.
 
     While it is `held` it ends nothing: the first answer is waited for, however long it takes.
+    `say` is told now and then how much time is left.
     """
 
-    def __init__(self, seconds: float, held: bool = False):
-        self.end, self.held = time.monotonic() + seconds, held
+    def __init__(
+        self, seconds: float, held: bool = False, say: Callable[[str], None] | None = None
+    ):
+        self.end, self.held, self.say = time.monotonic() + seconds, held, say
+        self.said = time.monotonic()
+
+    @property
+    def left(self) -> str:
+        """In words."""
+        left = self.end - time.monotonic()
+        return f"{clock(left)} left" if left > 0 else "the time is up"
 
     @property
     def over(self) -> bool:
@@ -70,22 +80,10 @@ class Deadline:
     def __call__(self, progress: Any = None) -> None:
         if self.over:
             raise OutOfTime
-
-
-def seconds(budget: float | str) -> float:
-    """A budget in seconds: a number, or 30s, 10m, 2h.
-
-    >>> seconds("10m"), seconds("1.5h"), seconds(30)
-    (600.0, 5400.0, 30.0)
-    """
-    if isinstance(budget, str):
-        found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([smh]?)\s*", budget.lower())
-        if found is None:
-            raise checks.BadInput(
-                f"the budget must be a time such as 30s, 10m or 2h, but {budget!r} came."
-            )
-        budget = float(found[1]) * UNITS[found[2] or "s"]
-    return float(checks.positive("budget", budget))
+        if self.say and time.monotonic() - self.said > SECONDS_BETWEEN_LINES:
+            self.said = time.monotonic()
+            waiting = ", waiting for the first answer" if self.held else ""
+            self.say(f"  … {self.left}{waiting}")
 
 
 def affordable(effort: Effort, data: Labelled) -> Effort:
