@@ -11,7 +11,8 @@ for n − w cells and c seconds a cell alone,
 
 "Beside" is the processor time of everything but the cells (the driver, Ray's own processes) as a
 share of the workers' time, w times the seconds, after the first quarter of the cells: what
-scheduling costs once all has started.
+scheduling costs once all has started. Cells say when they began and ended, on a clock that all
+processes of a machine share, so that those under way at that moment count with the part after it.
 
 Repeats alternate between engines and numbers of workers, so that whatever else the machine does
 falls on all alike; medians are printed with the smallest and the largest. More workers than cores
@@ -42,10 +43,11 @@ TICKS = os.sysconf("SC_CLK_TCK")  # of which processes' times are multiples
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
     """A cell: so many products of matrices."""
     matrix = np.random.default_rng(seeds[0]).normal(size=(SIZE, SIZE)) / SIZE**0.5
-    began, product = time.process_time(), matrix
+    began, spent, product = time.monotonic(), time.process_time(), matrix
     for _ in range(parameters["rounds"]):
         product = np.clip(product @ matrix, -1, 1)
-    return {"x": product[0, :4], "cpu": np.array(time.process_time() - began)}
+    spent = time.process_time() - spent
+    return {"x": product[0, :4], "spent": np.array([began, time.monotonic(), spent])}
 
 
 def cells(count: int, rounds: int, cost: float) -> list[Cell]:
@@ -78,19 +80,22 @@ def processor_seconds() -> float:
 def timed(engine: Any, workers: int, work: list[Cell]) -> tuple[float, float, float]:
     """Seconds from the first outcome to the last, the mean seconds of a cell, and what was spent
     beside the cells after the first quarter, as a share of the workers' time."""
-    seconds, computing = list[float](), list[float]()
+    seconds, computing = list[float](), 0.0
     began = warmed = before = after = took = 0.0
+    spans = list[np.ndarray]()
     warm = len(work) // 4
     for outcome in runner_of(engine, workers=workers)(work):
         assert outcome.values is not None, outcome.failure
-        began = began or time.perf_counter()
+        began = began or time.monotonic()
         seconds.append(outcome.seconds)
-        computing.append(float(outcome.values["cpu"]))
+        spans.append(outcome.values["spent"])
         if len(seconds) == warm:
-            warmed, before = time.perf_counter(), processor_seconds()
+            warmed, before = time.monotonic(), processor_seconds()
         elif len(seconds) == len(work):
-            took, after = time.perf_counter() - began, processor_seconds()
-    beside = (after - before - sum(computing[warm:])) / (workers * (began + took - warmed))
+            took, after = time.monotonic() - began, processor_seconds()
+    for first, last, spent in spans:
+        computing += spent * max(0.0, last - max(first, warmed)) / (last - first)
+    beside = (after - before - computing) / (workers * (began + took - warmed))
     return took, statistics.mean(seconds), beside
 
 

@@ -282,7 +282,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Figure:
-    """What to draw; `figures.py` draws it with plotly for the page and matplotlib for papers.
+    """What to draw; `figures/` draws it with plotly for the page and matplotlib for papers.
 
     `names` stand at 1, 2, … along a horizontal axis that counts things.
     """

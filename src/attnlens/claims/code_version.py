@@ -15,7 +15,7 @@ import importlib.util
 from functools import cache
 from pathlib import Path
 
-DRAWS_ONLY = "attnlens.figures"  # imported inside `plot` methods; no number comes from it
+DRAWS_ONLY = "attnlens.figures."  # imported inside `plot` methods; no number comes from it
 
 
 @cache
@@ -37,7 +37,7 @@ def reached(module: str) -> set[str]:
     waiting = [module]
     while waiting:
         name = waiting.pop()
-        if name not in found and name != DRAWS_ONLY:
+        if name not in found and not f"{name}.".startswith(DRAWS_ONLY):
             found.add(name)
             waiting += imports(name)
     return found
