@@ -31,7 +31,7 @@ def noise(rows: int, columns: int, seed: int = 0) -> np.ndarray:
 # -- the way through, without training -------------------------------------------------------------
 
 
-def fake(monkeypatch, then: BaseException | None, rounds: int = 1, budget: float = 60):
+def fake(monkeypatch, then: BaseException | None, rounds: int = 1, budget: float = 60, map=None):
     """Rounds that answer one question and then end as `then` says."""
     said = []
 
@@ -45,7 +45,9 @@ def fake(monkeypatch, then: BaseException | None, rounds: int = 1, budget: float
     monkeypatch.setattr(advice_on_data, "FIRST", 1e-9)
     x = noise(40, 3)
     efforts = [Effort(40, 4, 4, steps + 1) for steps in range(3)]
-    sheet = attnlens.advise((x, x[:, 0]), rounds=efforts, progress=said.append, budget=budget)
+    sheet = attnlens.advise(
+        (x, x[:, 0]), rounds=efforts, progress=said.append, budget=budget, map=map
+    )
     return sheet, said
 
 
@@ -57,6 +59,21 @@ def test_a_newer_answer_takes_the_place_of_an_older_one(monkeypatch):
     assert sum("round of" in line for line in said) == 3
     assert sheet[models_asked.HEALTH].known is False
     assert sheet[models_asked.HEALTH].answer == "not enough time to say"
+
+
+def test_each_round_says_how_much_time_is_left(monkeypatch):
+    _, said = fake(monkeypatch, None, budget=7200)
+    assert said[0].startswith("round 1 of 3, 2 h 00 min left: up to 40 rows")
+
+
+def test_faults_of_a_cluster_are_listed_on_the_sheet(monkeypatch):
+    class Map:
+        faults = [("died", "WorkerCrashedError of Ray")] * 2 + [("slow", "no answer after 30 s")]
+
+    facts = dict(fake(monkeypatch, None, map=Map())[0].facts)
+    listed = "died (WorkerCrashedError of Ray), 2 times; slow (no answer after 30 s)"
+    assert facts["faults on the way, made good"] == listed
+    assert not [name for name, _ in fake(monkeypatch, None)[0].facts if "faults" in name]
 
 
 def test_an_interrupt_keeps_the_answers_so_far(monkeypatch):
