@@ -1,14 +1,16 @@
 """The lenses' pages: what was claimed, what a stored run measured, and what it means.
 
-    python tools/lens_page.py keep DIR [DIR ...]    results folders -> docs/runs/default.json
-    python tools/lens_page.py write                 that -> docs/lens-a.md and docs/lens-b.md
+    python tools/lens_page.py keep DIR [DIR ...]        results folders -> docs/runs/default.json
+    python tools/lens_page.py keep-full DIR [DIR ...]   of the full profile -> docs/runs/full.json
+    python tools/lens_page.py write                     those -> docs/lens-a.md and docs/lens-b.md
 
 `keep` takes from results folders of `attnlens verify` what the pages need: a claim's row of the
-ledger and the points of its figures, as the last folder that holds the claim has them. `write`
-makes the pages, without pictures: the build of the site draws those from the same numbers
-(`site_stored.py`). Nothing on a page is typed by hand: words come from the claim's file, numbers
-from the run, and what is said below of a claim that was not supported is shown only while that
-verdict stands. A test holds that the pages are what `write` writes.
+ledger and the points of its figures, as the last folder that holds the claim has them; of the full
+profile only the rows, which stand beside those of the default one. `write` makes the pages,
+without pictures: the build of the site draws those from the same numbers (`site_stored.py`).
+Nothing on a page is typed by hand: words come from the claim's file, numbers from the run, and what
+is said below of a claim that was not supported is shown only while that verdict stands. A test
+holds that the pages are what `write` writes.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from attnlens.store import Store
 
 DOCS = Path(__file__).parent.parent / "docs"
 RUN = DOCS / "runs" / "default.json"
+FULL = DOCS / "runs" / "full.json"
 DIGITS = 6  # of a number in a figure: a pixel is a thousandth of an axis
 
 TITLES = {
@@ -101,7 +104,7 @@ REFERENCES = {
 }
 
 
-def keep(folders: list[Path], file: Path = RUN) -> None:
+def keep(folders: list[Path], file: Path = RUN, draw: bool = True) -> None:
     """Write what the pages need of these runs, a line a claim."""
     runs, claims = [], {}
     for folder in folders:
@@ -110,7 +113,7 @@ def keep(folders: list[Path], file: Path = RUN) -> None:
         sections = {section["id"]: section for section in page["claims"]}
         for entry in ledger.pop("claims"):
             section = sections[entry["id"]]
-            drawn = [section["figure"], *section.get("views", [])]
+            drawn = [section["figure"], *section.get("views", [])] if draw else []
             claims[entry["id"]] = {"entry": entry, "drawn": [rounded(d) for d in drawn if d]}
         runs.append(ledger | {"claims": sorted(sections)})
     lines = ",\n".join(f"{json.dumps(name)}: {compact(claims[name])}" for name in sorted(claims))
@@ -144,7 +147,7 @@ def name_of(claim: str, place: int) -> str:
     return claim if place == 1 else f"{claim}.{place}"
 
 
-def page(lens: str, file: Path = RUN) -> str:
+def page(lens: str, file: Path = RUN, full: Path = FULL) -> str:
     """A lens's page in Markdown; `<!-- figure: NAME -->` stands where the build draws one."""
     kept = json.loads(file.read_text())
     of_lens = [claim for claim in find() if claim.seed == lens]
@@ -163,6 +166,7 @@ def page(lens: str, file: Path = RUN) -> str:
         "|---|---|---|---|---|---|---|",
         *[row(entries[claim.id]) for claim in claims],
         "",
+        *tightened(lens, entries, full),
     ]
     for claim in claims:
         lines += section(claim, entries[claim.id], len(kept["claims"][claim.id]["drawn"]))
@@ -247,6 +251,40 @@ def row(entry: dict[str, Any]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def tightened(lens: str, entries: dict[str, dict[str, Any]], file: Path) -> list[str]:
+    """The full profile's table: how much narrower its intervals are, where the same quantity leads
+    in both. (A claim of several parts is told by the one that decides.)"""
+    kept = json.loads(file.read_text()) if file.is_file() else {"claims": {}, "runs": []}
+    found = {
+        name: kept["claims"][name]["entry"] for name in entries if name in kept["claims"]
+    }  # in the order of the page
+    if not found:
+        return []
+    rows = []
+    for name, entry in found.items():
+        usual, exact = entries[name], entry["exact"]
+        widths = [high - low for low, high in (usual["interval"], entry["interval"])]
+        same = not exact and usual["quantity"] == entry["quantity"]
+        cells = [
+            f"`{name}`", entry["verdict"], number(entry["estimate"]),
+            "exact" if exact else " to ".join(number(end) for end in entry["interval"]),
+            f"{widths[0] / widths[1]:.1f}" if same else "",
+            entry["control"], number(entry["seconds"]),
+        ]  # fmt: skip
+        rows.append(f"| {' | '.join(cells)} |")
+    first, *later = kept["runs"]
+    return [
+        f"With more seeds, lengths and samples, {about(first)}{afterwards(later, lens)} found the "
+        f"following; *narrower* is how many times as narrow the interval is, where the same "
+        f"quantity decides in both.",
+        "",
+        "| claim | verdict | estimate | 95 % interval | narrower | control | seconds |",
+        "|---|---|---|---|---|---|---|",
+        *rows,
+        "",
+    ]
+
+
 def assumptions(given: Any) -> list[str]:
     return ["*Assumed:*", "", *[f"- {line}" for line in given]]
 
@@ -255,6 +293,8 @@ def main(given: list[str]) -> None:
     match given:
         case ["keep", _, *_]:
             keep([Path(folder) for folder in given[1:]])
+        case ["keep-full", _, *_]:
+            keep([Path(folder) for folder in given[1:]], FULL, draw=False)
         case ["write"]:
             for lens in TITLES:
                 (DOCS / f"lens-{lens.lower()}.md").write_text(page(lens))
