@@ -15,8 +15,10 @@ import pytest
 from attnlens.checks import BadInput
 from attnlens.computing import runner_of
 from attnlens.engine import on_ray, ray_connection, ray_tasks
+from attnlens.engine.base import ONE_THREAD as ONE_THREAD_EACH
 from attnlens.engine.base import Fault, Limits
 from attnlens.engine.on_ray import Batch, Driver, Line, own_folder
+from attnlens.engine.ray_tasks import Tasks
 from attnlens.records import Cell
 from ray_cluster import Loopback
 from running import ENVIRONMENT, TESTS, attnlens, one_sentence, start, toy
@@ -113,6 +115,7 @@ class FakeRay:
 
     def __init__(self, cpus: int = 2):
         self.cpus, self.count, self.most = cpus, 0, 0
+        self.nodes_there, self.idle = 2, 1.0
         self.batches: dict[int, list[Cell]] = {}
         self.results: dict[int, object] = {}
         self.cancelled: list[int] = []
@@ -137,7 +140,13 @@ class FakeRay:
         return {"CPU": self.cpus}
 
     def nodes(self):
-        return [{"Alive": True}, {"Alive": True}]
+        return [{"Alive": True, "Resources": {"CPU": 1.0}}] * self.nodes_there
+
+    def available_resources(self):
+        return {"CPU": self.idle}
+
+    def is_initialized(self):
+        return True
 
     def wait(self, tasks, num_returns, timeout):
         for task in tasks:
@@ -210,6 +219,41 @@ def test_a_straggler_is_started_again_and_the_slower_one_stopped(monkeypatch: py
     assert [f.kind for o in outcomes for f in o.faults] == ["slow"]
 
 
+@pytest.mark.parametrize(("nodes", "idle"), [(1, 1.0), (2, 0.0)])
+def test_nothing_is_started_twice_on_one_node_or_without_a_free_cpu(
+    monkeypatch: pytest.MonkeyPatch, nodes: int, idle: float
+):
+    monkeypatch.setattr(ray_tasks, "SHORTEST_WAIT", 0.05)
+    ray = FakeRay()
+    ray.nodes_there, ray.idle = nodes, idle
+    began = time.monotonic()
+    ray.decide = lambda task, cells: ray.good(cells) if time.monotonic() - began > 0.3 else None
+    outcomes = ended(ray, [cell(seed, cost=0.001) for seed in range(2)])
+    assert [f for o in outcomes for f in o.faults] == []
+    assert ray.count == 2
+
+
+def test_a_copy_goes_where_most_results_came_from():
+    tasks: Tasks[Batch] = Tasks(FakeRay(), None)
+    assert tasks._quick_node() is None
+    tasks.results.update({"slow": 1, "quick": 9, "other": 8})
+    assert [tasks._quick_node() for _ in range(4)] == ["quick", "other", "quick", "other"]
+
+
+@pytest.mark.parametrize("first", ["copy", "original"])
+def test_one_of_two_copies_may_be_lost(monkeypatch: pytest.MonkeyPatch, first: str):
+    monkeypatch.setattr(ray_tasks, "SHORTEST_WAIT", 0.05)
+    ray, lost = FakeRay(), FakeRay.exceptions.WorkerCrashedError()
+    loser = 2 if first == "copy" else 1
+    ray.decide = lambda task, cells: (
+        None if ray.count < 2 else lost if task == loser
+        else ray.good(cells) if loser not in ray.batches else None
+    )  # fmt: skip
+    (outcome,) = ended(ray, [cell(0, cost=0.001)])
+    assert outcome.values is not None
+    assert [fault.kind for fault in outcome.faults] == ["slow", "died"]
+
+
 def test_a_node_with_other_versions_or_another_source_is_refused():
     packages = {**ray_connection.versions(), "numpy": "0.1"}
     with pytest.raises(BadInput, match=r"has numpy .*, the driver has 0\.1: install the same"):
@@ -256,6 +300,12 @@ def test_the_examples_are_well_formed():
     content = yaml.safe_load((examples / "cluster.yaml").read_text())
     assert content["provider"]["type"] == "local"
     assert subprocess.run(["bash", "-n", examples / "slurm.sh"]).returncode == 0
+
+
+def test_processes_on_a_node_have_one_thread_and_tell_nobody():
+    given = ray_connection.environment()
+    assert {name: given[name] for name in ONE_THREAD_EACH} == ONE_THREAD_EACH
+    assert given["RAY_USAGE_STATS_ENABLED"] == "0"
 
 
 def test_an_address_without_ray_is_bad_input(tmp_path: Path):

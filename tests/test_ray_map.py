@@ -59,7 +59,7 @@ class FakeRay:
         self.cpus, self.store, self.most = cpus, dict[int, Any](), 0
         self.tasks: dict[int, Callable[[], Any]] = {}
         self.cancelled: list[int] = []
-        self.number = 0
+        self.number, self.nodes_there = 0, 2
 
     def put(self, array: np.ndarray) -> int:
         self.store[len(self.store)] = array
@@ -85,10 +85,17 @@ class FakeRay:
         return self.tasks.pop(task)()
 
     def cancel(self, task, force):
+        self.tasks.pop(task)
         self.cancelled.append(task)
 
     def nodes(self):
-        return [{"Alive": True}, {"Alive": True}]
+        return [{"Alive": True, "Resources": {"CPU": 1.0}}] * self.nodes_there
+
+    def available_resources(self):
+        return {"CPU": 1.0}
+
+    def is_initialized(self):
+        return True
 
     def options(self, **_):
         return self
@@ -184,10 +191,10 @@ def test_threads_share_the_window(on_fake: RayMap):
     def give_up() -> None:
         raise TimeoutError
 
-    on_fake.out = 4  # of other threads
+    on_fake.out = 4  # of other threads; one of its own a call may have at any time
     with pytest.raises(TimeoutError):
         list(on_fake(total, blocks(9), check=give_up))
-    assert (on_fake.ray.number, on_fake.out) == (0, 4)
+    assert (on_fake.ray.number, on_fake.out) == (1, 4)
     on_fake.out = 3
     assert len(list(on_fake(total, blocks(9)))) == 9
     assert (on_fake.ray.most, on_fake.out) == (1, 3)
@@ -239,6 +246,64 @@ def test_a_slow_block_is_started_again_and_what_ends_first_counts(
     assert ray.cancelled == [1]
 
 
+def test_what_a_sick_node_cannot_do_is_tried_again(on_fake: RayMap):
+    left = [1]
+
+    def sick(block: Block) -> int:
+        if left:
+            left.pop()
+            error = FakeRay.exceptions.RayTaskError()
+            error.cause = OSError("no space left on device")
+            raise error
+        return block.number
+
+    assert list(on_fake(sick, blocks(3))) == [0, 1, 2]
+    assert on_fake.faults == [("raised", "OSError: no space left on device")]
+
+
+def test_faults_are_noted_also_where_the_time_is_up_before_they_are_made_good(on_fake: RayMap):
+    looks = []
+
+    def check() -> None:
+        looks.append(1)
+        if len(looks) == 3:
+            raise TimeoutError
+
+    def lost(block: Block) -> None:
+        raise FakeRay.exceptions.NodeDiedError
+
+    with pytest.raises(TimeoutError):
+        list(on_fake(lost, blocks(1), check=check))
+    assert [fault.kind for fault in on_fake.faults] == ["node lost"] * 2
+
+
+def test_two_calls_in_one_thread_do_not_wait_for_each_other(on_fake: RayMap):
+    pairs = zip(on_fake(total, blocks(9)), on_fake(total, blocks(9)), strict=True)
+    assert all(one == other for one, other in pairs)
+
+
+def test_data_that_do_not_fit_the_object_store_get_one_sentence(on_fake: RayMap):
+    def full(array: np.ndarray) -> None:
+        raise FakeRay.exceptions.RayError
+
+    on_fake.shelf.put = full
+    with pytest.raises(BadInput, match=r"^the data do not fit Ray's object store"):
+        list(on_fake(total, blocks(1)))
+    assert on_fake.out == 0
+
+
+def test_results_that_nobody_takes_are_stopped_with_the_map(
+    on_fake: RayMap, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(on_fake.ray, "wait", lambda tasks, num_returns, timeout: ([min(tasks)], []))
+    results = on_fake(total, blocks(9))
+    next(results)
+    ray = on_fake.ray
+    on_fake.__exit__()
+    assert sorted(ray.cancelled) == sorted(on_fake.live[0].pending)
+    assert len(ray.cancelled) == 3
+
+
 def test_a_map_is_connected_inside_with_only(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(blocks_on_ray, "need_ray", lambda: None)
     with pytest.raises(BadInput, match="inside `with RayMap"):
@@ -279,7 +344,8 @@ def test_where_others_train_trainings_are_under_way_together():
     assert order == [*range(5)]
 
 
-def test_one_training_that_fails_ends_the_others():
+@pytest.mark.parametrize("jobs", [lambda a, b: [a, b], lambda a, b: [b, a]], ids=["a", "b"])
+def test_one_training_that_fails_ends_the_others(jobs: Callable[..., list[Any]]):
     deadline = Deadline(60)
 
     def fail() -> None:
@@ -291,7 +357,7 @@ def test_one_training_that_fails_ends_the_others():
             deadline()
 
     with pytest.raises(BadInput, match="no"):
-        trial(deadline).at_once([fail, go_on])
+        trial(deadline).at_once(jobs(fail, go_on))
 
 
 def test_engines_have_names():

@@ -65,11 +65,14 @@ def test_every_module_has_its_place_in_the_chain():
 @pytest.mark.parametrize(
     ("command", "absent"),
     [
-        ("import attnlens", ("jax", "numpy", "scipy", "sklearn", "matplotlib", "typer", "plotly")),
+        (
+            "import attnlens",
+            ("jax", "numpy", "scipy", "sklearn", "matplotlib", "typer", "plotly", "ray"),
+        ),
         (
             "import sys; sys.argv = ['attnlens', '--help']; import attnlens.cli as c\n"
             "try: c.main()\nexcept SystemExit: pass",
-            ("jax", "numpy", "scipy", "pandas", "matplotlib", "equinox", "plotly"),
+            ("jax", "numpy", "scipy", "pandas", "matplotlib", "equinox", "plotly", "ray"),
         ),
     ],
     ids=["import", "help"],

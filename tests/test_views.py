@@ -15,8 +15,9 @@ import pytest
 
 from attnlens import attention_maps, tightening
 from attnlens.checks import BadInput
-from attnlens.figures import colours, drawable, log_ticks, map_to_plotly, to_plotly
-from attnlens.figures.lines import COLOURS, GREYS, MOST
+from attnlens.figures.lines import COLOURS, GREYS, MOST, colours, drawable, to_plotly
+from attnlens.figures.maps import map_to_plotly
+from attnlens.figures.ticks import log_ticks
 from attnlens.instruments.audit import Audit, Ends
 from attnlens.instruments.learning import LearningCurves
 from attnlens.instruments.sufficiency import Representation

@@ -137,8 +137,8 @@ def compute(
             for ended in group:
                 done, cost_done = done + 1, cost_done + ended.cell.cost
                 ended_here += 1
-                left = (time.perf_counter() - started) * (cost - cost_done) / cost_done
-                known = ended_here >= FIRST_CELLS
+                left = (time.perf_counter() - started) * (cost - cost_done) / (cost_done or 1)
+                known = ended_here >= FIRST_CELLS and cost_done > 0
                 progress(Progress(done, total, ended.cell, left if known else None))
     finally:
         outcomes.close()

@@ -152,7 +152,7 @@ class Surface:
 
     def plot(self, kind: Literal["contour", "surface"] = "contour") -> Any:
         """As a matplotlib figure: contour lines, or a surface in three dimensions."""
-        from attnlens.figures import surface_to_matplotlib
+        from attnlens.figures.surfaces import surface_to_matplotlib
 
         return surface_to_matplotlib(self, kind)
 
@@ -178,7 +178,7 @@ class Map:
 
     def plot(self) -> Any:
         """As a matplotlib figure, panels side by side."""
-        from attnlens.figures import map_to_matplotlib
+        from attnlens.figures.maps import map_to_matplotlib
 
         return map_to_matplotlib(self)
 
@@ -297,7 +297,7 @@ class Figure:
 
     def plot(self) -> Any:
         """As a matplotlib figure."""
-        from attnlens.figures import to_matplotlib
+        from attnlens.figures.lines import to_matplotlib
 
         return to_matplotlib(self)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from attnlens.checks import BadInput
-from attnlens.figures import surface_to_plotly
+from attnlens.figures.surfaces import surface_to_plotly
 from attnlens.instruments import Supervised, connect, interpolate, surface
 from attnlens.instruments.products import Subject
 from attnlens.instruments.slices import losses, normalised

@@ -27,8 +27,9 @@ from attnlens.claims.code_version import code_version
 from attnlens.engine import cache
 from attnlens.engine.base import Fault
 from attnlens.engine.ray_connection import check_this_node, connect, knock, need_ray, versions
-from attnlens.engine.ray_tasks import ATTEMPTS, PAUSE, WINDOW, Job, Tasks, remote
+from attnlens.engine.ray_tasks import ATTEMPTS, WINDOW, Job, Tasks, remote
 
+UNKNOWN = 200.0  # seconds that a block is taken to need before one has ended: thrice that is slow
 SMALL = 100_000  # bytes of an array below which Ray sends it along with the task anyway
 ROOM = 1 << 30  # bytes of data sets that are kept for blocks to come; twice what one fit may hold
 
@@ -154,6 +155,7 @@ class RayMap:
         self.ours = False
         self.lock, self.out = threading.Lock(), 0  # blocks that are with Ray
         self.faults: list[Fault] = []
+        self.live: list[Tasks[Block]] = []
 
     def __enter__(self) -> RayMap:
         ray, self.ours = connect(self.address, self.wanted, None)
@@ -164,6 +166,8 @@ class RayMap:
         self.ray, self.shelf, self.task = ray, Shelf(ray.put), remote(ray, work)
 
     def __exit__(self, *_: object) -> None:
+        for tasks in self.live:  # of results that nobody took to their end
+            tasks.stop()
         if self.ours and self.ray is not None:
             self.ray.shutdown()
         self.ray = None
@@ -184,22 +188,18 @@ class RayMap:
         codes = [(name, code_version(module))] if module.startswith("attnlens.") else []
         waiting, ended = deque(enumerate(blocks)), dict[int, Any]()
         tasks: Tasks[Block] = Tasks(ray, self.task)
-        place, longest = 0, 0.0
-        under_way = 0
+        self.live.append(tasks)
+        place, longest, under_way = 0, 0.0, 0
         try:
             while waiting or tasks.pending:
-                while waiting and self._enter(ray):
+                while waiting and self._enter(ray, first=not under_way):
                     under_way += 1
                     number, block = waiting.popleft()
-                    with self.lock:
-                        packed = self.shelf.packed(block)
-                    tasks.send(Block(number, function, packed, codes, versions()))
+                    tasks.send(Block(number, function, self._packed(block), codes, versions()))
                 check()
-                if not waiting and longest:  # before a block has ended nobody knows what is slow
-                    tasks.hasten(longest)
-                if not tasks.pending:  # other threads' blocks fill the window
-                    time.sleep(PAUSE)
-                for task in tasks.done() if tasks.pending else ():
+                if not waiting:
+                    tasks.hasten(longest or UNKNOWN)
+                for task in tasks.done():
                     block = tasks.collect(task)
                     if block is None:
                         continue
@@ -217,6 +217,8 @@ class RayMap:
         finally:
             self._leave(under_way)
             tasks.stop()
+            self.live.remove(tasks)
+            self.faults += [f for job in set(tasks.pending.values()) for f in job.faults]
 
     def _again(self, tasks: Tasks[Block], block: Block) -> None:
         if block.tries == ATTEMPTS:
@@ -227,12 +229,23 @@ class RayMap:
         block.copied = False
         tasks.send(block)
 
-    def _enter(self, ray: Any) -> bool:
-        """Whether another block may go to Ray now: nodes come and go."""
+    def _packed(self, block: Any) -> Any:
+        try:
+            with self.lock:
+                return self.shelf.packed(block)
+        except self.ray.exceptions.RayError as error:
+            raise BadInput(
+                f"the data do not fit Ray's object store ({type(error).__name__}): start Ray with "
+                f"a larger `--object-store-memory`, or give fewer rows."
+            ) from error
+
+    def _enter(self, ray: Any, first: bool) -> bool:
+        """Whether another block may go to Ray now: nodes come and go. The `first` of a call always
+        may, or calls could wait for each other."""
         there = max(1, int(ray.cluster_resources().get("CPU", 1)))
         wanted = self.wanted or there
         with self.lock:
-            free = self.out < (wanted if wanted < there else WINDOW * there)
+            free = first or self.out < (wanted if wanted < there else WINDOW * there)
             self.out += free
         return free
 

@@ -44,7 +44,10 @@ def work(cells: Sequence[Cell], limits: Limits, packages: dict[str, str]) -> tup
     import ray
 
     check_this_node(((cell.measure, cell.code) for cell in cells if cell.code), packages)
-    if _host is None or _host.limits != limits:
+    if _host is not None and _host.limits != limits:
+        _host.close()
+        _host = None
+    if _host is None:
         _host = Machine(1, None, limits)
     place = {cell.key: number for number, cell in enumerate(cells)}
     ended = [(place[outcome.cell.key], outcome[1:5]) for outcome in _host.run(cells)]

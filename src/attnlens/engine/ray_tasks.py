@@ -1,14 +1,16 @@
 """Jobs that are with Ray: what was lost is tried again by us, and what is slow is started twice.
 
 retries     ours, not Ray's (`max_retries=0`), so that every loss of a process or a node is noted
-stragglers  a job that takes far too long is started a second time, where the last result came from;
-            what ends first counts, and the other is stopped
+stragglers  a job that takes far too long is started a second time, on one of the nodes that most
+            results came from; what ends first counts, and the other is stopped
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -60,7 +62,8 @@ class Tasks(Generic[J]):
     def __init__(self, ray: Any, task: Any):
         self.ray, self.task = ray, task
         self.pending: dict[Any, J] = {}
-        self.good_node: str | None = None
+        self.results: Counter[str] = Counter()  # of each node
+        self.copies = itertools.count()
 
     def send(self, job: J, node: str | None = None) -> None:
         task = self.task
@@ -75,16 +78,27 @@ class Tasks(Generic[J]):
 
     def hasten(self, seconds: float) -> None:
         """Start jobs a second time that take far longer than `seconds`, what the longest should
-        take, if there is another node. For when CPUs are idle."""
+        take, while CPUs are idle and there is more than one node."""
         allowed, now = max(SHORTEST_WAIT, SLOW * seconds), time.monotonic()
         slow = [j for j in set(self.pending.values()) if now - j.began > allowed and not j.copied]
-        if not slow or sum(node["Alive"] for node in self.ray.nodes()) < 2:
+        if not slow or not self._idle():
             return
         for job in slow:
             job.copied = True
-            words = f"no answer after {allowed:.0f} s, so it was started on another node too"
+            words = f"no answer after {allowed:.0f} s, so it was started a second time"
             job.faults.append(Fault("slow", words))
-            self.send(job, self.good_node)
+            self.send(job, self._quick_node())
+
+    def _idle(self) -> bool:
+        """A job that has to wait for a CPU is not slow, and on one node a copy would be as slow."""
+        computing = [n for n in self.ray.nodes() if n["Alive"] and n["Resources"].get("CPU", 0) > 0]
+        return len(computing) > 1 and self.ray.available_resources().get("CPU", 0) >= 1
+
+    def _quick_node(self) -> str | None:
+        """Of the half of the nodes with the most results, one after the other."""
+        ranked = [node for node, _ in self.results.most_common()]
+        half = ranked[: (len(ranked) + 1) // 2]
+        return half[next(self.copies) % len(half)] if half else None
 
     def done(self) -> list[Any]:
         """Tasks that have ended, after a wait for the first."""
@@ -100,20 +114,30 @@ class Tasks(Generic[J]):
         job.tasks.discard(task)
         errors = self.ray.exceptions
         try:
-            self.good_node, value = self.ray.get(task)
+            node, value = self.ray.get(task)
         except errors.RayTaskError as error:
-            raise BadInput(f"the cluster cannot compute: {first_line(error.cause)}") from error
+            cause = error.cause
+            if not isinstance(cause, OSError | errors.RayError):  # would come again anywhere
+                raise BadInput(f"the cluster cannot compute: {first_line(cause)}") from error
+            return self._lost(job, Fault("raised", f"{type(cause).__name__}: {first_line(cause)}"))
         except errors.RuntimeEnvSetupError as error:
             raise BadInput(f"a node could not be set up: {first_line(error)}") from error
         except errors.RayError as error:
             kind = "node lost" if isinstance(error, _node_errors(errors)) else "died"
-            job.faults.append(Fault(kind, f"{type(error).__name__} of Ray"))
-            job.tries += not job.tasks
-            return None if job.tasks else Ended(job, None, lost=True)
+            return self._lost(job, Fault(kind, f"{type(error).__name__} of Ray"))
+        self.results[node] += 1
         for slower in job.tasks:
             del self.pending[slower]
             self._stop(slower)
         return Ended(job, value, lost=False)
+
+    def _lost(self, job: J, fault: Fault) -> Ended[J] | None:
+        """What a sick node could not do is lost too: another one may."""
+        job.faults.append(fault)
+        if job.tasks:
+            return None  # its copy is still at it
+        job.tries += 1
+        return Ended(job, None, lost=True)
 
     def stop(self) -> None:
         for task in self.pending:
@@ -121,7 +145,8 @@ class Tasks(Generic[J]):
 
     def _stop(self, task: Any) -> None:
         with contextlib.suppress(Exception):  # it may have ended, or Ray with it
-            self.ray.cancel(task, force=True)
+            if self.ray.is_initialized():  # or asking would start a new one
+                self.ray.cancel(task, force=True)
 
 
 def _node_errors(errors: Any) -> tuple[type[Exception], ...]:

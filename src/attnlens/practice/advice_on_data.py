@@ -79,6 +79,7 @@ def advise(
     pictures: dict[str, View] = {}
     efforts = list(dict.fromkeys(affordable(effort, case.data) for effort in rounds))
     ended = f"all {len(efforts)} rounds"
+    before = len(getattr(map, "faults", []))  # of other calls
     at = 0
     try:
         for at, effort in enumerate(efforts, 1):
@@ -106,7 +107,7 @@ def advise(
         *case.facts,
         ("error", _meant(case)),
         ("looked", f"{ended}; answers from {spent or 'no round'}"),
-        *_faults(getattr(map, "faults", ())),
+        *_faults(getattr(map, "faults", [])[before:]),
     )
     return Sheet(f"Advice on {case.title}", facts, tuple(answers), tuple(pictures.values()))
 
@@ -162,12 +163,12 @@ def _so_far(answer: Answer, early: bool) -> Answer:
 
 
 def _faults(faults: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """What went wrong on a cluster and was made good, each kind with how often."""
+    """What went wrong on a cluster, each kind with how often."""
     counted = Counter(f"{kind} ({words})" for kind, words in faults)
     told = "; ".join(
         f"{words}, {count} times" if count > 1 else words for words, count in counted.items()
     )
-    return [("faults on the way, made good", told)] if told else []
+    return [("faults on the way", told)] if told else []
 
 
 def _about(figure: View) -> str:

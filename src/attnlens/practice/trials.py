@@ -7,7 +7,7 @@ same rows train and the same rows test.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -98,7 +98,10 @@ class Trial:
             return [job() for job in jobs]
         with ThreadPoolExecutor(MOST_AT_ONCE) as threads:
             try:
-                return [each.result() for each in [threads.submit(job) for job in jobs]]
+                begun = [threads.submit(job) for job in jobs]
+                for ended in wait(begun, return_when=FIRST_EXCEPTION).done:
+                    ended.result()  # raises what failed first, whatever is still under way
+                return [each.result() for each in begun]
             except BaseException:  # out of time, or interrupted: nobody waits for the others
                 threads.shutdown(wait=False, cancel_futures=True)
                 self.deadline.stop()

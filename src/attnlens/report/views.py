@@ -6,7 +6,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from attnlens.figures import grid, map_to_plotly, surface_to_plotly, to_plotly
+from attnlens.figures.lines import to_plotly
+from attnlens.figures.maps import grid, map_to_plotly
+from attnlens.figures.surfaces import surface_to_plotly
 from attnlens.records import Figure, Map, Point, Series, Surface, View
 
 from .tables import points_csv
