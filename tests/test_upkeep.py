@@ -136,6 +136,17 @@ def test_two_halves_make_the_whole(run: Path, copy: Path, tmp_path: Path):
         assert merged.connection.execute("SELECT COUNT(*) FROM runs").fetchone() == (1,)
 
 
+def test_faults_and_stopped_runs_come_along_once(run: Path, copy: Path, tmp_path: Path):
+    target = Path(shutil.copytree(run, tmp_path / "target"))
+    change(copy, "UPDATE runs SET started = 'earlier', ended = NULL")
+    change(copy, "INSERT INTO faults (run, key, claim, kind, words) "
+                 "SELECT id, 'k', 'T.c', 'died', 'it died' FROM runs")  # fmt: skip
+    for _ in range(2):
+        merge(target, [copy])
+        with Store.reading(target) as store:
+            assert [fault["kind"] for fault in store.faults()] == ["stopped", "died"]
+
+
 def test_a_conflict_is_told_and_the_own_value_stays(run: Path, copy: Path):
     (key, data) = sqlite3.connect(run / FILE).execute(
         "SELECT cell, data FROM arrays WHERE name = 'x' LIMIT 1"

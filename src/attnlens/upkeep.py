@@ -158,8 +158,8 @@ def _batches(store: Store) -> Iterator[list[dict[str, Any]]]:
 def merge(folder: str | os.PathLike[str], others: Sequence[str | os.PathLike[str]]) -> Merged:
     """Take the finished cells of other folders over into `folder`, all of them or none.
 
-    Sound cells only: every other folder is checked first. Verdicts are not merged; `attnlens
-    verify --out folder` judges what is there then.
+    Sound cells only: every other folder is checked first. Their faults come along. Verdicts are
+    not merged; `attnlens verify --out folder` judges what is there then.
     """
     folder = Path(folder)
     for other in map(Path, others):
@@ -171,12 +171,13 @@ def merge(folder: str | os.PathLike[str], others: Sequence[str | os.PathLike[str
     with Store.writing(folder) as store, _told(folder), store._transaction():
         for other in map(Path, others):
             with Store.reading(other) as source:
+                runs = _runs(store, source)
                 for row in source.connection.execute(
                     f"SELECT {', '.join(COLUMNS)}, run FROM cells"
                 ):
                     key, arrays = row[0], _arrays(source, row[0])
                     if store.result(key) is None:
-                        _take_over(store, source, row, arrays)
+                        _take_over(store, runs, row, arrays)
                         added += 1
                     elif _arrays(store, key) == arrays:
                         known += 1
@@ -190,20 +191,47 @@ def _arrays(store: Store, key: str) -> list[tuple[Any, ...]]:
     return store.connection.execute(query, (key,)).fetchall()
 
 
-def _take_over(store: Store, source: Store, row: tuple[Any, ...], arrays: list[Any]) -> None:
+def _runs(store: Store, source: Store) -> dict[Any, Any]:
+    """The runs of `source`, as far as they are new with their faults, in `store`: old id -> new."""
+    ended = "started" if source.layout == 1 else "ended"  # the first layout did not note it
+    found: dict[Any, Any] = {}
+    query = f"SELECT id, started, machine, packages, {ended} FROM runs"
+    for old, *origin, end in source.connection.execute(query).fetchall():
+        row = tuple(map(str, origin))
+        query = "SELECT id FROM runs WHERE started = ? AND machine = ? AND packages = ?"
+        known = store.connection.execute(query, row).fetchone()
+        if known is None:
+            statement = "INSERT INTO runs (started, machine, packages, ended) VALUES (?, ?, ?, ?)"
+            found[old] = store.connection.execute(
+                statement, (*row, None if end is None else str(end))
+            ).lastrowid
+            if source.layout > 1:
+                _take_over_faults(store, source, old, found[old])
+        else:
+            found[old] = known[0]
+    return found
+
+
+def _take_over_faults(store: Store, source: Store, old: Any, new: Any) -> None:
+    query = "SELECT key, claim, kind, words FROM faults WHERE run = ? ORDER BY id"
+    rows = [
+        (new, *map(str, row)) for row in source.connection.execute(query, (old,)).fetchall()
+    ]  # fmt: skip
+    statement = "INSERT INTO faults (run, key, claim, kind, words) VALUES (?, ?, ?, ?, ?)"
+    store.connection.executemany(statement, rows)
+
+
+def _take_over(store: Store, runs: dict[Any, Any], row: tuple[Any, ...], arrays: list[Any]) -> None:
     """Copy a cell with its arrays and the run it came from."""
     *cell, run = row
-    query = "SELECT started, machine, packages FROM runs WHERE id = ?"
-    origin = source.connection.execute(query, (run,)).fetchone() or ("unknown", "{}", "{}")
-    origin = tuple(map(str, origin))
-    query = "SELECT id FROM runs WHERE started = ? AND machine = ? AND packages = ?"
-    known = store.connection.execute(query, origin).fetchone()
-    if known is None:
-        # Its cells are here, so as far as this folder goes it came to its end.
-        statement = "INSERT INTO runs (started, machine, packages, ended) VALUES (?1, ?2, ?3, ?1)"
-        known = (store.connection.execute(statement, origin).lastrowid,)
+    if run not in runs:  # a run that nobody noted
+        statement = (
+            "INSERT INTO runs (started, machine, packages, ended) "
+            "VALUES ('unknown', '{}', '{}', 'unknown')"
+        )
+        runs[run] = store.connection.execute(statement).lastrowid
     places = ", ".join("?" * (len(cell) + 1))
-    store.connection.execute(f"INSERT INTO cells VALUES ({places})", (*cell, known[0]))
+    store.connection.execute(f"INSERT INTO cells VALUES ({places})", (*cell, runs[run]))
     rows = [(cell[0], *array) for array in arrays]
     store.connection.executemany("INSERT INTO arrays VALUES (?, ?, ?, ?, ?)", rows)
     store.connection.execute("DELETE FROM failures WHERE key = ?", (cell[0],))
