@@ -22,7 +22,9 @@ with 2,000 batches (standard error 0.0049) one of eight would fail that by chanc
 run, with 4,096 (0.0034) in fewer than one of a thousand.
 
 The control arms carry one part each: a rejection rate, or an equivariance. A claim is refuted when
-one of its parts is, so each control answers to the part that it breaks.
+one of its parts is, so each control answers to the part that it breaks. A rate of 0.1 would break
+(i) already; that is asked too little of a test, so the controls in time count as refuted only with
+a power above 0.9.
 """
 
 from __future__ import annotations
@@ -50,6 +52,7 @@ from attnlens.worlds.registry import EXAMPLES
 LEVEL = 0.05
 PERMUTATIONS = 199  # 0.05 is then a value that p can take: 10 of 200
 RATE = Region(high=LEVEL + 0.02)
+POWER = Region(high=0.9)  # of the controls in time: they must be shown to be above
 DEVIATION = Region(high=100.0)  # in units of ε
 # A batch: 96 tokens, of which a lag-one correlation of 0.5 is five standard errors (1/√96 = 0.1).
 SEQUENCES, LENGTH = 3, 32
@@ -136,7 +139,8 @@ def judge(measured: Sequence[Measured]) -> list[Part]:
             quantity = "largest deviation from equivariance, in units of ε"
             parts.append(judge_exactly(quantity, values, DEVIATION))
         else:
-            parts.append(judge_part(f"rejection rate ({world})", _rejected(cells), RATE))
+            region = POWER if world in CONTROLS else RATE
+            parts.append(judge_part(f"rejection rate ({world})", _rejected(cells), region))
     return parts
 
 
@@ -202,8 +206,8 @@ CLAIM = Claim(
         "deviation of an encoder's representation is at most 100 ε of its largest entry."
     ),
     controls={
-        "auto-regressive": "Tokens correlated 0.5 with the one before: power must show.",
-        "drifting": "Tokens whose mean moves by two noise deviations: power must show.",
+        "auto-regressive": "Tokens correlated 0.5 with the one before: rejected above 0.9.",
+        "drifting": "Tokens whose mean moves by two noise deviations: rejected above 0.9.",
         POSITIONS: "The encoder adds positions, drawn with standard deviation 1.",
     },
     assumptions=(
