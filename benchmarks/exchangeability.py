@@ -356,7 +356,8 @@ WORKS = [
     Work(
         "power on one sequence", GROUP,
         "level and power at 0.05: sequences of 64 tokens one at a time, 199 permutations; MAPIE "
-        "with its statistic in cumulative sums, the same numbers sooner, on a third of them",
+        "with its statistic in cumulative sums, the same numbers sooner, on a third of them. "
+        "Shares of 150 (a true 0.05 has a standard error of 0.018)",
         _contenders("power", "attnlens", "scipy", "lag", "mapie"),
         {"trials": 150, "length": 64, "permutations": 199}, quick={"trials": 12}, repeats=0,
         why="A statistic that knows what to look for finds weak order of that one kind more often "
@@ -365,7 +366,8 @@ WORKS = [
     ),
     Work(
         "power on a batch", GROUP,
-        "level and power at 0.05: 16 sequences of 32 tokens together, 199 permutations",
+        "level and power at 0.05: 16 sequences of 32 tokens together, 199 permutations. Shares of "
+        "80 (a true 0.05 has a standard error of 0.024)",
         _contenders("joint_power", "attnlens", "flintypy"),
         {"trials": 80, "count": 16, "length": 32, "permutations": 199}, quick={"trials": 4},
         repeats=0,
@@ -378,7 +380,8 @@ WORKS = [
     ),
     Work(
         "power of bets", GROUP,
-        "how often the wealth reaches 20 within 512 tokens: level and power at 0.05, anytime",
+        "how often the wealth reaches 20 within 512 tokens: level and power at 0.05, anytime. "
+        "Shares of 40 (a true 0.05 has a standard error of 0.034)",
         _contenders("stream_power", "attnlens", "jumper", "composite", "mapie"),
         {"trials": 40, "length": 512}, quick={"trials": 4}, repeats=0,
         why="crepes bets on the level alone and finds weak shifts and drifts more often; ours puts "

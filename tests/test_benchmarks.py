@@ -134,6 +134,8 @@ def test_every_row_of_the_table_still_exists():
         missing = found["not measured"][kind]
         measured = [each["name"] for each in found[kind]]
         assert measured == [each.name for each in every if each.name not in missing]
+    words = {each["name"]: (each["said"], each["why"]) for each in found["works"]}
+    assert words == {each.name: (each.said, each.why) for each in works() if each.name in words}
     homes = {each.home for work in works() for each in work.contenders}
     assert homes == {HERE, *environments.extras()}
 
