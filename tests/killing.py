@@ -108,7 +108,7 @@ def victims(driver: int, cluster: int | None) -> list[int]:
 class Kills(NamedTuple):
     drivers: int
     workers: int
-    in_mid_run: int  # drivers that had kept something, so that their run must be listed as stopped
+    in_mid_run: int  # drivers that had kept some and not all: their runs must be listed as stopped
 
 
 def kill_until_through(
@@ -117,6 +117,7 @@ def kill_until_through(
     longest: float,
     options: dict[str, Any],
     cluster: int | None,
+    everything: set[str],
     most: int,
 ) -> Kills:
     """Kill one run after the other, `most` times at most, until one comes to its end."""
@@ -137,7 +138,7 @@ def kill_until_through(
         drivers += 1
         now = kept(out)
         assert before <= now, "a kept cell is gone"
-        in_mid_run += before < now
+        in_mid_run += before < now < everything
         before = now
         driver = start(out, options)
     _, status = os.waitpid(driver, 0)
@@ -150,15 +151,17 @@ def main(
 ) -> None:
     moments, kills, workers = random.Random(seed), 0, 0
     whole(folder / "undisturbed", {})
+    everything = kept(folder / "undisturbed")
     began = time.monotonic()
     longest = min(whole(folder / name, options) for name in ("timed", "again"))
     while kills < wanted:
         out = folder / str(kills)
-        found = kill_until_through(out, moments, longest, options, cluster, wanted - kills)
+        left = wanted - kills
+        found = kill_until_through(out, moments, longest, options, cluster, everything, left)
         kills, workers = kills + found.drivers + found.workers, workers + found.workers
         whole(out, options)  # cells that ended without a result are tried again
         assert ledger(out) == ledger(folder / "undisturbed"), f"another ledger in {out}"
-        assert kept(out) == kept(folder / "undisturbed")
+        assert kept(out) == everything
         assert stopped(out) >= found.in_mid_run, "a killed run is not listed"
     print(f"{time.monotonic() - began:.0f} s", file=sys.stderr)
     print(kills, workers)
