@@ -10,7 +10,7 @@ At step n, with the first n tokens of every sequence (all tokens of one that has
 Nothing after step n enters, so a stream that goes on never changes what was found so far. S_n is
 the same in every order of the first n tokens of a sequence, which ranks need to be uniform (see
 `martingale`). It grows by (n − 1)/n δδᵀ a token, with δ = x_n less the mean of those before
-(Welford 1962): sums of squares, in which nothing cancels.
+(Welford, 1962): sums of squares, in which nothing cancels.
 
 Sums are rounded, and rounding depends on the order: it could break ties, of which discrete vectors
 are full, in favour of some order. So C and D are rounded to GRID, far above it, before they are
@@ -18,7 +18,7 @@ used; and scores are computed entry by entry, never by a matrix product, whose r
 the place in the matrix: equal tokens have equal scores.
 
 Vectors of more than MOST coordinates are first folded into MOST: every coordinate, with a random
-sign, is added to one of MOST sums (a count sketch: Charikar, Chen and Farach-Colton 2002; here of
+sign, is added to one of MOST sums (a count sketch: Charikar, Chen and Farach-Colton, 2002; here of
 equal parts), drawn from the seed and the same for all tokens. Coordinates are standardised only
 after that, so those of one sum should have like units.
 
