@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from itertools import permutations
+from typing import Any
 
 import numpy as np
 import pytest
 
 from attnlens.checks import BadInput
-from attnlens.instruments import martingale, wealth
+from attnlens.instruments import martingale, vector_ranks, wealth
 from attnlens.instruments.sequences import read
 
 
@@ -86,10 +89,17 @@ def autoregressive(length: int) -> np.ndarray:
         (np.random.default_rng(3).normal(size=600) * np.repeat([1.0, 5.0], 300), 400),
         (np.random.default_rng(3).normal(size=600) + np.repeat([0.0, 2.0], 300), 400),
         (np.tile(np.repeat([0, 1], 10), 12), 240),
+        # Nine in ten are "a", later one in ten.
+        (np.random.default_rng(3).random(600) < np.repeat([0.9, 0.1], 300), 400),
+        (np.random.default_rng(3).choice(list("abc"), 300).tolist() + ["d"] * 100, 400),
+        (np.random.default_rng(3).normal(size=(1, 300, 4)) + np.linspace(0, 3, 300)[:, None], 300),
+        (np.random.default_rng(3).normal(size=(1, 300, 40)) + np.linspace(0, 3, 300)[:, None], 300),
+        (np.cumsum(np.random.default_rng(3).normal(size=(4, 60, 3)), axis=1), 60),
     ],
-    ids=["drift", "neighbours", "late scale", "late shift", "categories"],
-)
-def test_wealth_grows_when_order_matters(tokens: np.ndarray, within: int):
+    ids=["drift", "neighbours", "late scale", "late shift", "categories", "late frequencies",
+         "late category", "drifting vectors", "drifting wide vectors", "walks side by side"],
+)  # fmt: skip
+def test_wealth_grows_when_order_matters(tokens: Any, within: int):
     found = wealth(tokens)
     reached = found.reached(0.05)
     assert reached is not None
@@ -103,11 +113,153 @@ def test_the_reserve_bounds_the_loss():
     assert all(value >= -math.log(n + 1) - 1e-9 for n, value in enumerate(log_values))
 
 
-def test_a_look_ahead_changes_nothing():
-    tokens = np.random.default_rng(4).normal(size=50)
-    whole, part = wealth(tokens), wealth(tokens[:30])
-    assert whole.log_values[:31] == part.log_values
-    assert len(whole.log_values) == 51
+# -- streams: what was found so far stays ----------------------------------------------------------
+
+# In "later" categories come, among them such as sort before the first ones, and longer strings.
+LATER = np.where(np.arange(150) < 70, np.arange(150) % 3 + 5, np.arange(150) * 7 % 11)
+STREAMS = {
+    "numbers": np.random.default_rng(4).normal(size=150),
+    "numbers side by side": np.random.default_rng(4).normal(size=(3, 150)),
+    "integers": LATER,
+    "integers side by side": np.stack([LATER, LATER[::-1]]),
+    "booleans": LATER > 5,
+    "strings": ["letter" * int(code > 7) + str(code) for code in LATER],
+    "bytes": np.array([str(code) for code in LATER], "S"),
+    "vectors": np.random.default_rng(4).normal(size=(1, 150, 3)),
+    "vectors side by side": np.random.default_rng(4).normal(size=(3, 150, 3)).cumsum(1),
+    "vectors on a lattice": np.random.default_rng(4).integers(0, 3, size=(2, 150, 2)) / 10,
+    "wide vectors": np.random.default_rng(4).normal(size=(2, 150, 40)),
+    "a later outlier": np.concatenate(
+        [np.random.default_rng(4).normal(size=(1, 100, 3)), np.full((1, 50, 3), 1e9)], axis=1
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_what_was_found_so_far_stays(kind: str):
+    tokens = STREAMS[kind]
+    whole = wealth(tokens, seed=3).log_values
+    assert len(whole) == 151
+    for n in (2, 30, 64, 65, 129):
+        part = tokens[:n] if isinstance(tokens, list) or tokens.ndim == 1 else tokens[:, :n]
+        # Sums over sequences may be added in another order: a few ε of values of at most 50.
+        np.testing.assert_allclose(wealth(part, seed=3).log_values, whole[: n + 1], atol=1e-12)
+
+
+@pytest.mark.parametrize("dim", [1, 3])
+def test_what_was_found_so_far_stays_when_sequences_end(dim: int):
+    tokens = [np.random.default_rng(i).normal(size=(n, dim)) for i, n in enumerate((20, 90, 7))]
+    whole = wealth(tokens).log_values
+    for n in (2, 7, 15, 40, 89):
+        part = wealth([each[:n] for each in tokens]).log_values
+        np.testing.assert_allclose(part, whole[: n + 1], atol=1e-12)
+
+
+def test_a_category_has_one_score_whatever_comes_beside_it():
+    def score(tokens: Any, seed: int = 0) -> np.ndarray:
+        return martingale.scores(read(np.array(tokens)), np.random.default_rng(seed))
+
+    alone = score(["b", "b"])[0]
+    np.testing.assert_array_equal(score(["zz", "b", "a"])[1], alone)
+    assert score(["b", "b"], seed=1)[0] != alone
+    for same in ([True, False], [1, 0], ["1", "0"], [b"1", b"0"], np.array([1, 0], np.uint8)):
+        np.testing.assert_array_equal(score(same), score([1, 0]))
+    # Uniform on [0, 1): the mean of 4,000 is within 4.5 standard errors of 1/2, and none is twice.
+    many = score(np.arange(4000))
+    assert abs(many.mean() - 0.5) < 4.5 * math.sqrt(1 / 12 / 4000)
+    assert len(set(many)) == 4000
+
+
+EXCHANGEABLE: dict[str, Callable[[np.random.Generator], np.ndarray]] = {
+    "integers": lambda random: random.integers(0, random.integers(2, 30), size=60),
+    "strings": lambda random: random.choice(list("aaab"), size=60),
+    "vectors": lambda random: random.normal(size=(1, 60, 3)) + random.normal(size=3),
+    "vectors on a lattice": lambda random: random.integers(0, 2, size=(1, 60, 2)) / 10,
+    "wide vectors": lambda random: random.standard_t(2, size=(1, 30, 20)),
+    "vectors side by side": lambda random: random.normal(size=(3, 30, 2)) + random.normal(size=2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", EXCHANGEABLE)
+def test_of_exchangeable_streams_few_ever_reach_twenty(kind: str):
+    random, streams = np.random.default_rng(6), 300
+    found = [wealth(EXCHANGEABLE[kind](random), seed=seed) for seed in range(streams)]
+    share = np.mean([each.reached(0.05) is not None for each in found])
+    assert share <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / streams)
+    assert max(each.log_values[-1] for each in found) > 0.1  # it does bet
+
+
+# -- vectors ---------------------------------------------------------------------------------------
+
+
+def counts_by_definition(tokens: list[np.ndarray], reference: np.ndarray) -> np.ndarray:
+    """How many tokens are below the n-th of each sequence, from the formulas as they stand."""
+    below = np.full((len(tokens), max(map(len, tokens))), np.nan)
+    below[:, 0] = 0
+    for n in range(2, below.shape[1] + 1):
+        bags = [each[:n] for each in tokens]
+        centred = np.concatenate([bag - bag.mean(0) for bag in bags])
+        vector = np.linalg.eigh(np.corrcoef(centred, rowvar=False))[1][:, -1]
+        weights = vector * np.sign(vector @ reference) / centred.std(0)
+        for i, each in enumerate(tokens):
+            if len(each) >= n:
+                below[i, n - 1] = (each[: n - 1] @ weights < each[n - 1] @ weights).sum()
+    return below
+
+
+def test_vectors_are_ranked_by_definition(monkeypatch: pytest.MonkeyPatch):
+    random = np.random.default_rng(8)
+    mixed = random.normal(size=(3, 3))
+    tokens = [random.normal(size=(n, 3)) @ mixed + 5 * i for i, n in enumerate((40, 11, 25))]
+    expected = counts_by_definition(tokens, np.random.default_rng(0).normal(size=3))
+    for block, chunk in ((64, 512), (7, 5), (1, 1)):
+        monkeypatch.setattr(vector_ranks, "BLOCK", block)
+        monkeypatch.setattr(vector_ranks, "CHUNK", chunk)
+        below, equal = vector_ranks.vector_counts(read(tokens), np.random.default_rng(0))
+        np.testing.assert_array_equal(below, expected)
+        # The first of each sequence is alone; of the others none is twice.
+        np.testing.assert_array_equal(equal, np.where(np.isnan(expected), np.nan, 1.0))
+
+
+BAGS = {
+    "lattice": np.array([[0, 0], [0, 1], [1, 0], [1, 1], [1, 0]]) / 10,
+    "uncorrelated": np.array([[1, 0], [-1, 0], [0, 1], [0, -1], [0, 0]]) / 10 + 0.3,
+    "one-hot": np.eye(3)[[0, 1, 2, 0, 1]] / 3,
+    "continuous": np.random.default_rng(9).normal(size=(5, 3)),
+    "wide": np.random.default_rng(9).integers(0, 3, size=(5, 20)) / 10,
+}
+
+
+@pytest.mark.parametrize("kind", BAGS)
+def test_the_last_rank_is_uniform_over_all_orders(kind: str):
+    # Whatever the order of the others, here and in a sequence beside it, the last token has the
+    # same place, to the last tie: so places of the last are places in one list, each once.
+    bag = BAGS[kind]
+    places: dict[int, set[tuple[float, float]]] = {}
+    for order in permutations(range(5)):
+        sequences = read([bag[list(order)], 2 * bag[list(order[::-1])]])
+        below, equal = vector_ranks.vector_counts(sequences, np.random.default_rng(1))
+        places.setdefault(order[-1], set()).add((below[0, -1], equal[0, -1]))
+    assert all(len(found) == 1 for found in places.values())
+    # Tokens level with each other fill the places from `below` to `below + equal`.
+    listed = sorted(found.pop() for found in places.values())
+    filled = [place for place, _ in listed]
+    assert filled == [listed[int(place)][0] for place in filled]
+    assert all(filled.count(place) == level for place, level in listed)
+
+
+@pytest.mark.parametrize(("unit", "shift"), [(7.0, 0.0), (7.0, 1e6), (1e300, 0.0), (1e-300, 0.0)])
+def test_neither_units_nor_origin_of_vectors_matter(unit: float, shift: float):
+    tokens = np.random.default_rng(2).normal(size=(2, 50, 3)).cumsum(1)
+    moved = tokens * np.array([unit, 1.0, 1.0]) + shift
+    np.testing.assert_allclose(wealth(moved).log_values, wealth(tokens).log_values, atol=1e-12)
+    # A coordinate that moves by rounding only has no say.
+    rounding = 1 + 2e-16 * np.random.default_rng(2).integers(0, 2, size=(2, 50, 1))
+    both = [np.concatenate([tokens, last], -1) for last in (rounding, np.ones((2, 50, 1)))]
+    assert wealth(both[0]).log_values == wealth(both[1]).log_values
+
+
+# -- the rest --------------------------------------------------------------------------------------
 
 
 def test_sequences_that_end_are_left_alone():

@@ -2,7 +2,8 @@
 
     p value    of an exact permutation test (`permutation`)
     effects    how strong, in units that mean something, each with a standard error
-    wealth     the same question bet on token by token (`martingale`), valid at any time
+    wealth     the same question bet on token by token (`martingale`), valid at any time; for a
+               stream call `wealth` itself, whose draws do not depend on how much has come
 
 Effects, of a sequence y_1 … y_L that is centred and has mean square one (`sequences`):
 

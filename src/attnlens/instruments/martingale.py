@@ -19,13 +19,31 @@ is found with a delay that grows as log n only. It is a martingale, and by Ville
 
     P( wealth ever reaches 1/α ) ≤ α       under exchangeability, whenever one stops.
 
-Independent sequences are bet on side by side: at step n, on the n-th token of each, with the
-product of the factors. A sequence with categories is scored by a random number for each category;
-one of vectors by a number that depends on the tokens as a set (see `scores`).
+Several sequences are bet on side by side: at step n, on the n-th token of each, with the product of
+the factors. Numbers are ranked as they are, categories by a number that depends on the seed and the
+label only, vectors along a direction that at step n depends on the first n tokens of every sequence
+as sets (`vector_ranks`).
+
+Why ranks are uniform and independent. Let the joint law of all tokens stay the same when the tokens
+of a sequence are permuted, each sequence on its own: as when sequences are independent and each is
+exchangeable. Fix a step n and condition on the first n tokens of every sequence as bags, on all
+that comes after, and on the later θ. Then every order of a bag is equally likely, independently
+from sequence to sequence. A score that is a function of the token and of the bags turns each bag
+into a fixed list of numbers in random order, whose last has a rank p_n that is uniform, ties broken
+by θ_n: whatever was conditioned on, and independently from sequence to sequence. And p_(n+1),
+p_(n+2), … are functions of what was conditioned on, for bags and later tokens give the later bags.
+So the ranks of step n are independent of all later ones; from the last step backwards, all are
+independent. A sequence that has ended is a bag that stays; its length must not depend on its order.
+
+Nothing that is computed for step n uses a later token, nor do random draws: `wealth` of the first n
+tokens of every sequence is the beginning of `wealth` of them all. So one may call it as tokens
+arrive, with one seed and the same sequences, and it is one martingale that is looked at. The bound
+is on "ever", so it covers every rule of stopping; trying several seeds it does not.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +56,7 @@ from attnlens.records import Figure, Point, Series
 
 from . import sequences as reading
 from .sequences import Sequences
+from .vector_ranks import vector_counts
 
 BETS = (-1.0, -0.5, 0.5, 1.0)  # up to 1 no factor is below zero
 BLOCK = 256  # tokens of a sequence compared at a time
@@ -101,6 +120,8 @@ class Wealth:
 def wealth(tokens: Any, *, mask: Any = None, seed: int = 0) -> Wealth:
     """Bet against exchangeability, token by token; see `exchangeability` for what tokens may be.
 
+    May be called again as tokens arrive, with the same seed: what was found so far stays.
+
     >>> rising = wealth(np.arange(100.0))
     >>> rising.reached(0.05)
     11
@@ -111,10 +132,10 @@ def wealth(tokens: Any, *, mask: Any = None, seed: int = 0) -> Wealth:
 
 def bet(sequences: Sequences, random: np.random.Generator) -> Wealth:
     """The wealth after 0, 1, … tokens of every sequence; those that have ended are left alone."""
-    lengths = sequences.lengths
-    table = np.full((len(lengths), lengths.max()), np.nan)
-    table[np.arange(lengths.max()) < lengths[:, None]] = scores(sequences, random)
-    t = 2 * ranks(table, random) - 1
+    if sequences.kind == "vectors":
+        t = 2 * tie_broken(*vector_counts(sequences, random), random) - 1
+    else:
+        t = 2 * ranks(_table(scores(sequences, random), sequences.lengths), random) - 1
     before = np.concatenate([np.zeros((len(t), 1)), t[:, :-1]], axis=1)
     with np.errstate(divide="ignore"):
         # A sequence that has ended multiplies by one.
@@ -131,7 +152,14 @@ def bet(sequences: Sequences, random: np.random.Generator) -> Wealth:
         shares = shares / total
         log_value += math.log(total) + float(best[n])
         log_values.append(log_value)
-    return Wealth(tuple(log_values), len(lengths))
+    return Wealth(tuple(log_values), len(t))
+
+
+def _table(flat: np.ndarray, lengths: np.ndarray) -> Float[np.ndarray, "sequences length"]:
+    """A row a sequence; NaN stands where it has ended."""
+    table = np.full((len(lengths), lengths.max()), np.nan)
+    table[np.arange(lengths.max()) < lengths[:, None]] = flat
+    return table
 
 
 def ranks(
@@ -158,9 +186,18 @@ def ranks(
             left, right = (np.searchsorted(before, now[row], side) for side in ("left", "right"))
             below[row, first : first + width] += left
             equal[row, first : first + width] += right - left
+    return tie_broken(np.where(np.isnan(table), np.nan, below), equal, random)
+
+
+def tie_broken(
+    below: Float[np.ndarray, "sequences length"],
+    equal: Float[np.ndarray, "sequences length"],
+    random: np.random.Generator,
+) -> Float[np.ndarray, "sequences length"]:
+    """p_n from how many tokens are below the n-th and how many level with it, itself included."""
+    count, length = below.shape
     ties = random.random((length, count)).T  # drawn in the order of time
-    found = (below + ties * equal) / np.arange(1, length + 1)
-    return np.where(np.isnan(table), np.nan, found)
+    return (below + ties * equal) / np.arange(1, length + 1)
 
 
 def log_factors(
@@ -172,12 +209,24 @@ def log_factors(
 
 
 def scores(sequences: Sequences, random: np.random.Generator) -> Float[np.ndarray, " tokens"]:
-    """A number a token. Numbers are their own; vectors give their leading principal component,
-    which depends on all tokens as a set (valid, but known only once all have come); categories
-    give the random number that is drawn for each."""
+    """A number a token, which no other token has a part in. Numbers are their own; a category gives
+    a keyed hash of its label, the key drawn first: a number that is uniform on [0, 1), and the same
+    whichever categories there are besides. (Vectors have no such number: see `vector_ranks`.)"""
     if sequences.kind == "numbers":
         return sequences.tokens[:, 0]
-    if sequences.kind == "vectors":
-        return reading.columns(sequences)[0][:, 0]
     assert sequences.codes is not None
-    return random.permutation(sequences.codes.max() + 1)[sequences.codes].astype(float)
+    assert sequences.labels is not None
+    key = random.bytes(16)
+    digests = (
+        hashlib.blake2b(_text(label), digest_size=8, key=key).digest()
+        for label in sequences.labels.tolist()
+    )
+    hashed = np.array([(int.from_bytes(digest, "big") >> 11) * 2.0**-53 for digest in digests])
+    return hashed[sequences.codes]
+
+
+def _text(label: Any) -> bytes:
+    """The same for the same label however its array was stored: True, 1 and "1" are one label."""
+    if isinstance(label, bytes):
+        return label
+    return (label if isinstance(label, str) else str(int(label))).encode("utf-8", "surrogatepass")

@@ -36,6 +36,7 @@ class Sequences(NamedTuple):
     codes: Int[np.ndarray, " tokens"] | None  # of categories: 0, 1, …
     lengths: Int[np.ndarray, " sequences"]
     left_out: int  # sequences of a single token: they have no order
+    labels: np.ndarray | None = None  # of categories: what 0, 1, … stand for
 
     @property
     def starts(self) -> Int[np.ndarray, " sequences"]:
@@ -71,7 +72,8 @@ def read(tokens: Any, mask: Any = None) -> Sequences:
     lengths, left_out = np.array([len(part) for part in long]), len(parts) - len(long)
     flat = np.concatenate(long)
     if flat.ndim == 1 and kinds <= set("biuUS"):
-        return Sequences("categories", *_categories(flat), lengths, left_out)
+        indicators, codes, labels = _categories(flat)
+        return Sequences("categories", indicators, codes, lengths, left_out, labels)
     if not kinds <= set("biuf"):
         raise checks.BadInput(
             f"tokens must be real numbers, vectors of them or categories, but an array of type "
@@ -150,12 +152,13 @@ def _array(tokens: Any) -> np.ndarray:
         ) from error
 
 
-def _categories(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Indicators of the most frequent categories (ties in label order), and all as numbers."""
-    _, code, counts = np.unique(flat, return_inverse=True, return_counts=True)
+def _categories(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Indicators of the most frequent categories (ties in label order), all as numbers, and what
+    the numbers stand for."""
+    labels, code, counts = np.unique(flat, return_inverse=True, return_counts=True)
     # The last category is what remains: its indicator would add nothing.
     frequent = np.argsort(-counts, kind="stable")[: min(DIMS, max(len(counts) - 1, 1))]
-    return (code[:, None] == frequent).astype(float), code
+    return (code[:, None] == frequent).astype(float), code, labels
 
 
 def _centred(
