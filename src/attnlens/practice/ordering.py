@@ -16,11 +16,15 @@ from attnlens import checks
 from attnlens.data import Loaded, words
 from attnlens.instruments import exchangeability
 from attnlens.instruments.exchange import LEVEL, Exchangeability
+from attnlens.instruments.martingale import Wealth, wealth
 from attnlens.records import Answer, Reading, Sheet
 
 from .phrases import unknown
 
 MOST_TOKENS = 50_000  # a thousand permutations of so many take half a minute
+# Vectors of a sequence that are bet on, from its beginning: each is compared with all before it,
+# and so many take up to ten seconds.
+WATCHED = 20_000
 ORDER = "Does the order of tokens matter?"
 STREAM = "Would somebody who watches tokens come have noticed?"
 # The question, and what an effect above and below zero says about it.
@@ -60,15 +64,15 @@ def order_matters(
     True
     """
     subject = _shortened(_subject(loaded, along), seed)
-    found = exchangeability(subject.tokens, permutations=permutations, seed=seed)
-    wealth = found.details["wealth"]
+    found = exchangeability(subject.tokens, permutations=permutations, wealth=False, seed=seed)
+    earned = wealth([x[:WATCHED] if x.ndim == 2 else x for x in subject.tokens], seed=seed)
     facts = [*loaded.facts, ("tokens tested", subject.what)]
     if subject.left_out:
         facts.append(("left out of the test", subject.left_out))
     if found.details["left_out"]:
         facts.append(("sequences of one token", f"{found.details['left_out']:,}, left out"))
-    answers = (_order(found), *_effects(found), _noticed(wealth))
-    figures = (found.figure(), wealth.figure())
+    answers = (_order(found), *_effects(found), _noticed(earned))
+    figures = (found.figure(), earned.figure())
     return Sheet(f"Order of tokens in {loaded.dataset.name}", tuple(facts), answers, figures)
 
 
@@ -162,7 +166,7 @@ def _effects(found: Exchangeability) -> list[Answer]:
     return answers
 
 
-def _noticed(wealth: Any) -> Answer:
-    when = wealth.reached(LEVEL)
+def _noticed(earned: Wealth) -> Answer:
+    when = earned.reached(LEVEL)
     said = "no" if when is None else f"yes, after {when:,} tokens"
-    return Answer(STREAM, said, str(wealth))
+    return Answer(STREAM, said, str(earned))
