@@ -314,11 +314,14 @@ def test_the_full_profile_says_how_much_narrower_it_is_where_it_can(tmp_path: Pa
     machine = {"finished": "2026-01-02", "processor": "P", "cores": 2, "python": "3.11"}
     common = {"verdict": "supported", "estimate": 1.0, "control": "refuted", "seconds": 5.0}
     parts = {
-        "A.one": ("slope", False, [0.0, 1.0]),
+        "A.one": ("slope (L 8 to 64)", False, [0.0, 1.0]),
         "A.two": ("other part", False, [0.0, 0.1]),
         "A.three": ("error", True, [0.4, 0.4]),
     }
-    usual = {name: {"quantity": "slope", "interval": [0.0, 3.0]} for name in (*parts, "A.four")}
+    usual = {
+        name: {"quantity": "slope (L 8 to 16)", "interval": [0.0, 3.0]}
+        for name in (*parts, "A.four")
+    }
     kept = {
         name: {"entry": common | {"quantity": quantity, "exact": exact, "interval": interval}}
         for name, (quantity, exact, interval) in parts.items()
@@ -328,9 +331,12 @@ def test_the_full_profile_says_how_much_narrower_it_is_where_it_can(tmp_path: Pa
     file.write_text(json.dumps({"runs": [run], "claims": kept}))
     words, _, _, _, *rows, _ = lens_page.tightened("A", usual, file)
     assert "--profile full` on 2026-01-02" in words
-    assert [row.split(" | ")[3:5] for row in rows] == [
-        ["0 to 1", "3.0"], ["0 to 0.1", ""], ["exact", ""]
-    ]  # fmt: skip
+    assert [row.split(" | ")[2:6:3] for row in rows] == [
+        ["slope (L 8 to 64)", "3.0"],
+        ["other part", ""],
+        ["error", ""],
+    ]
+    assert [row.split(" | ")[4] for row in rows] == ["0 to 1", "0 to 0.1", "exact"]  # fmt: skip
     assert lens_page.tightened("A", usual, tmp_path / "none.json") == []
 
 

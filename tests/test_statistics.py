@@ -184,3 +184,18 @@ def test_rate_agrees_with_weighted_polynomial_fit():
     assert slope.value == pytest.approx(fitted[0], rel=1e-10)
     birge = max(1.0, slope.details["chi2"])
     assert slope.standard_error == pytest.approx(math.sqrt(covariance[0, 0] * birge), rel=1e-10)
+
+
+def test_the_slope_of_a_bent_curve_is_a_weighted_mean_of_its_local_slopes():
+    x = np.log([16.0, 64.0, 128.0, 1024.0])
+    random = np.random.default_rng(5)
+    y = np.cos(x) + random.normal(size=(9, 4)) * [0.1, 0.3, 0.2, 0.5]
+    weights = 1 / y.var(axis=0, ddof=1)
+    centred = x - np.average(x, weights=weights)
+    beyond = np.array([(weights * centred)[j + 1 :].sum() for j in range(3)])
+    shares = np.diff(x) * beyond / (weights * centred**2).sum()
+    assert shares.min() > 0
+    assert shares.sum() == pytest.approx(1, rel=1e-13)
+    local = np.diff(y) / np.diff(x)
+    # Sums of four numbers of order one, written in two ways.
+    np.testing.assert_allclose(statistics.slopes(x, y), local @ shares, atol=1e-13)

@@ -5,8 +5,9 @@
     python tools/lens_page.py write                     those -> docs/lens-a.md and docs/lens-b.md
 
 `keep` takes from results folders of `attnlens verify` what the pages need: a claim's row of the
-ledger and the points of its figures, as the last folder that holds the claim has them; of the full
-profile only the rows, which stand beside those of the default one. `write` makes the pages,
+ledger, its parts, what its controls came to, and the points of its figures, as the last folder that
+holds the claim has them; of the full profile only the rows, which stand beside those of the default
+one. `write` makes the pages,
 without pictures: the build of the site draws those from the same numbers (`site_stored.py`).
 Nothing on a page is typed by hand: words come from the claim's file, numbers from the run, and what
 is said below of a claim that was not supported is shown only while that verdict stands. A test
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import re
 import sys
 from pathlib import Path
@@ -115,10 +117,18 @@ def keep(folders: list[Path], file: Path = RUN, draw: bool = True) -> None:
             section = sections[entry["id"]]
             drawn = [section["figure"], *section.get("views", [])] if draw else []
             claims[entry["id"]] = {"entry": entry, "drawn": [rounded(d) for d in drawn if d]}
+            if draw and "verdict" in section:
+                claims[entry["id"]] |= judged(section)
         runs.append(ledger | {"claims": sorted(sections)})
     lines = ",\n".join(f"{json.dumps(name)}: {compact(claims[name])}" for name in sorted(claims))
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(f'{{"runs": {compact(runs)},\n"claims": {{\n{lines}\n}}}}\n')
+
+
+def judged(section: dict[str, Any]) -> dict[str, Any]:
+    """Every part of a claim, and of each control the sentence with the number that decided."""
+    reasons = {told.get("arm", told["words"]): told["reason"] for told in section["controls"]}
+    return {"parts": rounded(section["verdict"]["parts"]), "reasons": reasons}
 
 
 def compact(content: Any) -> str:
@@ -162,23 +172,22 @@ def page(lens: str, file: Path = RUN, full: Path = FULL) -> str:
         f"from which figures are drawn when the site is built (`tools/lens_page.py`).",
         "",
         *without_run([claim.id for claim in of_lens if claim.id not in entries]),
-        "| claim | verdict | estimate | 95 % interval | needed | control | seconds |",
-        "|---|---|---|---|---|---|---|",
+        "| claim | verdict | quantity | estimate | 95 % interval | needed | control | seconds |",
+        "|---|---|---|---|---|---|---|---|",
         *[row(entries[claim.id]) for claim in claims],
         "",
         *tightened(lens, entries, full),
     ]
     for claim in claims:
-        lines += section(claim, entries[claim.id], len(kept["claims"][claim.id]["drawn"]))
+        lines += section(claim, kept["claims"][claim.id])
     lines += ["## References", "", *[f"- {each}" for each in REFERENCES[lens]], ""]
     return "\n".join(lines)
 
 
-def section(claim: Any, entry: dict[str, Any], figures: int) -> list[str]:
+def section(claim: Any, kept: dict[str, Any]) -> list[str]:
     """One claim: in words, in a formula, what was measured, and what it means."""
-    controls = [
-        f"- *Control, {entry['controls'][arm]}:* {words}" for arm, words in claim.controls.items()
-    ]
+    entry, figures = kept["entry"], len(kept["drawn"])
+    controls = [control(arm, words, kept) for arm, words in claim.controls.items()]
     marks = [f"<!-- figure: {name_of(claim.id, place + 1)} -->" for place in range(figures)]
     return [
         f"## {claim.title}",
@@ -193,6 +202,7 @@ def section(claim: Any, entry: dict[str, Any], figures: int) -> list[str]:
         "",
         f"*Measured:* {minus(entry['reason'])}",
         "",
+        *every(kept.get("parts", [])),
         *why(claim.id, entry["verdict"]),
         *controls,
         "",
@@ -205,6 +215,53 @@ def section(claim: Any, entry: dict[str, Any], figures: int) -> list[str]:
     ]
 
 
+def control(arm: str, words: str, kept: dict[str, Any]) -> str:
+    """What a control is and came to, and the number that decided where the run kept it."""
+    reasons = kept.get("reasons", {})
+    measured = minus(reasons.get(arm, reasons.get(words, "")))
+    outcome = kept["entry"]["controls"].get(arm, "not in that run")
+    return f"- *Control, {outcome}:* {words}" + (f" *Measured:* {measured}" if measured else "")
+
+
+def every(parts: list[dict[str, Any]]) -> list[str]:
+    """All parts of a claim that has several: the sentence above tells of one."""
+    if len(parts) < 2:
+        return []
+    rows = [
+        [in_cell(part["quantity"]), number(part["estimate"]), interval(part["exact"], part["low"],
+         part["high"]), minus(part["region"]), outcome_of(part)]
+        for part in parts
+    ]  # fmt: skip
+    return [
+        "| part | estimate | 95 % interval | needed | by itself |",
+        "|---|---|---|---|---|",
+        *[f"| {' | '.join(cells)} |" for cells in rows],
+        "",
+    ]
+
+
+def outcome_of(part: dict[str, Any]) -> str:
+    """A part's own verdict: its interval (of an exact part, all its values) against its region."""
+    if None in (part["estimate"], part["low"], part["high"]):
+        return "undecided"
+    least, most = part["edges"]
+    least = -math.inf if least is None else least
+    most = math.inf if most is None else most
+    if least <= part["low"] and part["high"] <= most:
+        return "supported"
+    outside = part["exact"] or part["high"] < least or part["low"] > most
+    return "refuted" if outside else "undecided"
+
+
+def interval(exact: bool, low: float | None, high: float | None) -> str:
+    return "exact" if exact else f"{number(low)} to {number(high)}"
+
+
+def in_cell(text: str) -> str:
+    """Words in a cell of a table, where a bar would end the cell."""
+    return minus(text).replace("|", "\\|")
+
+
 def why(claim: str, verdict: str) -> list[str]:
     return [f"*Why:* {WHY[claim, verdict]}", ""] if (claim, verdict) in WHY else []
 
@@ -212,11 +269,21 @@ def why(claim: str, verdict: str) -> list[str]:
 def formalised(claim: Any) -> list[str]:
     """The claim's own derivation, from the top of its file."""
     text = inspect.getdoc(sys.modules[claim.measure.__module__]) or ""
-    derivation = text.partition("\n\n")[2]
-    # f* is the exact predictor; its star is no emphasis.
-    derivation = re.sub(r"\bf\*", r"f\\*", derivation)
+    derivation = "\n".join(map(unemphatic, text.partition("\n\n")[2].split("\n")))
     summary = "<summary>How it was formalised here</summary>"
     return ["<details markdown>", summary, "", derivation, "", "</details>", ""]
+
+
+def unemphatic(line: str) -> str:
+    """A line whose starred letters (f*, the exact predictor) are no emphasis. Code stays as it is:
+    indented lines, and what stands between backticks."""
+    if line.startswith("    "):
+        return line
+    pieces = line.split("`")
+    pieces[::2] = [
+        re.sub(r"(?<![\w*])([A-Za-z])\*(?!\w)", r"\1\\*", piece) for piece in pieces[::2]
+    ]
+    return "`".join(pieces)
 
 
 def about(run: dict[str, Any]) -> str:
@@ -243,17 +310,18 @@ def without_run(claims: list[str]) -> list[str]:
 
 
 def row(entry: dict[str, Any]) -> str:
-    interval = "exact" if entry["exact"] else " to ".join(number(end) for end in entry["interval"])
     cells = [
-        f"`{entry['id']}`", entry["verdict"], number(entry["estimate"]), interval,
-        minus(entry["region"]), entry["control"], number(entry["seconds"]),
+        f"`{entry['id']}`", entry["verdict"], in_cell(entry["quantity"]), number(entry["estimate"]),
+        interval(entry["exact"], *entry["interval"]), minus(entry["region"]), entry["control"],
+        number(entry["seconds"]),
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |"
 
 
 def tightened(lens: str, entries: dict[str, dict[str, Any]], file: Path) -> list[str]:
     """The full profile's table: how much narrower its intervals are, where the same quantity leads
-    in both. (A claim of several parts is told by the one that decides.)"""
+    in both, be it over another range. (A claim of several parts is told by the one that decides.)
+    """
     kept = json.loads(file.read_text()) if file.is_file() else {"claims": {}, "runs": []}
     found = {
         name: kept["claims"][name]["entry"] for name in entries if name in kept["claims"]
@@ -264,11 +332,10 @@ def tightened(lens: str, entries: dict[str, dict[str, Any]], file: Path) -> list
     for name, entry in found.items():
         usual, exact = entries[name], entry["exact"]
         widths = [high - low for low, high in (usual["interval"], entry["interval"])]
-        same = not exact and usual["quantity"] == entry["quantity"]
+        same = not exact and rangeless(usual["quantity"]) == rangeless(entry["quantity"])
         cells = [
-            f"`{name}`", entry["verdict"], number(entry["estimate"]),
-            "exact" if exact else " to ".join(number(end) for end in entry["interval"]),
-            f"{widths[0] / widths[1]:.1f}" if same else "",
+            f"`{name}`", entry["verdict"], in_cell(entry["quantity"]), number(entry["estimate"]),
+            interval(exact, *entry["interval"]), f"{widths[0] / widths[1]:.1f}" if same else "",
             entry["control"], number(entry["seconds"]),
         ]  # fmt: skip
         rows.append(f"| {' | '.join(cells)} |")
@@ -276,13 +343,18 @@ def tightened(lens: str, entries: dict[str, dict[str, Any]], file: Path) -> list
     return [
         f"With more seeds, lengths and samples, {about(first)}{afterwards(later, lens)} found the "
         f"following; *narrower* is how many times as narrow the interval is, where the same "
-        f"quantity decides in both.",
+        f"quantity decides in both (a rate perhaps over a longer range).",
         "",
-        "| claim | verdict | estimate | 95 % interval | narrower | control | seconds |",
-        "|---|---|---|---|---|---|---|",
+        "| claim | verdict | quantity | estimate | 95 % interval | narrower | control | seconds |",
+        "|---|---|---|---|---|---|---|---|",
         *rows,
         "",
     ]
+
+
+def rangeless(quantity: str) -> str:
+    """A quantity without the range that it was fitted on, which the full profile extends."""
+    return re.sub(r"\d+ to \d+", "", quantity)
 
 
 def assumptions(given: Any) -> list[str]:

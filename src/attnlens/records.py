@@ -99,7 +99,7 @@ class Curve:
         series = Series(
             self.quantity,
             tuple(points),
-            slope=self.slope.value if self.slope else None,
+            slope=self.slope.value if self.slope and self.slope.status == "ok" else None,
             reference=self.details.get("predicted"),
         )
         # Logarithms where there are any: positions along a direction go through zero.

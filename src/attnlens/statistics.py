@@ -47,8 +47,10 @@ def slopes(x: ArrayLike, y: ArrayLike) -> np.ndarray:
 
         slope = Σ w (x − x̄) y / Σ w (x − x̄)²
 
-    is linear in y: the slopes are independent draws, and their t interval is the slope's. Weights
-    only decide efficiency; wrong ones widen the interval, they do not bias it.
+    is linear in y: the slopes are independent draws, and their t interval is the slope's. Where
+    the mean curve is a straight line, weights only decide efficiency; wrong ones widen the interval
+    and do not bias it. Where it is bent, the slope is a weighted mean of its local slopes, and the
+    weights, which come from the measured spread, also decide how much each part of it counts.
     """
     x, y = np.asarray(x, float), np.asarray(y, float)
     if len(y) < 2:

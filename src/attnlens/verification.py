@@ -273,7 +273,8 @@ def _section(
         "source": claim.source,
         "verdict": _told(verdict),
         "controls": [
-            {"words": words, **_told(controls[arm])} for arm, words in claim.controls.items()
+            {"arm": arm, "words": words, **_told(controls[arm])}
+            for arm, words in claim.controls.items()
         ],
         "figure": figure,
         "views": views,

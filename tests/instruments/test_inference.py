@@ -16,6 +16,7 @@ from attnlens.checks import BadInput
 from attnlens.instruments.inference import episode_keys, errors
 from attnlens.networks import Reader
 from attnlens.worlds import GaussianProcess, LinearRegression
+from attnlens.worlds.base import Pairs
 from counting import compilations
 from making import blank, put
 
@@ -144,3 +145,24 @@ def test_a_trained_network_is_measured_as_an_operator_is():
     )
     # Two ways to add eight numbers of size one.
     assert abs(trained.readings[0].value - plain.readings[0].value) < 100 * np.finfo(float).eps
+
+
+def test_where_no_length_resolves_half_the_two_longest_are_fitted():
+    # Noise 10, three weights: half of the prior variance is resolved at L = 300.
+    world = LinearRegression(key_dim=3, noise_std=10.0)
+    for lengths, start in (((4, 8, 16), 8), ((4, 8), 4), ((4,), 4)):
+        curve = inference_error(zero, world, lengths, episodes=8, queries=4)
+        assert curve.details["fitted_from"] == start
+
+
+def test_an_operator_that_is_its_target_to_the_bit_has_error_zero_and_no_slope():
+    def exact(query, key, value):
+        return WORLD.predict(Pairs(key, value), query).mean
+
+    curve = inference_error(exact, WORLD, (4, 16), target="posterior", episodes=4, queries=2)
+    assert [(reading.value, reading.standard_error) for reading in curve.readings] == [
+        (0.0, 0.0)
+    ] * 2
+    assert curve.slope is not None
+    assert str(curve.slope) == "no number: an error of zero has no logarithm"
+    assert curve.figure().series[0].slope is None

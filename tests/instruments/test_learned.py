@@ -14,8 +14,18 @@ import pytest
 from attnlens import generalisation
 from attnlens.checks import BadInput
 from attnlens.instruments.episodes import CHUNK, episodes
-from attnlens.instruments.learned import TEST, TRAIN, draw, learn, reader_for
+from attnlens.instruments.learned import (
+    MEANS,
+    TEST,
+    TRAIN,
+    Generalisation,
+    _curve,
+    draw,
+    learn,
+    reader_for,
+)
 from attnlens.networks import Reader
+from attnlens.statistics import t_interval
 from attnlens.worlds import FiniteMixture, GaussianProcess, LinearRegression, NormalMean
 
 NORMAL = NormalMean(dim=2, noise_std=0.5)
@@ -133,6 +143,93 @@ def test_the_gap_has_the_mean_of_test_minus_train_with_less_noise():
     difference = plain - learned.gap  # that of a network which saw neither: zero in expectation
     assert abs(difference.mean()) < 4.5 * difference.std(ddof=1) / np.sqrt(len(seeds))
     assert learned.gap.std() < plain.std()
+
+
+AT = (64, 256, 1024)
+
+
+def power_law(power: float) -> np.ndarray:
+    return 30.0 * np.array(AT, float) ** power
+
+
+def test_means_on_a_power_law_have_its_slope_where_single_gaps_are_negative():
+    # Deviations that cancel over eight seeds: means lie on the law, two gaps of each are negative.
+    deviations = np.array([1.5, -1.5, 1.2, -1.2, 0.4, -0.4, 0.1, -0.1])
+    gaps = power_law(-1.25) * (1 + np.stack([np.roll(deviations, i) for i in range(3)], 1))
+    assert (gaps < 0).sum() == 6
+    curve = _curve("sequences", AT, gaps, {})
+    slope = curve.slope
+    assert slope is not None
+    assert slope.status == "ok"
+    assert slope.value == pytest.approx(-1.25, abs=1e-14)  # rounding of three logarithms
+    # All points have the same deviations in another order, so equal weights: the slope is the
+    # difference of the ends' logs over log 16, and without s a mean is 1 − d_s/7 times as large.
+    ends = np.log(1 - np.roll(deviations, 2) / 7) - np.log(1 - deviations / 7)
+    expected = np.sqrt(7 * np.var(ends)) / np.log(16)
+    assert slope.standard_error == pytest.approx(expected, rel=1e-12)
+    rising = _curve("tokens", AT, np.stack([power_law(0.5), 2 * power_law(0.5)]), {})
+    found = Generalisation(curve, rising)
+    assert "multiply the gap by 0.42 (0." in found.in_words()  # 2^−1.25 = 0.4204
+    assert MEANS in found.in_words().partition("; twice")[0]
+    assert MEANS not in found.in_words().partition("; twice")[2]
+
+
+def test_intervals_of_slopes_through_means_cover():
+    """300 experiments of 24 seeds, a gap's standard deviation 0.7 of its mean: 8 % are negative.
+    A coverage has standard error √(0.95·0.05/300) = 0.0126; 0.89 is 4.8 of them below 0.95."""
+    random = np.random.default_rng(0)
+    covered = []
+    for _ in range(300):
+        curve = _curve("sequences", AT, power_law(-1) * random.normal(1, 0.7, (24, 3)), {})
+        assert curve.slope is not None
+        assert curve.slope.details == {"of": MEANS}
+        low, high = t_interval(curve.slope)
+        covered.append(low <= -1 <= high)
+    assert np.mean(covered) >= 0.89
+
+
+@pytest.mark.parametrize("bad", [-200.0, np.nan])
+def test_means_that_are_not_positive_have_no_slope(bad: float):
+    gaps = np.tile(power_law(-1), (4, 1))
+    gaps[1, 2] = bad
+    slope = _curve("sequences", AT, gaps, {}).slope
+    assert slope is not None
+    assert str(slope) == "no number: a mean gap is not positive: use more seeds"
+
+
+class Weighted(eqx.Module):
+    """A linear function of the tokens, each with a weight of its own: least squares."""
+
+    weights: Any
+
+    def __init__(self, key: Any, length: int):
+        self.weights = 0.1 * jax.random.normal(key, (length,))
+
+    def __call__(self, inputs):
+        return self.weights @ inputs.value
+
+
+@pytest.mark.slow
+def test_the_gap_of_least_squares_is_the_textbook_one():
+    """p normal features, noise variance s²: the training loss is s² (n − p)/n and the test loss
+    s² (1 + p/(n − p − 1)), so the gap is s² (p/n + p/(n − p − 1)), 2ps²/n to first order."""
+    p, n, seeds = 4, 40, range(48)
+    world = NormalMean(dim=1, noise_std=0.5)
+    train, test = draw(world, seeds, n, p, TRAIN, exact=False), draw(world, seeds, 512, p, TEST)
+    learned = learn(
+        partial(Weighted, length=p), train, test, seeds, (n,), steps=400, batch=n,
+        learning_rate=5e-2,
+    )  # fmt: skip
+    s2 = 0.25 + 1 / (1 + p / 0.25)  # of the next token: noise and what is not known of the mean
+    expected = s2 * (p / n + p / (n - p - 1))
+    gap = learned.gap[:, 0]
+    error = gap.std(ddof=1) / np.sqrt(len(gap))
+    assert error < expected / 8
+    assert abs(gap.mean() - expected) < 4.5 * error  # a false alarm in 1.5e5
+    x, y = train.inputs.value[..., 0], train.target[..., 0]
+    least = [np.linalg.lstsq(a, b, rcond=None)[1][0] / n for a, b in zip(x, y, strict=True)]
+    # At the minimum: float32 losses of order 0.3.
+    np.testing.assert_allclose(learned.train[:, 0], least, atol=1e-4)
 
 
 @pytest.mark.parametrize(

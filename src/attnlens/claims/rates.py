@@ -45,10 +45,26 @@ def judge_slopes(
     measured: Sequence[Measured], quantity: str, region: Callable[[int], Region]
 ) -> list[Part]:
     """A part a key dimension: the slope of log RMSE in log L, against `region(m)`."""
-    return [
-        judge(f"{quantity} (m = {m})", slopes(*log_root_mean_squares(cells)), region(m))
-        for m, cells in by(measured, "manifold_dim").items()
-    ]
+    parts = []
+    for m, cells in by(measured, "manifold_dim").items():
+        x, logs = log_root_mean_squares(cells)
+        parts.append(judge(f"{quantity} ({sphere(m)}, L {span(x)})", slopes(x, logs), region(m)))
+    return parts
+
+
+def sphere(m: int) -> str:
+    """What m is, in words: figures say "m = 2" only."""
+    return f"keys on a sphere of dimension m = {m}"
+
+
+def span(x: np.ndarray) -> str:
+    """The range that a rate was fitted on, from the logarithms of its axis.
+
+    >>> span(np.log([64, 256, 4096]))
+    '64 to 4096'
+    """
+    low, high = np.exp(x[[0, -1]]).round().astype(int)
+    return f"{low} to {high}"
 
 
 def lines(

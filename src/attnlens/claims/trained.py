@@ -15,7 +15,7 @@ from attnlens.records import Part, Region, Series
 from attnlens.statistics import judge, slopes
 
 from .base import Measured, by
-from .rates import points
+from .rates import points, span
 
 Logs = tuple[np.ndarray, np.ndarray]  # log of the axis, and logs (replicate, point)
 
@@ -39,8 +39,7 @@ def within(cells: Sequence[Measured], name: str, axis: str, average: bool = Fals
 
 def judge_slope(quantity: str, logs: Logs, region: Region) -> Part:
     """The slope on log–log axes against `region`; the range it was fitted on is said with it."""
-    low, high = np.exp(logs[0][[0, -1]]).round().astype(int)
-    return judge(f"{quantity} ({low} to {high})", slopes(*logs), region)
+    return judge(f"{quantity} ({span(logs[0])})", slopes(*logs), region)
 
 
 def line(name: str, logs: Logs, control: bool = False) -> Series:

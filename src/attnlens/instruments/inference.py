@@ -8,9 +8,9 @@ For an operator A and an episode (tokens, queries, latent z) the error of A is t
 
 and averaged over queries. The root mean square over episodes falls as a power of the length L;
 the slope on log–log axes is that power. It is fitted from the first length on at which the exact
-posterior has resolved half of the prior variance (a rule that looks at the world alone), and the
-predicted power stands beside it: −1/2 towards the smoothed mean, and towards the answer that of the
-exact posterior, which no estimator beats.
+posterior has resolved half of the prior variance, and at least through the two longest (a rule that
+looks at the world alone), and the predicted power stands beside it: −1/2 towards the smoothed mean,
+and towards the answer that of the exact posterior, which no estimator beats.
 """
 
 from __future__ import annotations
@@ -128,16 +128,16 @@ def inference_error(
             rmse = math.sqrt(mean.value)
             exact_var.append(float(np.mean(measured.posterior_var)))
             exact = math.sqrt(exact_var[-1])
-            readings.append(
-                # d√x = dx / 2√x carries the standard error over from the mean square.
-                Reading(rmse, mean.standard_error / (2 * rmse), episodes, details={"exact": exact})
-            )
+            # d√x = dx / 2√x carries the standard error over from the mean square. A mean square of
+            # zero is one of zeros: the operator is its target in every episode, to the bit.
+            error = mean.standard_error / (2 * rmse) if rmse else 0.0
+            readings.append(Reading(rmse, error, episodes, details={"exact": exact}))
         half = _prior_var(world, queries) / 2
-    start = next((i for i, var in enumerate(exact_var) if var <= half), 0)
-    start = max(0, min(start, len(lengths) - 2))
+    last = max(0, len(lengths) - 2)
+    start = min(last, next((i for i, var in enumerate(exact_var) if var <= half), last))
     slope, predicted = None, None
     if len(lengths) > 1:
-        slope = statistics.rate(lengths[start:], readings[start:])
+        slope = _slope(lengths[start:], readings[start:])
         if target == "smoothed":
             predicted = -0.5
         elif target == "answer":
@@ -151,6 +151,13 @@ def inference_error(
         slope=slope,
         details={"fitted_from": lengths[start], "predicted": predicted},
     )
+
+
+def _slope(lengths: Sequence[int], readings: Sequence[Reading]) -> Reading:
+    if all(reading.value for reading in readings):
+        return statistics.rate(lengths, readings)
+    count = sum(reading.count for reading in readings)
+    return Reading(math.nan, math.nan, count, "an error of zero has no logarithm")
 
 
 def _prior_var(world: ExactWorld, queries: int) -> float:

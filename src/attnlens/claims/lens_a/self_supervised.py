@@ -13,6 +13,11 @@ matters: an encoder that keeps all 24 numbers would leave the head to find the l
 pretraining would have nothing to give.
 
 Errors are positive, so seeds are replicates; a seed redraws W, c, data and start.
+
+The control breaks the part in n. The part in L has none here: after shuffled pretraining the reads
+are those of a chance bottleneck, and its error, large as it is, does not grow with L either (slope
+−0.02, standard error 0.01, on eight other seeds). That the same rule refutes a slope in L where
+there is one is shown by the control of A.generalisation-length.
 """
 
 from __future__ import annotations

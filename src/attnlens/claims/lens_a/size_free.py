@@ -13,9 +13,9 @@ equal variance), and keeps that factor at 4L. Exactly, with a = L/(L + 1),
 
     E(a x̄ − f*)² / E(f* − z)² = (a − 4L/(4L + 1))² (1 + 1/4L) (4L + 1) = 0.066 at L = 32.
 
-What a network with positions learned beyond that is not defined at places it never saw: there its
-position vectors are those it was drawn with (standard deviation one). The ratio is judged on the
-log scale, where the control's few very large ones do not decide alone.
+The control is a network with learned positions. It never saw places beyond L in training, so that
+its position vectors there are still those it was drawn with (standard deviation one). The ratio is
+judged on the log scale, where the control's few very large ones do not decide alone.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ Gaussian process (f* is kernel ridge regression with the process's own kernel).
 
 The scale is that of a risk (squared). The slope is fitted from the length on at which the exact
 posterior has resolved half of the prior variance: before, f* itself is near the prior mean, which
-any network knows, and the excess is small because nothing has been inferred yet. That rule looks
-at the world alone, not at the network.
+any network knows, and the excess is small because nothing has been inferred yet. At least the two
+longest lengths are fitted. That rule looks at the world alone, not at the network.
 
 Each seed's distance is positive by construction, so seeds are replicates.
 """
@@ -81,8 +81,8 @@ def asymptotic(cells: Sequence[Measured]) -> list[Measured]:
         for length, group in by(cells, "length").items()
     }
     lengths = sorted(spread)
-    kept = [n for n in lengths if spread[n] <= RESOLVED * PRIOR_VAR] or lengths
-    first = min(kept[0], lengths[-2])
+    resolved = (n for n in lengths if spread[n] <= RESOLVED * PRIOR_VAR)
+    first = min(next(resolved, lengths[-1]), lengths[-2])
     return [cell for cell in cells if cell.parameters["length"] >= first]
 
 
