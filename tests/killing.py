@@ -70,11 +70,11 @@ def stopped(out: Path) -> int:
         return sum(fault["kind"] == "stopped" for fault in store.faults())
 
 
-def kept(out: Path) -> set[str]:
+def kept(out: Path, table: str = "cells") -> set[str]:
     with contextlib.suppress(sqlite3.Error):
         address = f"file:{out / 'results.sqlite'}?mode=ro"
         with closing(sqlite3.connect(address, uri=True)) as connection:
-            return {key for (key,) in connection.execute("SELECT key FROM cells")}
+            return {key for (key,) in connection.execute(f"SELECT key FROM {table}")}
     return set()
 
 
@@ -108,7 +108,7 @@ def victims(driver: int, cluster: int | None) -> list[int]:
 class Kills(NamedTuple):
     drivers: int
     workers: int
-    in_mid_run: int  # drivers that had kept some and not all: their runs must be listed as stopped
+    in_mid_run: int  # drivers with some cells ended and others not: they must be listed as stopped
 
 
 def kill_until_through(
@@ -138,7 +138,8 @@ def kill_until_through(
         drivers += 1
         now = kept(out)
         assert before <= now, "a kept cell is gone"
-        in_mid_run += before < now < everything
+        # A cell whose workers were killed twice has ended too, without a result.
+        in_mid_run += before < now and now | kept(out, "failures") < everything
         before = now
         driver = start(out, options)
     _, status = os.waitpid(driver, 0)
