@@ -140,7 +140,7 @@ class RayMap:
 
     address: HOST:PORT; without one it is the cluster that runs on this machine, or a new one.
     workers: at most so many CPUs at a time.
-    faults: processes and nodes that were lost, or slow, while it was used; all were made good.
+    faults: processes and nodes that were lost, or slow, while it was used.
 
         with RayMap("first:6379") as on_cluster:
             fitted = fit(make, inputs, targets, seeds=range(64), map=on_cluster)
