@@ -146,6 +146,7 @@ def test_sigmoid_attention_is_its_formula():
         np.testing.assert_allclose(got, wanted, rtol=0, atol=100 * EPSILON)
 
 
+@pytest.mark.slow
 def test_several_heads_are_the_sum_of_single_ones():
     layer = MultiHead(jax.random.key(0), dim=6, heads=3, key_dim=5, value_dim=4, output_dim=2)
     query, key, value = (

@@ -135,6 +135,7 @@ def test_the_gap_falls_with_sequences_and_says_so():
     assert [len(figure.axes) for figure in found.plot()] == [1, 1]
 
 
+@pytest.mark.slow
 def test_the_gap_has_the_mean_of_test_minus_train_with_less_noise():
     seeds = range(12)
     train, test = draw(NORMAL, seeds, 64, 4, TRAIN), draw(NORMAL, seeds, 256, 4, TEST)

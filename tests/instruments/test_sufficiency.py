@@ -173,6 +173,7 @@ def test_a_latent_function_is_known_from_its_own_statistics_only():
     assert representation(lambda t: t.value[0], world, **fewer).gap.value > 0.5
 
 
+@pytest.mark.slow
 def test_lengths_may_vary():
     """With lengths 2 and 8 the mean alone does not say how sure to be; the posterior does."""
     exact = measured(NORMAL.representation, NORMAL, length=LENGTHS)
