@@ -317,6 +317,7 @@ def test_the_full_profile_says_how_much_narrower_it_is_where_it_can(tmp_path: Pa
         "A.one": ("slope (L 8 to 64)", False, [0.0, 1.0]),
         "A.two": ("other part", False, [0.0, 0.1]),
         "A.three": ("error", True, [0.4, 0.4]),
+        "A.none": ("slope", False, [None, None]),
     }
     usual = {
         name: {"quantity": "slope (L 8 to 16)", "interval": [0.0, 3.0]}
@@ -335,8 +336,9 @@ def test_the_full_profile_says_how_much_narrower_it_is_where_it_can(tmp_path: Pa
         ["slope (L 8 to 64)", "3.0"],
         ["other part", ""],
         ["error", ""],
+        ["slope", ""],
     ]
-    assert [row.split(" | ")[4] for row in rows] == ["0 to 1", "0 to 0.1", "exact"]  # fmt: skip
+    assert [row.split(" | ")[4] for row in rows] == ["0 to 1", "0 to 0.1", "exact", "– to –"]
     assert lens_page.tightened("A", usual, tmp_path / "none.json") == []
 
 

@@ -7,11 +7,10 @@
 `keep` takes from results folders of `attnlens verify` what the pages need: a claim's row of the
 ledger, its parts, what its controls came to, and the points of its figures, as the last folder that
 holds the claim has them; of the full profile only the rows, which stand beside those of the default
-one. `write` makes the pages,
-without pictures: the build of the site draws those from the same numbers (`site_stored.py`).
-Nothing on a page is typed by hand: words come from the claim's file, numbers from the run, and what
-is said below of a claim that was not supported is shown only while that verdict stands. A test
-holds that the pages are what `write` writes.
+one. `write` makes the pages, without pictures: the build of the site draws those from the same
+numbers (`site_stored.py`). Nothing on a page is typed by hand: words come from the claim's file,
+numbers from the run, and what is said below of a claim that was not supported is shown only while
+that verdict stands. A test holds that the pages are what `write` writes.
 """
 
 from __future__ import annotations
@@ -331,8 +330,10 @@ def tightened(lens: str, entries: dict[str, dict[str, Any]], file: Path) -> list
     rows = []
     for name, entry in found.items():
         usual, exact = entries[name], entry["exact"]
-        widths = [high - low for low, high in (usual["interval"], entry["interval"])]
+        ends = (usual["interval"], entry["interval"])
         same = not exact and rangeless(usual["quantity"]) == rangeless(entry["quantity"])
+        same = same and None not in (*ends[0], *ends[1])  # what could not be measured has no width
+        widths = [high - low for low, high in ends] if same else []
         cells = [
             f"`{name}`", entry["verdict"], in_cell(entry["quantity"]), number(entry["estimate"]),
             interval(exact, *entry["interval"]), f"{widths[0] / widths[1]:.1f}" if same else "",
