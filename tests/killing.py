@@ -2,12 +2,12 @@
 
     python killing.py FOLDER SEED KILLS [ADDRESS PROCESS]
 
-A process of its own without threads, so that each run can be a fork of it and starts at once. Half
-of the kills hit the driver, half one of its workers; on the Ray cluster at ADDRESS, which PROCESS
-started, one of Ray's processes that compute cells, or of their workers. After each, no cell that
-was kept is gone; when a run got through, one more run without kills must end with the ledger of a
-run that was never disturbed. The last line that it prints is the number of kills, in all and of
-workers.
+A process of its own without threads, so that each run can be a fork of it and starts at once. About
+half of the kills hit the driver, half one of its workers; on the Ray cluster at ADDRESS, which
+PROCESS started, one of Ray's processes that compute cells, or of their workers. After each, no cell
+that was kept is gone; when a run got through, one more run without kills must end with the ledger
+of a run that was never disturbed. The last line that it prints is the number of kills, in all and
+of workers.
 """
 
 from __future__ import annotations
@@ -124,11 +124,16 @@ def kill_until_through(
     drivers, workers, in_mid_run, before = 0, 0, 0, set()
     driver = start(out, options)
     while drivers + workers < most:
+        of_a_worker = moments.random() < 0.5
         time.sleep(moments.uniform(0, longest))
-        if ended(driver):
+        # On Ray a run is mostly connecting: whoever is after a worker waits until there is one.
+        while not (through := ended(driver)) and of_a_worker:
+            if there := victims(driver, cluster):
+                break
+            time.sleep(0.002)
+        if through:
             return Kills(drivers, workers, in_mid_run)
-        there = victims(driver, cluster)
-        if there and moments.random() < 0.5:
+        if of_a_worker:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(moments.choice(there), signal.SIGKILL)
                 workers += 1
