@@ -25,7 +25,7 @@ from typing import IO, Any
 import numpy as np
 
 from attnlens.engine import cache
-from attnlens.engine.base import ONE_THREAD, PRECISION, USUAL, Fault, Limits, Outcome, faults_in
+from attnlens.engine.base import USUAL, Fault, Limits, Outcome, faults_in, worker_environment
 from attnlens.records import Cell
 
 ATTEMPTS = 2  # of a cell whose worker dies
@@ -45,7 +45,7 @@ class Worker:
         self.kind: str | None = None
         self.late: Fault | None = None
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in `stop`)
-        environment = {**os.environ, **PRECISION, **ONE_THREAD, **cache.settings(folder)}
+        environment = {**os.environ, **worker_environment(), **cache.settings(folder)}
         # A claim of the user's own lies where the user's Python found it.
         environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
         self.process = subprocess.Popen(
