@@ -8,6 +8,7 @@ from pathlib import Path
 # Before JAX is imported: with more threads, batched LAPACK calls can hang.
 os.environ.update(NPROC="1", OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
 os.environ.update(JAX_ENABLE_X64="1", JAX_PLATFORMS="cpu", MPLBACKEND="agg")
+os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=2"  # as in workers: quicker to compile
 
 from jaxtyping import install_import_hook
 

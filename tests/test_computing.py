@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnlens.computing import CELLS_A_COMMIT, CELLS_A_SECOND, Plan, _groups
+from attnlens.computing import (
+    CELLS_A_COMMIT,
+    CELLS_A_SECOND,
+    SECONDS_TO_COMPILE,
+    Plan,
+    _groups,
+)
 from attnlens.engine.base import Outcome
 from attnlens.records import Cell
 from running import attnlens, one_sentence, toy
@@ -45,6 +52,13 @@ def test_the_bounds_by_hand():
     assert many.spread(1000) == (10_000 / CELLS_A_SECOND, 10_000 / CELLS_A_SECOND)
 
 
+def test_cells_of_a_kind_are_compiled_for_once():
+    """Seeds and arms share a program, parameters do not."""
+    alike = [CELL, replace(CELL, seeds=(1,)), replace(CELL, arm="control")]
+    plan = Plan([], [*alike, replace(CELL, parameters={"length": 2})], 4.0, 1.0, 0)
+    assert plan.compiling == 2 * SECONDS_TO_COMPILE
+
+
 def test_nothing_is_held_back_for_what_has_not_come():
     seen = []
 
@@ -71,6 +85,7 @@ def test_a_dry_run_estimates_for_nodes_from_measured_cells(tmp_path: Path):
     guessed = attnlens(*first, "--workers", 4, "--nodes", 10).stdout
     assert "80 cells, 0 of them done, 80 to compute." in guessed
     assert "(0.000222 CPU-hours)" in guessed  # 80 cells of 0.01 s
+    assert "of compilation the first time on a machine." in guessed
     assert "0 of them are from measured cells; the rest are the claims' own figures" in guessed
     assert "On 10 nodes with 4 workers each: 0 s to 0 s" in guessed
     attnlens(*toy("CLAIM", tmp_path))

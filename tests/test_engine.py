@@ -13,7 +13,7 @@ import pytest
 
 import toy_claims
 from attnlens.engine import Outcome, cache, run
-from attnlens.engine.base import USUAL, Limits
+from attnlens.engine.base import COMPILER, USUAL, Limits, worker_environment
 from attnlens.engine.local import Machine, Waiting, all_memory, kind_of
 from attnlens.records import Cell
 
@@ -48,6 +48,14 @@ def test_a_worker_is_held_to_one_thread_and_has_float64():
     # One thread can use at most one core; a tenth allows for the clock's grain and Python's own.
     assert outcome.values["share"] <= 1.1
     assert outcome.values["double"]
+
+
+def test_the_users_own_flags_for_the_compiler_have_the_last_word(monkeypatch: pytest.MonkeyPatch):
+    own = "--xla_backend_optimization_level=3"
+    monkeypatch.setenv("XLA_FLAGS", own)
+    assert worker_environment()["XLA_FLAGS"].split() == [COMPILER, own]
+    monkeypatch.delenv("XLA_FLAGS")
+    assert worker_environment()["XLA_FLAGS"] == COMPILER
 
 
 def test_a_cell_that_raises_ends_alone():

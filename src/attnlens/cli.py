@@ -248,8 +248,8 @@ def _print_plan(
     print(f"{len(planned.cells)} cells, {done} of them done, {missing} to compute.")
     print(
         f"About {planned.seconds:.0f} s of work ({planned.seconds / 3600:.3g} CPU-hours), "
-        f"{planned.seconds / count:.0f} s on {count} worker{'s' * (count > 1)}, plus up to a "
-        f"minute of compilation the first time."
+        f"{clock(planned.seconds / count)} on {count} worker{'s' * (count > 1)}, plus "
+        f"{clock(planned.compiling / count)} of compilation the first time on a machine."
     )
     if missing:
         guessed = "" if planned.measured == missing else "; the rest are the claims' own figures"
