@@ -138,6 +138,7 @@ def kill_points(tmp_path: Path, count: int, *more: str) -> None:
     )  # fmt: skip
     assert done.returncode == 0, f"seed {seed}: {done.stderr}"
     kills, of_workers = map(int, done.stdout.splitlines()[-1].split())
+    print(f"{kills} kills, {of_workers} of workers")
     assert kills >= count
     assert of_workers
 
