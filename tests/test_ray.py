@@ -321,6 +321,53 @@ def test_no_cluster_at_an_address_gets_one_sentence(address: str):
         ray_connection.knock(address)
 
 
+class Connected:
+    """Ray as a user's process has it that called `ray.init` before."""
+
+    def __init__(self, gcs_address: str):
+        self.gcs_address = gcs_address
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def get_runtime_context(self) -> Connected:
+        return self
+
+
+@pytest.mark.parametrize(
+    ("address", "there", "same"),
+    [
+        (None, "127.0.0.1:6379", True),
+        ("auto", "127.0.0.1:6379", True),
+        ("127.0.0.1:6379", "127.0.0.1:6379", True),
+        ("localhost:6379", "127.0.0.1:6379", True),
+        ("192.0.2.7:6379", "192.0.2.7:6379", True),
+        ("ray://127.0.0.1:10001", "127.0.0.1:6379", True),  # the port of a client is its own
+        ("127.0.0.1:6380", "127.0.0.1:6379", False),
+        ("192.0.2.8:6379", "192.0.2.7:6379", False),  # numbers that no machine has (RFC 5737)
+        ("192.0.2.7:6379", "127.0.0.1:6379", False),
+        ("ray://192.0.2.8:10001", "192.0.2.7:6379", False),
+        ("nowhere", "127.0.0.1:6379", False),
+    ],
+)
+def test_an_address_is_heeded_where_ray_is_connected_already(
+    monkeypatch: pytest.MonkeyPatch, address: str | None, there: str, same: bool
+):
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")  # both are set by `connect`
+    monkeypatch.setenv(ray_connection.LOOPBACK, "0")
+    ray = Connected(there)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    if same:
+        assert ray_connection.connect(address, None, None) == (ray, False)
+        return
+    with pytest.raises(BadInput) as refused:
+        ray_connection.connect(address, None, None)
+    assert str(refused.value) == (
+        f"the cluster at {address} was asked for, but Ray is connected to {there} in this process: "
+        f"call `ray.shutdown()` first, or leave out the address."
+    )
+
+
 # -- on a cluster of several nodes -----------------------------------------------------------------
 
 
@@ -363,6 +410,17 @@ class TestOnACluster:
         share, double = done.stdout.split()
         assert float(share) <= 1.1
         assert double == "True"
+
+    def test_a_users_own_connection_is_used_only_if_it_leads_there(self, cluster: Loopback):
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", CONNECTED, cluster.address],
+            env=ENVIRONMENT, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        *values, said, still = done.stdout.splitlines()[-5:]
+        assert values == ["[ True]"] * 3
+        assert f"but Ray is connected to {cluster.address} in this process" in said
+        assert still == "True"
 
     @pytest.mark.parametrize(("name", "kind"), [("LOSES_WORKER", "died"), ("LOSES_HOST", "died")])
     def test_a_process_killed_in_mid_cell(
@@ -471,4 +529,29 @@ cell = Cell("T", "prediction", "toy_claims:busy", {}, (0,), "")
 (outcome,) = on_ray.run([cell], address=sys.argv[1])
 assert outcome.values is not None, outcome.failure
 print(outcome.values["share"], outcome.values["double"])
+"""
+
+CONNECTED = """
+import socket, sys
+import ray
+import tiny_cells
+from attnlens.checks import BadInput
+from attnlens.engine import on_ray
+from attnlens.records import Cell
+
+address = sys.argv[1]
+port = address.rpartition(":")[2]
+ray.init(address, log_to_driver=False)
+cell = Cell("T", "prediction", "tiny_cells:measure", {"shift": 0.0}, (3,), "")
+here = tiny_cells.measure("prediction", {"shift": 0.0}, (3,))
+for same in (address, f"localhost:{port}", None):
+    (outcome,) = on_ray.run([cell], address=same)
+    assert outcome.values is not None, outcome.failure
+    print(outcome.values["x"] == here["x"])
+with socket.create_server(("127.0.0.1", 0)) as other:  # somebody listens, but not this cluster
+    try:
+        list(on_ray.run([cell], address="127.0.0.1:%d" % other.getsockname()[1]))
+    except BadInput as refused:
+        print(refused)
+print(ray.is_initialized())
 """
