@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -483,7 +484,7 @@ class TestOnACluster:
         kill_points(tmp_path, 20, cluster.address, str(cluster.process.pid))
 
 
-# Two clusters of their own: nodes are lost or slow in them.
+# Clusters of their own: nodes are lost or slow in them, or their cache is looked at.
 
 
 @pytest.mark.slow
@@ -520,6 +521,78 @@ def test_a_slow_node_is_overtaken(tmp_path: Path):
     assert comparable(tmp_path / "faulty") == comparable(tmp_path / "clean")
     assert "slow" in {kind for kind, _ in faults(tmp_path / "faulty")}
 
+
+class Compiled(NamedTuple):
+    """What a cell that compiles tells: programs compiled, taken from the cache, and its process."""
+
+    missed: int
+    hit: int
+    process: int
+
+
+def compiled(cluster: Loopback, meeting: Path, *seeds: int) -> list[Compiled]:
+    """Two cells at the same time, in two processes of the cluster, asked for by a new driver."""
+    meeting.mkdir(exist_ok=True)
+    asked = (cluster.address, meeting, *map(str, seeds))
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", COMPILES, *asked],
+        env=ENVIRONMENT, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return [Compiled(*map(int, line.split())) for line in done.stdout.splitlines()[-len(seeds) :]]
+
+
+@pytest.mark.slow
+@needs_ray
+def test_the_workers_of_a_node_share_what_they_have_compiled(tmp_path: Path):
+    """Cell 1 compiles after cell 0 has, in another process; cells 2 and 3 are other processes'."""
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder in folders:
+        folder.mkdir()
+    cache, meeting = tmp_path / "cache", tmp_path / "meeting"
+    cache.symlink_to(folders[0])
+
+    def entries() -> list[str]:
+        return sorted(entry.name for entry in cache.glob("*-cache"))
+
+    with Loopback(ATTNLENS_CACHE=str(cache)) as cluster:
+        cluster.add(cpus=2)
+        first, second = compiled(cluster, meeting, 0, 1)
+        programs, kept_there = first.missed, entries()
+        assert programs > 0
+        assert len(kept_there) == programs
+        assert first[:2] == (programs, 0)
+        assert second[:2] == (0, programs)
+        later = compiled(cluster, meeting, 2, 3)
+        assert [each[:2] for each in later] == [(0, programs)] * 2
+        assert entries() == kept_there
+        processes = {each.process for each in (first, second, *later)}
+        assert len(processes) == 4
+
+        # Nothing is taken from anywhere else: with an empty folder it is compiled again.
+        cache.unlink()
+        cache.symlink_to(folders[1])
+        first, second = compiled(cluster, meeting, 4, 5)
+        assert first[:2] == (programs, 0)
+        assert second[:2] == (0, programs)
+
+
+COMPILES = """
+import sys
+from attnlens.engine import on_ray
+from attnlens.records import Cell
+
+address, folder, *seeds = sys.argv[1:]
+cells = [
+    Cell("T", "prediction", "toy_claims:compiles", {"folder": folder}, (int(seed),), "")
+    for seed in seeds
+]
+outcomes = {outcome.cell.key: outcome for outcome in on_ray.run(cells, address=address)}
+for cell in cells:
+    outcome = outcomes[cell.key]
+    assert outcome.values is not None, outcome.failure
+    print(*(int(outcome.values[name]) for name in ("missed", "hit", "process")))
+"""
 
 ONE_THREAD = """
 import sys
