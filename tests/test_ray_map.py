@@ -376,15 +376,27 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
         yield cluster
 
 
-def told(program: str, *arguments: object) -> Any:
-    """What a program prints, as JSON; with as many threads as a user's process has."""
-    done = subprocess.run(
+def started(program: str, *arguments: object) -> subprocess.Popen[str]:
+    """A program of a user, with as many threads as a user's process has."""
+    return subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", program, *map(str, arguments)],
         env={k: v for k, v in ENVIRONMENT.items() if k not in ONE_THREAD}, cwd=TESTS,
-        capture_output=True, text=True, timeout=300,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+
+
+def answer(process: subprocess.Popen[str]) -> Any:
+    """What a program prints last, as JSON."""
+    try:
+        stdout, stderr = process.communicate(timeout=300)
+    finally:
+        process.kill()
+    assert process.returncode == 0, stderr
+    return json.loads(stdout.splitlines()[-1])
+
+
+def told(program: str, *arguments: object) -> Any:
+    return answer(started(program, *arguments))
 
 
 ADVISE = """
@@ -437,3 +449,46 @@ class TestOnACluster:
         assert found == [i * i for i in range(6)]
         assert marker.exists()
         assert [kind for kind, _ in faults] == ["died"]
+
+
+FIT = """
+import hashlib, json, sys
+from functools import partial
+import numpy as np
+from attnlens.computing import map_of
+from attnlens.networks import Baseline, fit
+import tiny_cells
+
+address, marker = sys.argv[1:] or (None, None)
+inputs = np.random.default_rng(0).normal(size=(20_000, 2))  # 160 kB: through the object store
+targets = inputs[:, :1] * inputs[:, 1:]
+with map_of("ray" if address else "local", address) as map:
+    def on_nodes(function, blocks):
+        return map(partial(tiny_cells.trains, function, marker), blocks)
+
+    fitted = fit(
+        partial(Baseline, features=2, hidden=4), inputs, targets, seeds=range(12), steps=200,
+        batch=64, block=2, map=map and on_nodes,
+    )
+    bits = hashlib.sha256(fitted.vectors.tobytes() + fitted.train.tobytes()).hexdigest()
+    print(json.dumps([bits, map.faults if map else []]))
+"""
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_node_killed_in_mid_training_changes_no_bit(tmp_path: Path):
+    """The node cannot be done with its block before it is killed: it trains it for a minute."""
+    marker = tmp_path / "marker"
+    with Loopback(ATTNLENS_CACHE=str(tmp_path / "cache")) as cluster:
+        lost = cluster.add(TOY_LOST_NODE="1")
+        cluster.add()
+        process = started(FIT, cluster.address, marker)
+        deadline = time.monotonic() + 120
+        while not marker.exists() and time.monotonic() < deadline and process.poll() is None:
+            time.sleep(0.02)
+        cluster.kill(lost)
+        bits, faults = answer(process)
+    assert marker.exists()
+    assert {kind for kind, _ in faults} & {"node lost", "died"}
+    assert [bits, []] == told(FIT)
