@@ -261,6 +261,75 @@ def test_what_a_sick_node_cannot_do_is_tried_again(on_fake: RayMap):
     assert on_fake.faults == [("raised", "OSError: no space left on device")]
 
 
+def hung(monkeypatch: pytest.MonkeyPatch, on_fake: RayMap, *tasks: int) -> None:
+    """These tasks of the fake never end."""
+    ray = on_fake.ray
+
+    def wait(pending: list[int], num_returns: int, timeout: float) -> tuple[list[int], list[int]]:
+        others = [task for task in pending if task not in tasks]
+        if not others:
+            time.sleep(0.005)
+        return others[-1:], []
+
+    monkeypatch.setattr(ray, "wait", wait)
+
+
+def test_a_block_that_hangs_ends_with_one_sentence(
+    on_fake: RayMap, monkeypatch: pytest.MonkeyPatch
+):
+    hung(monkeypatch, on_fake, 2)
+    on_fake.time_limit = 0.05
+    results, ray = on_fake(total, blocks(3)), on_fake.ray
+    assert next(results) == total(blocks(1)[0])
+    said = r"^a block of networks gave no answer within its limit of 0\.05 s: look at the nodes, "
+    with pytest.raises(BadInput, match=said):
+        next(results)
+    assert ray.cancelled == [2]
+    assert [fault.kind for fault in on_fake.faults] == ["time limit"]
+    assert on_fake.out == 0
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("inf")])
+def test_a_time_limit_is_a_time(monkeypatch: pytest.MonkeyPatch, seconds: float):
+    monkeypatch.setattr(blocks_on_ray, "need_ray", lambda: None)
+    with pytest.raises(BadInput, match="time_limit must be a finite number above 0"):
+        RayMap(time_limit=seconds)
+
+
+@pytest.mark.parametrize(
+    ("longest", "allowed"), [(200.0, 20_000.0), (1.0, 1800.0), (60.0, 6000.0)], ids=str
+)
+def test_by_default_no_honest_block_is_stopped(on_fake: RayMap, longest: float, allowed: float):
+    """Half an hour at least, and a hundred times what was measured; 200 s is "not yet measured"."""
+    tasks: ray_tasks.Tasks[Any] = ray_tasks.Tasks(on_fake.ray, on_fake.task)
+    block = blocks_on_ray.Block(0, total, blocks(1)[0])
+    tasks.send(block)
+    for wait, late in ((allowed - 1, False), (allowed + 1, True)):
+        block.began = time.monotonic() - wait
+        if late:
+            with pytest.raises(BadInput, match=f"its limit of {allowed:g} s"):
+                on_fake._stop_if_late(tasks, longest)
+        else:
+            on_fake._stop_if_late(tasks, longest)
+    on_fake.heard = time.monotonic()  # it may have waited for a CPU until now
+    on_fake._stop_if_late(tasks, longest)
+
+
+def test_results_that_waited_to_be_asked_for_are_not_late(
+    on_fake: RayMap, monkeypatch: pytest.MonkeyPatch
+):
+    """All have ended when somebody asks for the second: none is started again, none stopped."""
+    monkeypatch.setattr(ray_tasks, "SHORTEST_WAIT", 0.05)
+    monkeypatch.setattr(on_fake.ray, "wait", lambda tasks, num_returns, timeout: ([min(tasks)], []))
+    on_fake.time_limit = 0.05
+    results = on_fake(total, blocks(4))
+    got = [next(results)]
+    time.sleep(0.1)
+    assert [*got, *results] == [total(block) for block in blocks(4)]
+    assert on_fake.ray.number == 4
+    assert on_fake.faults == []
+
+
 def test_faults_are_noted_also_where_the_time_is_up_before_they_are_made_good(on_fake: RayMap):
     looks = []
 
@@ -433,6 +502,27 @@ with map_of("ray", sys.argv[1]) as map:
     print(json.dumps([found, map.faults]))
 """
 
+HUNG = """
+import json, sys, time
+import ray
+import tiny_cells
+from attnlens.checks import BadInput
+from attnlens.engine.blocks_on_ray import RayMap
+
+address, marker = sys.argv[1:]
+ray.init(address, log_to_driver=False)  # a user's own: it outlives the first map
+with RayMap(address, time_limit=8) as map:
+    began = time.monotonic()
+    try:
+        list(map(tiny_cells.block_hangs, range(4)))
+    except BadInput as refused:
+        said = str(refused)
+    waited, faults = time.monotonic() - began, map.faults
+with RayMap(address) as map:
+    found = list(map(tiny_cells.block_dies_once, [[marker, i] for i in (0, 1, 2, 4)]))
+print(json.dumps([said, waited, faults, found]))
+"""
+
 
 @needs_ray
 @pytest.mark.slow
@@ -449,6 +539,14 @@ class TestOnACluster:
         assert found == [i * i for i in range(6)]
         assert marker.exists()
         assert [kind for kind, _ in faults] == ["died"]
+
+    def test_blocks_that_hang_are_stopped_and_make_room(self, cluster: Loopback, tmp_path: Path):
+        """Both CPUs hang. Were they not freed, the blocks that come next would wait for an hour."""
+        said, waited, faults, found = told(HUNG, cluster.address, tmp_path / "marker")
+        assert said.startswith("a block of networks gave no answer within its limit of 8 s: look")
+        assert 8 <= waited < 60
+        assert [kind for kind, _ in faults] == ["time limit"]
+        assert found == [0, 1, 4, 16]
 
 
 FIT = """

@@ -91,6 +91,10 @@ def block_dies_once(block: Sequence[Any]) -> int:
     return number * number
 
 
+def block_hangs(block: Any) -> None:
+    time.sleep(3600)
+
+
 def trains(function: Callable[[Any], Any], marker: str, block: Any) -> Any:
     """`function` of a block. A node that is to be lost goes on training, after the marker is there,
     until it is: for a minute at most."""
