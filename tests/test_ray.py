@@ -234,6 +234,18 @@ def test_nothing_is_started_twice_on_one_node_or_without_a_free_cpu(
     assert ray.count == 2
 
 
+def test_what_ended_while_a_result_was_being_kept_is_not_slow(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ray_tasks, "SHORTEST_WAIT", 0.05)
+    ray = FakeRay()
+    ray.decide = lambda task, cells: ray.good(cells) if task == 1 or 1 not in ray.batches else None
+    outcomes = []
+    for outcome in Driver(ray, [cell(seed, cost=0.001) for seed in range(2)], None, Limits()).run():
+        outcomes.append(outcome)
+        time.sleep(0.1)  # a slow disk
+    assert [f for o in outcomes for f in o.faults] == []
+    assert ray.count == len(outcomes) == 2
+
+
 def test_a_copy_goes_where_most_results_came_from():
     tasks: Tasks[Batch] = Tasks(FakeRay(), None)
     assert tasks._quick_node() is None
