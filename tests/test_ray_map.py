@@ -502,6 +502,15 @@ with map_of("ray", sys.argv[1]) as map:
     print(json.dumps([found, map.faults]))
 """
 
+COMPILES = """
+import json, sys
+from attnlens.computing import map_of
+import toy_claims
+with map_of("ray", sys.argv[1]) as map:
+    told = list(map(toy_claims.block_compiles, range(4)))
+    print(json.dumps([[int(each[name]) for each in told] for name in ("missed", "hit")]))
+"""
+
 HUNG = """
 import json, sys, time
 import ray
@@ -539,6 +548,13 @@ class TestOnACluster:
         assert found == [i * i for i in range(6)]
         assert marker.exists()
         assert [kind for kind, _ in faults] == ["died"]
+
+    def test_what_was_compiled_for_a_block_is_there_for_the_next_driver(self, cluster: Loopback):
+        missed, _ = told(COMPILES, cluster.address)
+        assert sum(missed) > 0
+        missed, hit = told(COMPILES, cluster.address)
+        assert missed == [0] * 4
+        assert min(hit) > 0
 
     def test_blocks_that_hang_are_stopped_and_make_room(self, cluster: Loopback, tmp_path: Path):
         """Both CPUs hang. Were they not freed, the blocks that come next would wait for an hour."""

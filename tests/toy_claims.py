@@ -111,6 +111,11 @@ def compiles(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> d
     return {"missed": counts["misses"], "hit": counts["hits"], "process": os.getpid()}
 
 
+def block_compiles(number: int) -> dict[str, Any]:
+    """The same for a map of blocks."""
+    return compiles("", {}, (number,))
+
+
 def _leave_word(folder: str, word: str) -> None:
     (Path(folder) / word).touch()
 
