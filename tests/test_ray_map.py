@@ -455,13 +455,14 @@ def started(program: str, *arguments: object) -> subprocess.Popen[str]:
 
 
 def answer(process: subprocess.Popen[str]) -> Any:
-    """What a program prints last, as JSON."""
+    """What a program prints after "= ", as JSON; Ray prints lines of its own."""
     try:
         stdout, stderr = process.communicate(timeout=300)
     finally:
         process.kill()
     assert process.returncode == 0, stderr
-    return json.loads(stdout.splitlines()[-1])
+    (line,) = [line for line in stdout.splitlines() if line.startswith("= ")]
+    return json.loads(line[2:])
 
 
 def told(program: str, *arguments: object) -> Any:
@@ -490,7 +491,7 @@ with map_of("ray" if address else "local", address) as map:
         (X, y), hidden=4, rounds=[effort], budget=3600, training={"block": 4}, map=map
     )
     curves = [[[p.y for p in s.points] for s in f.series] for f in sheet.figures[:2]]
-    print(json.dumps({"sheet": sheet.plain(), "curves": curves, "puts": len(puts)}))
+    print("=", json.dumps({"sheet": sheet.plain(), "curves": curves, "puts": len(puts)}))
 """
 
 TWICE = """
@@ -499,7 +500,7 @@ from attnlens.computing import map_of
 import tiny_cells
 with map_of("ray", sys.argv[1]) as map:
     found = list(map(tiny_cells.block_dies_once, [[sys.argv[2], i] for i in range(6)]))
-    print(json.dumps([found, map.faults]))
+    print("=", json.dumps([found, map.faults]))
 """
 
 COMPILES = """
@@ -508,7 +509,7 @@ from attnlens.computing import map_of
 import toy_claims
 with map_of("ray", sys.argv[1]) as map:
     told = list(map(toy_claims.block_compiles, range(4)))
-    print(json.dumps([[int(each[name]) for each in told] for name in ("missed", "hit")]))
+    print("=", json.dumps([[int(each[name]) for each in told] for name in ("missed", "hit")]))
 """
 
 HUNG = """
@@ -529,7 +530,7 @@ with RayMap(address, time_limit=8) as map:
     waited, faults = time.monotonic() - began, map.faults
 with RayMap(address) as map:
     found = list(map(tiny_cells.block_dies_once, [[marker, i] for i in (0, 1, 2, 4)]))
-print(json.dumps([said, waited, faults, found]))
+print("=", json.dumps([said, waited, faults, found]))
 """
 
 
@@ -585,7 +586,7 @@ with map_of("ray" if address else "local", address) as map:
         batch=64, block=2, map=map and on_nodes,
     )
     bits = hashlib.sha256(fitted.vectors.tobytes() + fitted.train.tobytes()).hexdigest()
-    print(json.dumps([bits, map.faults if map else []]))
+    print("=", json.dumps([bits, map.faults if map else []]))
 """
 
 
