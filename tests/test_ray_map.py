@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import typer
 
 from attnlens.checks import BadInput
 from attnlens.commands import advising
@@ -385,6 +386,24 @@ def test_options_of_a_cluster_without_one_are_bad_input(tmp_path: Path, option: 
     with pytest.raises(BadInput, match=f"{name} belongs to engine='ray'"):
         advising.advise(tmp_path / "t.csv", out=tmp_path / "out", **option)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_ray_prints_does_not_mix_with_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """It tells of lost nodes on standard output, where `--json` puts what a program reads."""
+
+    def ask(*_: Any, **__: Any) -> None:
+        print("(raylet) a node has been marked dead")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("attnlens.practice.advise", ask)
+    (tmp_path / "t.csv").write_text("x,y\n1,0\n2,1\n3,0\n4,1\n")
+    with pytest.raises(typer.Exit):
+        advising.advise(tmp_path / "t.csv", target="y", as_json=True, out=tmp_path / "out")
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "(raylet)" in told.err
 
 
 def test_no_cluster_at_an_address_is_told_before_the_file_is_read(tmp_path: Path):
