@@ -114,6 +114,8 @@ class FakeRay:
 
         class WorkerCrashedError(RayError): ...
 
+        class LocalRayletDiedError(RayError): ...
+
     def __init__(self, cpus: int = 2):
         self.cpus, self.count, self.most = cpus, 0, 0
         self.nodes_there, self.idle = 2, 1.0
@@ -208,6 +210,19 @@ def test_what_is_lost_every_time_ends_with_the_reason_and_alone():
     # Lost with its batch, with its batch again, and twice alone; nobody else's fault is noted.
     assert [fault.kind for o in outcomes for fault in o.faults] == ["died"] * 4
     assert len(failed.faults) >= 2
+
+
+@pytest.mark.parametrize("error", [FakeRay.exceptions.LocalRayletDiedError, BrokenPipeError])
+def test_a_driver_that_is_cut_off_blames_no_cell(error: type[Exception]):
+    """Every later task would fail at once, and every cell that is left with it."""
+    ray, outcomes = FakeRay(), []
+    ray.decide = lambda task, cells: error() if task > 3 else ray.good(cells)
+    run = Driver(ray, [cell(seed) for seed in range(50)], None, Limits()).run()
+    with pytest.raises(BadInput, match=r"Ray's raylet on this machine was lost \("):
+        outcomes.extend(run)  # which keeps what comes before
+    assert outcomes
+    assert all(outcome.values is not None for outcome in outcomes)
+    assert [f for o in outcomes for f in o.faults] == []
 
 
 def test_a_straggler_is_started_again_and_the_slower_one_stopped(monkeypatch: pytest.MonkeyPatch):
@@ -604,6 +619,54 @@ for cell in cells:
     outcome = outcomes[cell.key]
     assert outcome.values is not None, outcome.failure
     print(*(int(outcome.values[name]) for name in ("missed", "hit", "process")))
+"""
+
+
+@pytest.mark.slow
+@needs_ray
+def test_a_driver_whose_raylet_is_lost_ends_with_one_sentence(tmp_path: Path):
+    with Loopback(TINY_PAUSE="0.3", ATTNLENS_CACHE=str(tmp_path / "cache")) as cluster:
+        cluster.add()
+        cluster.add()
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", CUT_OFF, cluster.address],
+            env=ENVIRONMENT, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("= ")]
+    assert line.startswith("= 0 failed: Ray's raylet on this machine was lost (")
+
+
+CUT_OFF = """
+import os, signal, sys
+from pathlib import Path
+import ray
+from attnlens.checks import BadInput
+from attnlens.engine import on_ray
+from attnlens.records import Cell
+
+def raylet() -> int:
+    own = ray.get_runtime_context().get_node_id()
+    (socket,) = [n["RayletSocketName"] for n in ray.nodes() if n["NodeID"] == own]
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes().split(b"\\0")
+        except OSError:
+            continue  # it has ended meanwhile
+        if command[0].endswith(b"/raylet") and any(socket.encode() in each for each in command):
+            return int(process.name)
+
+cells = [
+    Cell("T", "prediction", "tiny_cells:measure", {"shift": 0.0}, (seed,), "") for seed in range(60)
+]
+ended = []
+try:
+    for outcome in on_ray.run(cells, address=sys.argv[1]):
+        ended.append(outcome)
+        if len(ended) == 4:
+            os.kill(raylet(), signal.SIGKILL)
+except BadInput as refused:
+    print("=", sum(outcome.values is None for outcome in ended), "failed:", refused)
 """
 
 ONE_THREAD = """
