@@ -2,8 +2,9 @@
 
 As a module: `Loopback`, to be used in a `with`. As a program: reads commands, one a line.
 
-    add {"NAME": "VALUE"}   a node more, with these environment variables; prints its number
-    kill NUMBER             that node, with SIGKILL; prints "killed"
+    add [1, {"NAME": "VALUE"}]   a node more, with so many CPUs and these environment variables;
+                                 prints its number
+    kill NUMBER                  that node, with SIGKILL; prints "killed"
 
 It starts with a head that has no CPUs (so that every other node may be killed) and prints the
 cluster's address. When its input closes it takes the cluster down.
@@ -59,8 +60,8 @@ class Loopback:
             if self.process.stdout:
                 self.process.stdout.close()
 
-    def add(self, **environment: str) -> int:
-        return int(self._ask(f"add {json.dumps(environment)}"))
+    def add(self, cpus: int = 1, **environment: str) -> int:
+        return int(self._ask(f"add {json.dumps([cpus, environment])}"))
 
     def kill(self, number: int) -> None:
         assert self._ask(f"kill {number}") == "killed"
@@ -97,7 +98,8 @@ def main() -> None:
             for line in sys.stdin:
                 command, _, rest = line.partition(" ")
                 if command == "add":
-                    nodes.append(cluster.add_node(num_cpus=1, env_vars=json.loads(rest), **small))
+                    cpus, given = json.loads(rest)
+                    nodes.append(cluster.add_node(num_cpus=cpus, env_vars=given, **small))
                     print("=", len(nodes) - 1, flush=True)
                 elif command == "kill":
                     cluster.remove_node(nodes[int(rest)], allow_graceful=False)

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -113,6 +114,8 @@ class FakeRay:
 
         class WorkerCrashedError(RayError): ...
 
+        class LocalRayletDiedError(RayError): ...
+
     def __init__(self, cpus: int = 2):
         self.cpus, self.count, self.most = cpus, 0, 0
         self.nodes_there, self.idle = 2, 1.0
@@ -209,6 +212,19 @@ def test_what_is_lost_every_time_ends_with_the_reason_and_alone():
     assert len(failed.faults) >= 2
 
 
+@pytest.mark.parametrize("error", [FakeRay.exceptions.LocalRayletDiedError, BrokenPipeError])
+def test_a_driver_that_is_cut_off_blames_no_cell(error: type[Exception]):
+    """Every later task would fail at once, and every cell that is left with it."""
+    ray, outcomes = FakeRay(), []
+    ray.decide = lambda task, cells: error() if task > 3 else ray.good(cells)
+    run = Driver(ray, [cell(seed) for seed in range(50)], None, Limits()).run()
+    with pytest.raises(BadInput, match=r"Ray's raylet on this machine was lost \("):
+        outcomes.extend(run)  # which keeps what comes before
+    assert outcomes
+    assert all(outcome.values is not None for outcome in outcomes)
+    assert [f for o in outcomes for f in o.faults] == []
+
+
 def test_a_straggler_is_started_again_and_the_slower_one_stopped(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ray_tasks, "SHORTEST_WAIT", 0.05)
     ray = FakeRay()
@@ -231,6 +247,18 @@ def test_nothing_is_started_twice_on_one_node_or_without_a_free_cpu(
     outcomes = ended(ray, [cell(seed, cost=0.001) for seed in range(2)])
     assert [f for o in outcomes for f in o.faults] == []
     assert ray.count == 2
+
+
+def test_what_ended_while_a_result_was_being_kept_is_not_slow(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ray_tasks, "SHORTEST_WAIT", 0.05)
+    ray = FakeRay()
+    ray.decide = lambda task, cells: ray.good(cells) if task == 1 or 1 not in ray.batches else None
+    outcomes = []
+    for outcome in Driver(ray, [cell(seed, cost=0.001) for seed in range(2)], None, Limits()).run():
+        outcomes.append(outcome)
+        time.sleep(0.1)  # a slow disk
+    assert [f for o in outcomes for f in o.faults] == []
+    assert ray.count == len(outcomes) == 2
 
 
 def test_a_copy_goes_where_most_results_came_from():
@@ -321,6 +349,53 @@ def test_no_cluster_at_an_address_gets_one_sentence(address: str):
         ray_connection.knock(address)
 
 
+class Connected:
+    """Ray as a user's process has it that called `ray.init` before."""
+
+    def __init__(self, gcs_address: str):
+        self.gcs_address = gcs_address
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def get_runtime_context(self) -> Connected:
+        return self
+
+
+@pytest.mark.parametrize(
+    ("address", "there", "same"),
+    [
+        (None, "127.0.0.1:6379", True),
+        ("auto", "127.0.0.1:6379", True),
+        ("127.0.0.1:6379", "127.0.0.1:6379", True),
+        ("localhost:6379", "127.0.0.1:6379", True),
+        ("192.0.2.7:6379", "192.0.2.7:6379", True),
+        ("ray://127.0.0.1:10001", "127.0.0.1:6379", True),  # the port of a client is its own
+        ("127.0.0.1:6380", "127.0.0.1:6379", False),
+        ("192.0.2.8:6379", "192.0.2.7:6379", False),  # numbers that no machine has (RFC 5737)
+        ("192.0.2.7:6379", "127.0.0.1:6379", False),
+        ("ray://192.0.2.8:10001", "192.0.2.7:6379", False),
+        ("nowhere", "127.0.0.1:6379", False),
+    ],
+)
+def test_an_address_is_heeded_where_ray_is_connected_already(
+    monkeypatch: pytest.MonkeyPatch, address: str | None, there: str, same: bool
+):
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")  # both are set by `connect`
+    monkeypatch.setenv(ray_connection.LOOPBACK, "0")
+    ray = Connected(there)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    if same:
+        assert ray_connection.connect(address, None, None) == (ray, False)
+        return
+    with pytest.raises(BadInput) as refused:
+        ray_connection.connect(address, None, None)
+    assert str(refused.value) == (
+        f"the cluster at {address} was asked for, but Ray is connected to {there} in this process: "
+        f"call `ray.shutdown()` first, or leave out the address."
+    )
+
+
 # -- on a cluster of several nodes -----------------------------------------------------------------
 
 
@@ -363,6 +438,17 @@ class TestOnACluster:
         share, double = done.stdout.split()
         assert float(share) <= 1.1
         assert double == "True"
+
+    def test_a_users_own_connection_is_used_only_if_it_leads_there(self, cluster: Loopback):
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", CONNECTED, cluster.address],
+            env=ENVIRONMENT, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        *values, said, still = done.stdout.splitlines()[-5:]
+        assert values == ["[ True]"] * 3
+        assert f"but Ray is connected to {cluster.address} in this process" in said
+        assert still == "True"
 
     @pytest.mark.parametrize(("name", "kind"), [("LOSES_WORKER", "died"), ("LOSES_HOST", "died")])
     def test_a_process_killed_in_mid_cell(
@@ -425,7 +511,7 @@ class TestOnACluster:
         kill_points(tmp_path, 20, cluster.address, str(cluster.process.pid))
 
 
-# Two clusters of their own: nodes are lost or slow in them.
+# Clusters of their own: nodes are lost or slow in them, or their cache is looked at.
 
 
 @pytest.mark.slow
@@ -463,6 +549,126 @@ def test_a_slow_node_is_overtaken(tmp_path: Path):
     assert "slow" in {kind for kind, _ in faults(tmp_path / "faulty")}
 
 
+class Compiled(NamedTuple):
+    """What a cell that compiles tells: programs compiled, taken from the cache, and its process."""
+
+    missed: int
+    hit: int
+    process: int
+
+
+def compiled(cluster: Loopback, meeting: Path, *seeds: int) -> list[Compiled]:
+    """Two cells at the same time, in two processes of the cluster, asked for by a new driver."""
+    meeting.mkdir(exist_ok=True)
+    asked = (cluster.address, meeting, *map(str, seeds))
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", COMPILES, *asked],
+        env=ENVIRONMENT, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return [Compiled(*map(int, line.split())) for line in done.stdout.splitlines()[-len(seeds) :]]
+
+
+@pytest.mark.slow
+@needs_ray
+def test_the_workers_of_a_node_share_what_they_have_compiled(tmp_path: Path):
+    """Cell 1 compiles after cell 0 has, in another process; cells 2 and 3 are other processes'."""
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder in folders:
+        folder.mkdir()
+    cache, meeting = tmp_path / "cache", tmp_path / "meeting"
+    cache.symlink_to(folders[0])
+
+    def entries() -> list[str]:
+        return sorted(entry.name for entry in cache.glob("*-cache"))
+
+    with Loopback(ATTNLENS_CACHE=str(cache)) as cluster:
+        cluster.add(cpus=2)
+        first, second = compiled(cluster, meeting, 0, 1)
+        programs, kept_there = first.missed, entries()
+        assert programs > 0
+        assert len(kept_there) == programs
+        assert first[:2] == (programs, 0)
+        assert second[:2] == (0, programs)
+        later = compiled(cluster, meeting, 2, 3)
+        assert [each[:2] for each in later] == [(0, programs)] * 2
+        assert entries() == kept_there
+        processes = {each.process for each in (first, second, *later)}
+        assert len(processes) == 4
+
+        # Nothing is taken from anywhere else: with an empty folder it is compiled again.
+        cache.unlink()
+        cache.symlink_to(folders[1])
+        first, second = compiled(cluster, meeting, 4, 5)
+        assert first[:2] == (programs, 0)
+        assert second[:2] == (0, programs)
+
+
+COMPILES = """
+import sys
+from attnlens.engine import on_ray
+from attnlens.records import Cell
+
+address, folder, *seeds = sys.argv[1:]
+cells = [
+    Cell("T", "prediction", "toy_claims:compiles", {"folder": folder}, (int(seed),), "")
+    for seed in seeds
+]
+outcomes = {outcome.cell.key: outcome for outcome in on_ray.run(cells, address=address)}
+for cell in cells:
+    outcome = outcomes[cell.key]
+    assert outcome.values is not None, outcome.failure
+    print(*(int(outcome.values[name]) for name in ("missed", "hit", "process")))
+"""
+
+
+@pytest.mark.slow
+@needs_ray
+def test_a_driver_whose_raylet_is_lost_ends_with_one_sentence(tmp_path: Path):
+    with Loopback(TINY_PAUSE="0.3", ATTNLENS_CACHE=str(tmp_path / "cache")) as cluster:
+        cluster.add()
+        cluster.add()
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", CUT_OFF, cluster.address],
+            env=ENVIRONMENT, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("= ")]
+    assert line.startswith("= 0 failed: Ray's raylet on this machine was lost (")
+
+
+CUT_OFF = """
+import os, signal, sys
+from pathlib import Path
+import ray
+from attnlens.checks import BadInput
+from attnlens.engine import on_ray
+from attnlens.records import Cell
+
+def raylet() -> int:
+    own = ray.get_runtime_context().get_node_id()
+    (socket,) = [n["RayletSocketName"] for n in ray.nodes() if n["NodeID"] == own]
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes().split(b"\\0")
+        except OSError:
+            continue  # it has ended meanwhile
+        if command[0].endswith(b"/raylet") and any(socket.encode() in each for each in command):
+            return int(process.name)
+
+cells = [
+    Cell("T", "prediction", "tiny_cells:measure", {"shift": 0.0}, (seed,), "") for seed in range(60)
+]
+ended = []
+try:
+    for outcome in on_ray.run(cells, address=sys.argv[1]):
+        ended.append(outcome)
+        if len(ended) == 4:
+            os.kill(raylet(), signal.SIGKILL)
+except BadInput as refused:
+    print("=", sum(outcome.values is None for outcome in ended), "failed:", refused)
+"""
+
 ONE_THREAD = """
 import sys
 from attnlens.engine import on_ray, ray_connection, ray_tasks
@@ -471,4 +677,29 @@ cell = Cell("T", "prediction", "toy_claims:busy", {}, (0,), "")
 (outcome,) = on_ray.run([cell], address=sys.argv[1])
 assert outcome.values is not None, outcome.failure
 print(outcome.values["share"], outcome.values["double"])
+"""
+
+CONNECTED = """
+import socket, sys
+import ray
+import tiny_cells
+from attnlens.checks import BadInput
+from attnlens.engine import on_ray
+from attnlens.records import Cell
+
+address = sys.argv[1]
+port = address.rpartition(":")[2]
+ray.init(address, log_to_driver=False)
+cell = Cell("T", "prediction", "tiny_cells:measure", {"shift": 0.0}, (3,), "")
+here = tiny_cells.measure("prediction", {"shift": 0.0}, (3,))
+for same in (address, f"localhost:{port}", None):
+    (outcome,) = on_ray.run([cell], address=same)
+    assert outcome.values is not None, outcome.failure
+    print(outcome.values["x"] == here["x"])
+with socket.create_server(("127.0.0.1", 0)) as other:  # somebody listens, but not this cluster
+    try:
+        list(on_ray.run([cell], address="127.0.0.1:%d" % other.getsockname()[1]))
+    except BadInput as refused:
+        print(refused)
+print(ray.is_initialized())
 """

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from attnlens.claims import Claim, Measured, Work, blocks
 from attnlens.records import Figure, Part, Point, Region, Series
 from attnlens.statistics import judge as judge_part
 
+COUNTED = ("hits", "misses")  # of the compilation cache
 CELLS = {"smoke": 12, "default": 40, "full": 400}
 
 
@@ -85,17 +87,45 @@ def busy(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[
 
 
 def compiles(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """How many programs were compiled rather than taken from the cache on disk."""
+    """How many programs were compiled, and how many taken from the cache on disk.
+
+    Where the parameters name a folder, two cells meet there, so that two processes compute them;
+    the one with an odd seed then waits until the other has compiled.
+    """
     import jax
     import jax.monitoring
     import jax.numpy as jnp
 
-    missed: list[str] = []
-    jax.monitoring.register_event_listener(
-        lambda event, **_: missed.append(event) if event.endswith("cache_misses") else None
-    )
+    events: list[str] = []
+    jax.monitoring.register_event_listener(lambda event, **_: events.append(event))
+    if folder := parameters.get("folder"):
+        number = seeds[0]
+        _leave_word(folder, f"{number} is here")
+        _wait_for_word(folder, f"{number ^ 1} is here")
+        if number % 2:
+            _wait_for_word(folder, f"{number ^ 1} has compiled")
     jax.jit(lambda x: jnp.sin(x) @ jnp.cos(x))(jnp.ones((17, 17))).block_until_ready()
-    return {"missed": np.array(len(missed))}
+    if folder:
+        _leave_word(folder, f"{seeds[0]} has compiled")
+    counts = {name: events.count(f"/jax/compilation_cache/cache_{name}") for name in COUNTED}
+    return {"missed": counts["misses"], "hit": counts["hits"], "process": os.getpid()}
+
+
+def block_compiles(number: int) -> dict[str, Any]:
+    """The same for a map of blocks."""
+    return compiles("", {}, (number,))
+
+
+def _leave_word(folder: str, word: str) -> None:
+    (Path(folder) / word).touch()
+
+
+def _wait_for_word(folder: str, word: str) -> None:
+    deadline = time.monotonic() + 60
+    while not (Path(folder) / word).exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(word)
+        time.sleep(0.02)
 
 
 def judge(measured: Sequence[Measured]) -> list[Part]:

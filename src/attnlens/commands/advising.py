@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
@@ -81,7 +82,9 @@ def advise(
             drop=drop or (), types=kinds_given(types), missing=missing, images=images, rows=rows,
             seed=seed,
         )  # fmt: skip
-        with mapping as map:  # a cluster of our own starts before JAX, which minds being forked
+        # A cluster of our own starts before JAX, which minds being forked. Ray tells of lost nodes
+        # on standard output, which is for the answers.
+        with redirect_stdout(sys.stderr), mapping as map:
             from attnlens.practice import advise as ask
 
             sheet = ask(loaded, error=error, budget=limit, seed=seed, progress=_say, map=map)

@@ -8,6 +8,7 @@ data    goes through Ray's object store, each data set once: what has the same b
 window  as for cells, at most two blocks a CPU are with Ray
 losses  of a process or a node are noted and made good, and slow nodes overtaken (`ray_tasks.py`):
         a block depends on nothing but what it holds, so computing it again changes nothing
+limit   a block that hangs on every node would be waited for without end, so there is one
 """
 
 from __future__ import annotations
@@ -22,14 +23,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attnlens.checks import BadInput
+from attnlens.checks import BadInput, positive
 from attnlens.claims.code_version import code_version
 from attnlens.engine import cache
-from attnlens.engine.base import Fault
+from attnlens.engine.base import PATIENCE, SHORTEST_LIMIT, Fault
 from attnlens.engine.ray_connection import check_this_node, connect, knock, need_ray, versions
 from attnlens.engine.ray_tasks import ATTEMPTS, WINDOW, Job, Tasks, remote
 
-UNKNOWN = 200.0  # seconds that a block is taken to need before one has ended: thrice that is slow
+# Seconds that a block is taken to need before one has ended: thrice that is slow, a hundred times
+# that (five and a half hours) too long.
+UNKNOWN = 200.0
 SMALL = 100_000  # bytes of an array below which Ray sends it along with the task anyway
 ROOM = 1 << 30  # bytes of data sets that are kept for blocks to come; twice what one fit may hold
 
@@ -140,20 +143,32 @@ class RayMap:
 
     address: HOST:PORT; without one it is the cluster that runs on this machine, or a new one.
     workers: at most so many CPUs at a time.
+    time_limit: seconds that a block may take; by default a hundred times the longest of its fit so
+        far, half an hour at least, and 20,000 s before one has ended. They count from when it was
+        handed to Ray or, if that is later, from the last result: until then it may have had to wait
+        for a CPU.
     faults: processes and nodes that were lost, or slow, while it was used.
 
         with RayMap("first:6379") as on_cluster:
             fitted = fit(make, inputs, targets, seeds=range(64), map=on_cluster)
     """
 
-    def __init__(self, address: str | None = None, workers: int | None = None):
+    def __init__(
+        self,
+        address: str | None = None,
+        workers: int | None = None,
+        time_limit: float | None = None,
+    ):
         need_ray()
+        if time_limit is not None:
+            positive("time_limit", time_limit)
         if address:
             knock(address)
-        self.address, self.wanted = address, workers
+        self.address, self.wanted, self.time_limit = address, workers, time_limit
         self.ray: Any = None
         self.ours = False
         self.lock, self.out = threading.Lock(), 0  # blocks that are with Ray
+        self.heard = 0.0  # when Ray last gave an answer
         self.faults: list[Fault] = []
         self.live: list[Tasks[Block]] = []
 
@@ -197,9 +212,8 @@ class RayMap:
                     number, block = waiting.popleft()
                     tasks.send(Block(number, function, self._packed(block), codes, versions()))
                 check()
-                if not waiting:
-                    tasks.hasten(longest or UNKNOWN)
-                for task in tasks.done():
+                done = tasks.done()
+                for task in done:
                     block = tasks.collect(task)
                     if block is None:
                         continue
@@ -211,6 +225,14 @@ class RayMap:
                     self.faults += block.job.faults
                     self._leave(1)
                     under_way -= 1
+                # Nothing is late before a look for results has found none: results may have been
+                # there for long, if nobody asked for the next one.
+                if done:
+                    self.heard = time.monotonic()
+                else:
+                    self._stop_if_late(tasks, longest or UNKNOWN)
+                    if not waiting:
+                        tasks.hasten(longest or UNKNOWN)
                 while place in ended:
                     yield ended.pop(place)
                     place += 1
@@ -228,6 +250,18 @@ class RayMap:
             )
         block.copied = False
         tasks.send(block)
+
+    def _stop_if_late(self, tasks: Tasks[Block], seconds: float) -> None:
+        """End everything if a block, which should take `seconds`, has had all of its time."""
+        allowed = self.time_limit or max(SHORTEST_LIMIT, PATIENCE * seconds)
+        for block in tasks.pending.values():
+            if time.monotonic() - max(block.began, self.heard) > allowed:
+                words = f"no answer within its limit of {allowed:g} s"
+                block.faults.append(Fault("time limit", words))
+                raise BadInput(
+                    f"a block of networks gave {words}: look at the nodes, ask for less, or allow "
+                    f"more with `RayMap(time_limit=…)`."
+                )
 
     def _packed(self, block: Any) -> Any:
         try:

@@ -176,15 +176,18 @@ class Driver:
                     batch = self.line.next(self.workers)
                     self.line.out[batch.kind] += 1
                     self.tasks.send(batch)
-                if not self.line:
-                    waited_for = self.tasks.pending.values()
-                    self.tasks.hasten(max((self.line.seconds(b) for b in waited_for), default=0.0))
-                for task in self.tasks.done():
+                done = self.tasks.done()
+                for task in done:
                     ended = self.tasks.collect(task)
                     ready = deque(self._outcomes(ended) if ended else ())
                     while ready:
                         self.left -= 1
                         yield ready.popleft()._replace(more=len(ready) > 0)
+                # Nothing is slow before a look for results has found none: they may have been there
+                # while the one before was being kept.
+                if not (done or self.line):
+                    waited_for = self.tasks.pending.values()
+                    self.tasks.hasten(max((self.line.seconds(b) for b in waited_for), default=0.0))
         finally:
             self.tasks.stop()
 

@@ -41,6 +41,12 @@ def connect(address: str | None, workers: int | None, folder: Path | None) -> tu
     import ray
 
     if ray.is_initialized():
+        there = ray.get_runtime_context().gcs_address
+        if address and not same_cluster(address, there):
+            raise BadInput(
+                f"the cluster at {address} was asked for, but Ray is connected to {there} in this "
+                f"process: call `ray.shutdown()` first, or leave out the address."
+            )
         return ray, False
     if address:
         knock(address)
@@ -63,7 +69,7 @@ def connect(address: str | None, workers: int | None, folder: Path | None) -> tu
 
 def knock(address: str) -> None:
     """One sentence at once where nobody listens; Ray itself would try for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
+    host, port = _host_and_port(address)
     try:
         if address != "auto":
             socket.create_connection((host, int(port)), timeout=10).close()
@@ -72,6 +78,50 @@ def knock(address: str) -> None:
             f"no Ray cluster answers at {address} ({error}): give HOST:PORT as `ray start --head` "
             f"prints it."
         ) from None
+
+
+def same_cluster(address: str, there: str) -> bool:
+    """Whether `address`, as a user wrote it, leads to the cluster whose head is at `there`.
+
+    A client's address, ray://HOST:PORT, has a port of its own, so hosts alone are compared then.
+
+    >>> same_cluster("localhost:6379", "127.0.0.1:6379")
+    True
+    >>> same_cluster("127.0.0.1:6380", "127.0.0.1:6379")
+    False
+    """
+    if address in ("auto", there):
+        return True
+    (host, port), (head, its_port) = _host_and_port(address), _host_and_port(there)
+    if port != its_port and not address.startswith("ray://"):
+        return False
+    return not _machines(host).isdisjoint(_machines(head))
+
+
+def _host_and_port(address: str) -> tuple[str, str]:
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    return host.strip("[]"), port  # [::1]:6379
+
+
+def _machines(host: str) -> set[str]:
+    """The numbers that a name stands for; one name for all numbers of this machine, because its
+    cluster calls it 192.168.1.5 where the user says localhost."""
+    try:
+        numbers = {str(each[4][0]) for each in socket.getaddrinfo(host, None)}
+    except (OSError, UnicodeError):
+        return {host}
+    return {"this machine" if _is_ours(number) else number for number in numbers}
+
+
+def _is_ours(number: str) -> bool:
+    """Only a machine's own numbers can be bound to."""
+    family = socket.AF_INET6 if ":" in number else socket.AF_INET
+    try:
+        with socket.socket(family) as own:
+            own.bind((number, 0))
+    except OSError:
+        return False
+    return True
 
 
 def _is_running() -> bool:

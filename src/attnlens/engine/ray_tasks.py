@@ -1,6 +1,8 @@
 """Jobs that are with Ray: what was lost is tried again by us, and what is slow is started twice.
 
 retries     ours, not Ray's (`max_retries=0`), so that every loss of a process or a node is noted
+cut off     when the driver's own raylet is lost nothing can be handed to Ray any more; that is no
+            fault of any job, so the run ends, and the jobs that are left are not tried
 stragglers  a job that takes far too long is started a second time, on one of the nodes that most
             results came from; what ends first counts, and the other is stopped
 """
@@ -11,7 +13,7 @@ import contextlib
 import itertools
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from attnlens.checks import BadInput
@@ -71,7 +73,8 @@ class Tasks(Generic[J]):
             from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
             task = task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=True))
-        reference = task.remote(*job.arguments)
+        with self._attached():
+            reference = task.remote(*job.arguments)
         job.began = time.monotonic()
         job.tasks.add(reference)
         self.pending[reference] = job
@@ -103,8 +106,9 @@ class Tasks(Generic[J]):
     def done(self) -> list[Any]:
         """Tasks that have ended, after a wait for the first."""
         tasks = list(self.pending)
-        first, _ = self.ray.wait(tasks, num_returns=1, timeout=PAUSE)
-        return self.ray.wait(tasks, num_returns=len(tasks), timeout=0)[0] if first else []
+        with self._attached():
+            first, _ = self.ray.wait(tasks, num_returns=1, timeout=PAUSE)
+            return self.ray.wait(tasks, num_returns=len(tasks), timeout=0)[0] if first else []
 
     def collect(self, task: Any) -> Ended[J] | None:
         """What an ended task means for its job; None while another task is at it, or was."""
@@ -114,7 +118,8 @@ class Tasks(Generic[J]):
         job.tasks.discard(task)
         errors = self.ray.exceptions
         try:
-            node, value = self.ray.get(task)
+            with self._attached():
+                node, value = self.ray.get(task)
         except errors.RayTaskError as error:
             cause = error.cause
             if not isinstance(cause, OSError | errors.RayError):  # would come again anywhere
@@ -130,6 +135,24 @@ class Tasks(Generic[J]):
             del self.pending[slower]
             self._stop(slower)
         return Ended(job, value, lost=False)
+
+    @contextlib.contextmanager
+    def _attached(self) -> Iterator[None]:
+        """Ray says that its local raylet died, or the socket to it breaks. (What a task raised may
+        be an OSError too, but that is a RayError as well.)"""
+        errors = self.ray.exceptions
+        local = getattr(errors, "LocalRayletDiedError", ())
+        try:
+            yield
+        except (errors.RayError, OSError) as error:
+            if isinstance(error, errors.RayError) and not isinstance(error, local):
+                raise
+            reason = first_line(error) if isinstance(error, OSError) else type(error).__name__
+            raise BadInput(
+                f"Ray's raylet on this machine was lost ({reason}), and with it the way to the "
+                f"cluster: start Ray here again and repeat the command; what a results folder "
+                f"holds is kept."
+            ) from error
 
     def _lost(self, job: J, fault: Fault) -> Ended[J] | None:
         """What a sick node could not do is lost too: another one may."""
@@ -150,5 +173,5 @@ class Tasks(Generic[J]):
 
 
 def _node_errors(errors: Any) -> tuple[type[Exception], ...]:
-    names = ("NodeDiedError", "LocalRayletDiedError", "ObjectLostError", "OwnerDiedError")
+    names = ("NodeDiedError", "ObjectLostError", "OwnerDiedError")
     return tuple(getattr(errors, name) for name in names if hasattr(errors, name))
