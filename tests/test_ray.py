@@ -330,8 +330,10 @@ def test_the_examples_are_well_formed():
     assert subprocess.run(["bash", "-n", examples / "slurm.sh"]).returncode == 0
 
 
-def test_processes_on_a_node_have_one_thread_and_tell_nobody():
+def test_processes_on_a_node_have_one_thread_and_tell_nobody(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=1")
     given = ray_connection.environment()
+    assert given["XLA_FLAGS"] == "--xla_backend_optimization_level=1"
     assert {name: given[name] for name in ONE_THREAD_EACH} == ONE_THREAD_EACH
     assert given["RAY_USAGE_STATS_ENABLED"] == "0"
 

@@ -131,13 +131,14 @@ def _is_running() -> bool:
 
 
 def environment() -> dict[str, str]:
-    """For every process on a node: one thread, float64, the driver's choice of kernels, and the
-    places of the user's own code (which a node with the same file system has; nobody minds the
-    others)."""
+    """For every process on a node: one thread, float64, the driver's choice of kernels and of flags
+    for the compiler, and the places of the user's own code (which a node with the same file system
+    has; nobody minds the others)."""
     own = [p for p in sys.path if p and not installed(Path(p))]
     return {
         **ONE_THREAD, **PRECISION, "RAY_USAGE_STATS_ENABLED": "0",
         "ATTNLENS_KERNEL": os.environ.get("ATTNLENS_KERNEL", "1"),
+        "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
         "PYTHONPATH": os.pathsep.join(own),
     }  # fmt: skip
 
