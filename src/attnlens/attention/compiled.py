@@ -24,7 +24,7 @@ FLAGS = (
     "-std=c++17", "-O3", "-march=native", "-shared", "-fPIC", "-fno-math-errno",
     "-fno-trapping-math",
 )  # fmt: skip
-SECONDS = 300  # to compile; it takes four
+SECONDS = 300  # to compile; the largest takes about ten
 
 
 @cache
