@@ -90,6 +90,25 @@ def test_an_interrupt_keeps_the_answers_so_far(monkeypatch):
     assert dict(sheet.facts)["looked"].startswith("interrupted in round 2 of 3")
 
 
+def test_a_cluster_that_is_lost_leaves_the_answers_so_far(monkeypatch):
+    sheet, said = fake(monkeypatch, BadInput("Ray was lost: start it again."), rounds=2)
+    assert sheet[model_choice.FEWEST].answer == "round of 2 steps"
+    looked = dict(sheet.facts)["looked"]
+    assert looked.startswith("stopped in round 2 of 3, because Ray was lost: start it again;")
+    assert "because Ray was lost" in sheet[models_asked.HEALTH].evidence
+    assert "because Ray was lost" in said[-1]
+
+
+def test_bad_input_before_the_first_answer_is_told(monkeypatch):
+    def refused(*rest):
+        raise BadInput("one class only.")
+        yield
+
+    monkeypatch.setattr(advice_on_data, "_round", refused)
+    with pytest.raises(BadInput, match="one class only"):
+        attnlens.advise((noise(40, 3), noise(40, 1)[:, 0]))
+
+
 def test_an_interrupt_before_the_first_answer_is_one(monkeypatch):
     def interrupted(*rest):
         raise KeyboardInterrupt

@@ -62,9 +62,9 @@ def advise(
         is called while it waits, and raises when the time is up. Left out, they are trained here.
         It changes no answer, only how far the budget reaches.
 
-    Interrupting it (Ctrl-C) after the first answer gives the answers so far. Returns a `Sheet`: one
-    answer a question, each with its evidence. The instruments behind it have the formulas:
-    `exchangeability`, `learning_curve`, `guidelines` and `curvature`.
+    Interrupting it (Ctrl-C) after the first answer, or losing the cluster, gives the answers so
+    far. Returns a `Sheet`: one answer a question, each with its evidence. The instruments behind it
+    have the formulas: `exchangeability`, `learning_curve`, `guidelines` and `curvature`.
     """
     total = seconds(budget)
     checks.whole("seed", seed)
@@ -99,8 +99,15 @@ def advise(
         if not book:
             raise
         ended = f"interrupted in round {at} of {len(efforts)}"
+    except checks.BadInput as refusal:  # a cluster that was lost, or that has no room for more rows
+        if not book:
+            raise
+        ended = f"stopped in round {at} of {len(efforts)}, because {str(refusal).rstrip('.')}"
+        say(ended)
     early = not ended.startswith("all")
-    answers = [_so_far(book[q][1], early) if q in book else _unasked(q) for q in _questions(case)]
+    answers = [
+        _so_far(book[q][1], early) if q in book else _unasked(q, ended) for q in _questions(case)
+    ]
     rounds_used = sorted({number for number, _ in book.values()})
     spent = "; ".join(f"round {n}: {efforts[n - 1]}" for n in rounds_used)
     facts = (
@@ -150,8 +157,10 @@ def _meant(case: Subject) -> str:
     return "the mean squared error on test rows as a share of the variance"
 
 
-def _unasked(question: str) -> Answer:
+def _unasked(question: str, ended: str) -> Answer:
     evidence = "the time was up before it could be asked; give a larger budget"
+    if ended.startswith("stopped"):
+        evidence = f"it could not be asked: {ended}"
     return Answer(question, NO_TIME, evidence, known=False)
 
 
