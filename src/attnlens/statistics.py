@@ -66,6 +66,28 @@ def slopes(x: ArrayLike, y: ArrayLike) -> np.ndarray:
     return (y * (weights * centred)).sum(-1) / (weights * centred**2).sum()
 
 
+def log_of_mean(rows: ArrayLike) -> np.ndarray:
+    """Pseudo-values of the logarithm of each column's mean, for quantities that noise can turn
+    negative: with n rows, the mean m of all and the mean m₍ᵢ₎ of all but the i-th,
+
+        n log m − (n − 1) log m₍ᵢ₎
+
+    Their t interval is the jackknife's (Tukey, Bias and confidence in not-quite large samples,
+    1958), and their mean is log m without its bias of order 1/n. A slope is linear in logarithms,
+    so slopes of pseudo-values are pseudo-values of the slope. NaN where m or one of the m₍ᵢ₎ is not
+    above zero.
+
+    >>> log_of_mean(np.full((3, 1), np.e)).ravel().tolist()
+    [1.0, 1.0, 1.0]
+    """
+    rows = np.asarray(rows, float)
+    count = len(rows)
+    means, others = rows.mean(0), (rows.sum(0) - rows) / (count - 1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        logs = count * np.log(means) - (count - 1) * np.log(others)
+    return np.where(np.isfinite(logs).all(0), logs, np.nan)
+
+
 def rate(at: Sequence[float], readings: Sequence[Reading]) -> Reading:
     """The power b in value ∝ at^b, through readings that are independent of one another.
 

@@ -9,9 +9,9 @@ from attnlens.claims import Measured
 from attnlens.claims.lens_a import cme_rate
 from attnlens.claims.lens_a.trained_is_bayes import asymptotic
 from attnlens.claims.rates import judge_slopes
-from attnlens.claims.trained import log_of_mean, within
+from attnlens.claims.trained import within
 from attnlens.records import Region
-from attnlens.statistics import mean_reading, slopes, t_interval
+from attnlens.statistics import log_of_mean, mean_reading, slopes, t_interval
 
 
 def falling(m: int, power: float, lengths: tuple[int, ...] = (16, 64, 256)) -> list[Measured]:

@@ -3,13 +3,8 @@
 A replicate is a seed (which redraws data and start) where the quantity is positive by nature, such
 as a squared distance. Where it is a difference that noise can turn negative, such as a
 generalisation gap, the logarithm is that of the mean over all cells: of cells one by one it would
-be missing where noise won, and biased where it did not. A replicate is then a cell's pseudo-value,
-with n cells and the mean m₍ᵢ₎ of all but the i-th,
-
-    n log m − (n − 1) log m₍ᵢ₎,
-
-whose t interval is the jackknife's (Tukey, Bias and confidence in not-quite large samples, 1958).
-A slope is linear in logarithms, so slopes of pseudo-values are pseudo-values of the slope.
+be missing where noise won, and biased where it did not. A replicate is then a cell's pseudo-value
+(`statistics.log_of_mean`).
 """
 
 from __future__ import annotations
@@ -19,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from attnlens.records import Part, Region, Series
-from attnlens.statistics import judge, slopes
+from attnlens.statistics import judge, log_of_mean, slopes
 
 from .base import Measured, by
 from .rates import points, span
@@ -46,20 +41,6 @@ def within(cells: Sequence[Measured], name: str, axis: str, average: bool = Fals
     else:
         logs = np.log(np.concatenate(values))
     return np.log(cells[0].parameters[axis]), logs
-
-
-def log_of_mean(rows: np.ndarray) -> np.ndarray:
-    """Pseudo-values of the logarithm of each column's mean; NaN where that mean, or one without a
-    single row, is not above zero.
-
-    >>> log_of_mean(np.full((3, 1), np.e)).ravel().tolist()
-    [1.0, 1.0, 1.0]
-    """
-    count = len(rows)
-    means, others = rows.mean(0), (rows.sum(0) - rows) / (count - 1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        logs = count * np.log(means) - (count - 1) * np.log(others)
-    return np.where(np.isfinite(logs).all(0), logs, np.nan)
 
 
 def judge_slope(quantity: str, logs: Logs, region: Region) -> Part:

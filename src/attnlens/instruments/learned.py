@@ -278,17 +278,9 @@ def _curve(axis: str, at: Sequence[int], gaps: np.ndarray, details: Mapping[str,
 
 
 def _slope_of_means(at: Sequence[int], gaps: np.ndarray) -> Reading:
-    """The slope b through the logarithms of mean gaps, with a jackknife standard error over seeds:
-
-        se² = (n − 1)/n · Σ_s (b₍ₛ₎ − b̄)²,   b₍ₛ₎ the slope without seed s, b̄ their mean
-
-    (Efron and Stein, 1981: not too small in expectation.) All slopes share one set of weights.
-    """
-    count = len(gaps)
-    means, others = gaps.mean(0), (gaps.sum(0) - gaps) / (count - 1)
-    every = np.vstack([means, others])
-    if not (every > 0).all():  # also where a network diverged: NaN
-        return Reading(np.nan, np.nan, count, "a mean gap is not positive: use more seeds")
-    slope, *without = statistics.slopes(np.log(at), np.log(every))
-    error = np.sqrt((count - 1) * np.var(without))
-    return Reading(float(slope), float(error), count, details={"of": MEANS})
+    """The slope through the logarithms of mean gaps, with a jackknife standard error over seeds."""
+    logs = statistics.log_of_mean(gaps)
+    if np.isnan(logs).any():  # also where a network diverged
+        return Reading(np.nan, np.nan, len(gaps), "a mean gap is not positive: use more seeds")
+    slope = statistics.mean_reading(statistics.slopes(np.log(at), logs))
+    return dataclasses.replace(slope, details={"of": MEANS})
