@@ -126,11 +126,11 @@ def kill_until_through(
     while drivers + workers < most:
         of_a_worker = moments.random() < 0.5
         time.sleep(moments.uniform(0, longest))
+        there = victims(driver, cluster)
         # On Ray a run is mostly connecting: whoever is after a worker waits until there is one.
-        while not (through := ended(driver)) and of_a_worker:
-            if there := victims(driver, cluster):
-                break
+        while not (through := ended(driver)) and of_a_worker and not there:
             time.sleep(0.002)
+            there = victims(driver, cluster)
         if through:
             return Kills(drivers, workers, in_mid_run)
         if of_a_worker:
