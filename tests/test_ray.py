@@ -519,16 +519,22 @@ class TestOnACluster:
 @pytest.mark.slow
 @needs_ray
 def test_a_killed_node_costs_nothing_but_time(tmp_path: Path):
-    with Loopback(TINY_PAUSE="0.3", ATTNLENS_CACHE=str(tmp_path / "cache")) as cluster:
-        numbers = [cluster.add(), cluster.add()]
-        process = start(*on(cluster, "FAULTLESS", tmp_path / "faulty"))
+    """The node is in the middle of a cell when it is killed: it would never end it."""
+    begun = tmp_path / "begun"
+    told = {"TINY_PAUSE": "0.3", "TOY_BEGUN": str(begun), "ATTNLENS_CACHE": str(tmp_path / "cache")}
+    with Loopback(**told) as cluster:
+        lost = cluster.add(TOY_LOST_NODE="1")
+        cluster.add()
+        process = start(*on(cluster, "LOST_NODE", tmp_path / "faulty"))
         deadline = time.monotonic() + 120
-        while kept(tmp_path / "faulty") < 4 and time.monotonic() < deadline:
+        while not begun.exists() or kept(tmp_path / "faulty") < 4:
+            assert time.monotonic() < deadline
+            assert process.poll() is None, process.communicate()
             time.sleep(0.02)
-        cluster.kill(numbers[0])
+        cluster.kill(lost)
         _, stderr = process.communicate(timeout=240)
         assert process.returncode == 0, stderr
-    assert attnlens(*toy("FAULTLESS", tmp_path / "clean")).returncode == 0
+    assert attnlens(*toy("LOST_NODE", tmp_path / "clean")).returncode == 0
     assert bits(tmp_path / "faulty") == bits(tmp_path / "clean")
     assert comparable(tmp_path / "faulty") == comparable(tmp_path / "clean")
     listed = {kind for kind, _ in faults(tmp_path / "faulty")}

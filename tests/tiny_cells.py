@@ -75,6 +75,18 @@ def slow_node(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> 
     return measure(arm, parameters, seeds)
 
 
+def lost_node(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+    """A node that is to be lost never ends its cell; the others wait until it has begun one."""
+    if "TOY_LOST_NODE" in os.environ:
+        Path(os.environ["TOY_BEGUN"]).touch()
+        time.sleep(3600)
+    deadline = time.monotonic() + 60
+    while "TOY_BEGUN" in os.environ and not Path(os.environ["TOY_BEGUN"]).exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return measure(arm, parameters, seeds)
+
+
 def _first_time(parameters: Mapping[str, Any]) -> bool:
     try:
         Path(parameters["marker"]).touch(exist_ok=False)
