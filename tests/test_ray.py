@@ -409,7 +409,8 @@ def _on_loopback_only(monkeypatch: pytest.MonkeyPatch):
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
     cache = tmp_path_factory.mktemp("cache")
-    with Loopback(ATTNLENS_CACHE=str(cache)) as cluster:
+    # Cells of SLOW take so long on its nodes that a run of them can be killed in the middle.
+    with Loopback(ATTNLENS_CACHE=str(cache), TOY_PAUSE="0.3") as cluster:
         cluster.add()
         cluster.add()
         yield cluster
@@ -494,7 +495,7 @@ class TestOnACluster:
         fill_the_disk_and_go_on(small_disk, tmp_path / "clean", *options)
 
     def test_a_killed_driver_is_followed_by_one_that_ends(self, cluster: Loopback, tmp_path: Path):
-        process = start(*on(cluster, "SLOW", tmp_path / "killed"), TOY_PAUSE="0.05")
+        process = start(*on(cluster, "SLOW", tmp_path / "killed"))
         deadline = time.monotonic() + 120
         while kept(tmp_path / "killed") < 2 and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -544,7 +545,8 @@ def test_a_killed_node_costs_nothing_but_time(tmp_path: Path):
 @pytest.mark.slow
 @needs_ray
 def test_a_slow_node_is_overtaken(tmp_path: Path):
-    with Loopback(ATTNLENS_CACHE=str(tmp_path / "cache")) as cluster:
+    told = {"TOY_BEGUN": str(tmp_path / "begun"), "ATTNLENS_CACHE": str(tmp_path / "cache")}
+    with Loopback(**told) as cluster:
         cluster.add(TOY_SLOW_NODE="1")
         cluster.add()
         began = time.monotonic()

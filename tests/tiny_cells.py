@@ -71,20 +71,26 @@ def kills_host(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) ->
 
 
 def slow_node(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+    _others_wait_for("TOY_SLOW_NODE")
     time.sleep(120 if "TOY_SLOW_NODE" in os.environ else 0.2)
     return measure(arm, parameters, seeds)
 
 
 def lost_node(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """A node that is to be lost never ends its cell; the others wait until it has begun one."""
-    if "TOY_LOST_NODE" in os.environ:
-        Path(os.environ["TOY_BEGUN"]).touch()
-        time.sleep(3600)
-    deadline = time.monotonic() + 60
-    while "TOY_BEGUN" in os.environ and not Path(os.environ["TOY_BEGUN"]).exists():
+    """A node that is to be lost never ends its cell."""
+    _others_wait_for("TOY_LOST_NODE")
+    time.sleep(3600 if "TOY_LOST_NODE" in os.environ else 0)
+    return measure(arm, parameters, seeds)
+
+
+def _others_wait_for(special: str) -> None:
+    """On a cluster, no node begins before the special one has: it might get nothing to do."""
+    begun, deadline = os.environ.get("TOY_BEGUN"), time.monotonic() + 60
+    if begun and special in os.environ:
+        Path(begun).touch()
+    while begun and not Path(begun).exists():
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    return measure(arm, parameters, seeds)
 
 
 def _first_time(parameters: Mapping[str, Any]) -> bool:
