@@ -1,4 +1,5 @@
-"""Side-by-side ratios against peers: `python -m benchmarks`.
+"""Side-by-side ratios against other libraries (peers): `python -m benchmarks`.
 
-Engines and the store have no peers: `python -m benchmarks.scaling` and `benchmarks.store`.
+Engines and the store have no peers: `python -m benchmarks.scaling` and
+`python -m benchmarks.store`.
 """

@@ -2,21 +2,21 @@
 
     z ~ N(0, I₃),   k uniform on the sphere,   v = ⟨z, k⟩ + σ e,   tokens x = (k, v), L of them
 
-Everybody gets the same simulations (z, x) and the same seconds to train in, compilation and
-validation included, and nobody is told the world. What a contender assumes of the posterior's form
-is written in its name: attnlens fits a Gaussian (a softmax encoder whose nine outputs are its mean
-and the triangle of its precision); sbi fits flows with no such assumption, or, for the same
-knowledge as ours, one Gaussian. The exact posterior p(· | x) is a Gaussian, so the assumption is
-true here and would not be elsewhere. Densities q(· | x) are judged on fresh sets x:
+All contenders get the same simulations (z, x) and the same seconds for training, including
+compilation and validation; none knows the world. The name of a contender says what it assumes about
+the form of the posterior: attnlens fits a Gaussian (a softmax encoder whose nine outputs are its
+mean and the triangle of its precision); sbi fits flows without this assumption or, for equal
+assumptions, one Gaussian. The exact posterior p(· | x) is a Gaussian, so the assumption holds here
+and need not hold in general. Densities q(· | x) are judged on fresh sets x:
 
-    log-score      mean of log q(z | x) at the true latent; nobody can exceed that of p
+    log-score      mean of log q(z | x) at the true latent; that of p is the largest possible
     lost           mean over exact draws z ~ p(· | x) of log p − log q: Kullback–Leibler
     C2ST           accuracy of the best possible classifier between draws of p and of q,
                    ½ + ½ E_p (1 − q/p)₊, since the total variation distance is E_p (1 − q/p)₊
 
 The usual C2ST trains a classifier (Lopez-Paz and Oquab, Revisiting classifier two-sample tests,
-2017), which can only be worse than the best one, and so flatters q. Both densities are known here,
-so nothing has to be trained: 0.5 is perfect, and its standard error is that over the sets.
+2017), which can only be worse than the best one, and so overrates q. Both densities are known here,
+so nothing has to be trained: 0.5 is perfect, and its standard error is taken over the sets.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ import numpy as np
 from benchmarks.contest import Contender, Run, Work
 
 DIM, NOISE_STD = 3, 0.5
-SETS, DRAWS = 512, 64  # to judge by: fresh sets, and exact draws in each
+SETS, DRAWS = 512, 64  # for the comparison: new sets, and exact draws for each
 HELD_OUT = 0.1  # of the simulations, for validation: sbi's default
-EVERY = 50  # steps between validations: a tenth of the time goes there
+EVERY = 50  # steps between validations, which then take a tenth of the time
 
 # tokens of every set, points (set, point, dim) -> log q there
 Density = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -48,7 +48,7 @@ class Simulated(NamedTuple):
 
 
 class Gaussians(NamedTuple):
-    """Means and the lower triangular roots of the precisions, one a set."""
+    """Means and lower triangular roots of the precisions, one per set."""
 
     mean: np.ndarray
     root: np.ndarray
@@ -91,19 +91,28 @@ def judge(log_density: Density, length: int) -> dict[str, float]:
     lost = (ours - theirs)[:, 1:].mean(1)
     apart = 0.5 + 0.5 * np.maximum(0, -np.expm1((theirs - ours)[:, 1:])).mean(1)
     return {
-        "C2ST": apart.mean(), "C2ST ±": apart.std() / SETS**0.5,
-        "log-score": theirs[:, 0].mean(), "exact log-score": ours[:, 0].mean(),
-        "lost nats": lost.mean(), "lost nats ±": lost.std() / SETS**0.5,
-    }  # fmt: skip
+        "C2ST": apart.mean(),
+        "C2ST ±": apart.std() / SETS**0.5,
+        "log-score": theirs[:, 0].mean(),
+        "exact log-score": ours[:, 0].mean(),
+        "lost nats": lost.mean(),
+        "lost nats ±": lost.std() / SETS**0.5,
+    }
 
 
 # -- contenders ------------------------------------------------------------------------------------
 
 
 def attnlens(
-    simulations: int, length: int, seconds: float, width: int = 16, heads: int = 2, layers: int = 2,
-    batch: int = 64, rate: float = 1e-2,
-) -> Run:  # fmt: skip
+    simulations: int,
+    length: int,
+    seconds: float,
+    width: int = 16,
+    heads: int = 2,
+    layers: int = 2,
+    batch: int = 64,
+    rate: float = 1e-2,
+) -> Run:
     """The encoder of lens A; batch, rate and schedule are those that the claims train with.
 
     A first, short fit finds out how many steps there is time for, so that the learning rate
@@ -127,15 +136,28 @@ def attnlens(
         return 0.5 * jnp.sum((root.T @ (latent - mean)) ** 2) - jnp.sum(jnp.log(jnp.diag(root)))
 
     make = partial(
-        Encoder, token_dim=DIM + 1, outputs=DIM + len(below[0]), width=width, heads=heads,
+        Encoder,
+        token_dim=DIM + 1,
+        outputs=DIM + len(below[0]),
+        width=width,
+        heads=heads,
         layers=layers,
-    )  # fmt: skip
+    )
     latent, tokens = simulate(simulations, length, seed=0)
     split = simulations - int(HELD_OUT * simulations)
     train = partial(
-        fit, make, tokens[:split], latent[:split], loss=loss, batch=batch, learning_rate=rate,
-        schedule="cosine", validation=(tokens[split:], latent[split:]), every=EVERY, clip=5.0,
-    )  # fmt: skip
+        fit,
+        make,
+        tokens[:split],
+        latent[:split],
+        loss=loss,
+        batch=batch,
+        learning_rate=rate,
+        schedule="cosine",
+        validation=(tokens[split:], latent[split:]),
+        every=EVERY,
+        clip=5.0,
+    )
 
     def call() -> Any:
         begun, seen = time.perf_counter(), []
@@ -197,13 +219,15 @@ def sbi(
         embedding = PermutationInvariantEmbedding(
             each, trial_net_output_dim=40, num_hiddens=40, num_layers=2, output_dim=20
         )
-        # z-scoring does not go with sets, says sbi's tutorial on independent trials.
+        # No z-scoring for sets, as in sbi's tutorial on independent trials.
         density = posterior_nn(
-            model=model, embedding_net=embedding, z_score_x="none",
+            model=model,
+            embedding_net=embedding,
+            z_score_x="none",
             **({"num_components": 1} if model == "mdn" else {}),
-        )  # fmt: skip
+        )
         prior = torch.distributions.MultivariateNormal(torch.zeros(DIM), torch.eye(DIM))
-        # It writes a log into the folder where it runs, and says when it is done, come what may.
+        # It always writes a log into the working folder and prints a message at the end.
         with (
             tempfile.TemporaryDirectory() as scratch,
             contextlib.chdir(scratch),
@@ -216,7 +240,7 @@ def sbi(
                 training_batch_size=batch, learning_rate=rate, validation_fraction=HELD_OUT
             )
 
-    train(2 * batch, 0.0)  # it imports as it goes: that is not training
+    train(2 * batch, 0.0)  # imports modules on first use, which is not training time
     call = partial(train, simulations, seconds)
 
     def accuracy(estimator: Any) -> Mapping[str, float]:
@@ -243,7 +267,7 @@ WORKS = [
         contenders=[
             Contender("attnlens (a Gaussian)", f"{HERE}:attnlens"),
             *(
-                # Layers of 40 are too small for two threads to share.
+                # Layers of width 40 are too small for two threads.
                 Contender(f"sbi ({name})", f"{HERE}:sbi", THERE, "one", {"model": model})
                 for name, model in PEERS.items()
             ),

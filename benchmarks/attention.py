@@ -3,8 +3,8 @@
     softmax   Σ_j e^{q·k_j/√d} v_j / Σ_j e^{q·k_j/√d}                  d = 64, float32
     kernel    Σ_j e^{−‖q−k_j‖²/2τ} v_j / Σ_j e^{−‖q−k_j‖²/2τ}          d = 8, τ = √8, float32
 
-Kernel attention has no function of its own in PyTorch and JAX, but it is softmax attention with one
-more feature, which is how they are given it: −‖q−k‖²/2τ = (q, 1)·(k, −‖k‖²/2)/τ − ‖q‖²/2τ, and the
+PyTorch and JAX have no function for kernel attention, but it is softmax attention with one more
+feature, and this is what they compute: −‖q−k‖²/2τ = (q, 1)·(k, −‖k‖²/2)/τ − ‖q‖²/2τ, and the
 last term is the same for every key. KeOps gets the formula as its documentation writes it.
 
 The truth is the formula in float64 at the first 64 queries; for gradients it is the whole gradient.
@@ -94,7 +94,7 @@ def softmax_jax(length: int, heads: int = 1, gradient: bool = False) -> Run:
     import jax.numpy as jnp
 
     def attend(query: Any, key: Any, value: Any) -> Any:
-        # It wants (batch, tokens, heads, features).
+        # Its inputs are (batch, tokens, heads, features).
         parts = (jnp.swapaxes(x, 0, 1)[None] for x in (query, key, value))
         return jnp.swapaxes(jax.nn.dot_product_attention(*parts)[0], 0, 1)
 
@@ -185,7 +185,7 @@ def with_one_more(query: np.ndarray, key: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def _as_softmax(parts: list[np.ndarray]) -> list[np.ndarray]:
-    """With values as wide as keys, by a column of zeros: JAX wants it, PyTorch is faster so."""
+    """Values padded to the width of keys by a column of zeros: JAX needs it, PyTorch is faster."""
     query, key, value = parts
     zeros = np.zeros_like(value[:, :1])
     return [*with_one_more(query, key), np.concatenate([value, zeros], 1)]
@@ -245,15 +245,15 @@ def kernel_keops(length: int, queries: int | None = None) -> Run:
 
 
 def settle(function: Any, *inputs: Any) -> Callable[..., Any]:
-    """The jitted function compiled for these inputs, and what that took at its peak forgotten: what
-    the process grows by from here on is what the work itself needs."""
+    """Compile the function for these inputs and reset the peak memory, so that the growth measured
+    afterwards is that of the work itself, without compilation."""
     ready = function.lower(*inputs).compile()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
-        trim(0)  # what the compiler no longer needs goes back to the system
+        trim(0)  # returns the compiler's free memory to the system
     mark = Path("/proc/self/clear_refs")
     if mark.exists():
-        mark.write_text("5")  # the high-water mark becomes what is held now
+        mark.write_text("5")  # resets the peak to the present memory
     return ready
 
 
@@ -330,18 +330,32 @@ def _kernel_works() -> list[Work]:
 
 WORKS = [*_softmax_works(), *_kernel_works()]
 
-# Memory is that of the work itself (`settle`): blocks of fixed size, so linear in the length.
+# Memory is that of the work itself (`settle`): tiles of fixed size, so linear in the length.
 GROWTH = [
     Growth(
-        "softmax attention, forward", f"{SELF}:softmax", (4096, 8192, 16384, 32768),
-        {"settled": True}, time=2, memory=1,
+        "softmax attention, forward",
+        f"{SELF}:softmax",
+        (4096, 8192, 16384, 32768),
+        {"settled": True},
+        time=2,
+        memory=1,
     ),
     Growth(
-        "softmax attention, gradient", f"{SELF}:softmax", (4096, 8192, 16384, 32768),
-        {"gradient": True, "settled": True}, time=2, memory=1, repeats=1,
+        "softmax attention, gradient",
+        f"{SELF}:softmax",
+        (4096, 8192, 16384, 32768),
+        {"gradient": True, "settled": True},
+        time=2,
+        memory=1,
+        repeats=1,
     ),
     Growth(
-        "kernel attention", f"{SELF}:kernel", (8192, 16384, 32768, 65536),
-        {"settled": True}, time=2, memory=1, repeats=1,
+        "kernel attention",
+        f"{SELF}:kernel",
+        (8192, 16384, 32768, 65536),
+        {"settled": True},
+        time=2,
+        memory=1,
+        repeats=1,
     ),
-]  # fmt: skip
+]

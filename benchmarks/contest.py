@@ -1,18 +1,18 @@
-"""A contest: the same work by attnlens and by its peers, by turns, each in a process of its own.
+"""A contest: the same work by attnlens and by its peers, in turns, each in a separate process.
 
-A *maker* is a function of a benchmark's module. It loads what it needs, draws its inputs, and
-returns a `Run`: a function without arguments that does the work once and gives its answer, and
+A *maker* is a function of a benchmark's module. It imports what it needs, draws its inputs, and
+returns a `Run`: a function without arguments that does the work once and returns its answer, and
 optionally one that compares this answer with the truth. `python -m benchmarks.contest ORDER` calls
-a maker in this process and prints what it measured as one line of JSON:
+a maker in this process and prints the measurements as one line of JSON:
 
-    first     seconds of the first call, which compiles where there is something to compile
-    seconds   of each of the calls that follow
-    peak      megabytes by which the process and its children grew above what they had before
+    first     seconds of the first call, which includes compilation
+    seconds   of each of the following calls
+    peak      megabytes by which the process and its children grew during the calls
     accuracy  distances to the truth, by name
-    scale     how many times larger the whole work is than what was run, if not all of it was
+    scale     the whole work divided by the part that was run
 
-Processes are new ones because peak memory, thread counts and compiled programs belong to a process.
-Rounds take turns between contenders, so that what else the machine does falls on all of them.
+Each measurement uses a new process, because peak memory, thread counts and compiled programs belong
+to a process. Rounds alternate between contenders, so that other load of the machine affects all.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 ONE_THREAD = {"NPROC": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-PATIENCE = 900.0  # seconds that one process may take before it is stopped
+PATIENCE = 900.0  # seconds after which a process is stopped
 HERE = "attnlens"  # the environment that attnlens itself runs in
 
 
@@ -46,36 +46,36 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Contender:
-    """Who does the work: a maker ("module:function"), where it lives, and how many threads."""
+    """Who does the work: a maker ("module:function"), its environment, and how many threads."""
 
     name: str
     make: str
     home: str = HERE  # or the extra of pyproject.toml that installs the peer
-    threads: str = "all"  # or "one": a thread a process
-    setting: Mapping[str, Any] = field(default_factory=dict)  # beside the work's
+    threads: str = "all"  # or "one": one thread per process
+    setting: Mapping[str, Any] = field(default_factory=dict)  # added to the work's setting
 
 
 @dataclass(frozen=True)
 class Work:
-    """One line of the table: what is done, and by whom. The first contender is attnlens."""
+    """One row of the table: the work and its contenders. The first contender is attnlens."""
 
     name: str
     group: str
     said: str
     contenders: Sequence[Contender]
     setting: Mapping[str, Any] = field(default_factory=dict)
-    quick: Mapping[str, Any] | None = None  # replaces settings in the quick form; None: left out
-    repeats: int = 5  # after the first call; 0 where the first is the work itself, long by design
-    rounds: int | None = None  # at most so many
-    aims: Mapping[str, float] = field(default_factory=dict)  # ratio wanted, by contender
-    operations: float = 0.0  # of the whole work, to be held against the machine's `limit`
+    quick: Mapping[str, Any] | None = None  # overrides in the quick form; None: no quick form
+    repeats: int = 5  # after the first call; 0 where one call is long enough
+    rounds: int | None = None  # largest number of rounds
+    aims: Mapping[str, float] = field(default_factory=dict)  # ratio to reach, by contender
+    operations: float = 0.0  # of the whole work, to compare with the machine's `limit`
     limit: str = ""
     why: str = ""  # why attnlens is behind, where it is
 
 
 @dataclass(frozen=True)
 class Growth:
-    """How the cost of one kernel grows: the maker's `argument` takes each of the sizes."""
+    """How the cost of one computation grows: the maker's `argument` takes each of the sizes."""
 
     name: str
     make: str
@@ -91,7 +91,7 @@ class Growth:
 
 @dataclass
 class Entry:
-    """What was measured of one contender."""
+    """The measurements of one contender."""
 
     name: str
     seconds: list[float] = field(default_factory=list)
@@ -126,10 +126,10 @@ def quartiles(values: Sequence[float]) -> tuple[float, float]:
 def compete(
     work: Work, python: Callable[[str], str], rounds: int, quick: bool = False
 ) -> Iterator[Entry]:
-    """Rounds by turns; yields the entries when all are measured, in the order of the contenders.
+    """Alternating rounds; yields the entries after the last round, in the contenders' order.
 
-    `python` gives the interpreter of an environment, or raises LookupError with the reason why
-    there is none. A contender that fails once is not tried again, and its error is kept.
+    `python` returns the interpreter of an environment, or raises LookupError with the reason why
+    there is none. A contender that fails once is not tried again, and its error is recorded.
     """
     setting = {**work.setting, **(work.quick or {})} if quick else dict(work.setting)
     entries = [Entry(contender.name) for contender in work.contenders]
@@ -139,9 +139,12 @@ def compete(
                 continue
             try:
                 found = apart(
-                    contender.make, {**setting, **contender.setting}, python(contender.home),
-                    contender.threads, min(2, work.repeats) if quick else work.repeats,
-                )  # fmt: skip
+                    contender.make,
+                    {**setting, **contender.setting},
+                    python(contender.home),
+                    contender.threads,
+                    min(2, work.repeats) if quick else work.repeats,
+                )
             except (LookupError, RuntimeError) as error:
                 entry.error = str(error)
                 continue
@@ -156,7 +159,7 @@ def compete(
 def apart(
     make: str, setting: Mapping[str, Any], python: str, threads: str = "all", repeats: int = 5
 ) -> dict[str, Any]:
-    """`measure` in a process of its own. RuntimeError: the last line that it said."""
+    """`measure` in a separate process. RuntimeError: the last line of its standard error."""
     environment = {k: v for k, v in os.environ.items() if k not in ONE_THREAD}
     environment |= ONE_THREAD if threads == "one" else {}
     environment["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT / "src", ROOT)))
@@ -169,8 +172,8 @@ def apart(
     except subprocess.TimeoutExpired:
         raise RuntimeError(f"took more than {PATIENCE:.0f} s") from None
     if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"ended with status {done.returncode}"]
-        raise RuntimeError(said[-1][:300])
+        lines = done.stderr.strip().splitlines() or [f"ended with status {done.returncode}"]
+        raise RuntimeError(lines[-1][:300])
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -197,9 +200,9 @@ def measure(make: str, setting: Mapping[str, Any], repeats: int) -> dict[str, An
 
 
 def own_megabytes() -> float:
-    """The high-water mark of this process and of the children that it has now.
+    """The peak memory of this process and of its present children.
 
-    Not `getrusage`'s, which a new process takes over from the one that started it.
+    Not that of `getrusage`, which a new process inherits from the one that started it.
     """
     family = ["self"]
     for path in Path("/proc/self/task").glob("*/children"):
@@ -208,7 +211,7 @@ def own_megabytes() -> float:
     for member in family:
         try:
             lines = Path(f"/proc/{member}/status").read_text().splitlines()
-        except OSError:  # it ended meanwhile, or this is not Linux
+        except OSError:  # it has ended, or this is not Linux
             continue
         total += sum(int(line.split()[1]) * 1024 / 1e6 for line in lines if "VmHWM" in line)
     return total

@@ -1,11 +1,11 @@
 """The spectrum of a Hessian and products with it, against the libraries that do this in PyTorch.
 
     spectrum   80 Lanczos steps × 10 probes at the transformer of 19,786 parameters on 512 examples
-    product    one product with the same Hessian, also told in gradients
+    product    one product with the same Hessian, also in units of one gradient
 
-All in float32. Peers take one probe after the other, so that they run one of ten and count it ten
-times; everybody runs the first few of the 80 steps, whose products are all alike, and scales. How
-near the quadrature comes is measured where the exact spectrum can be had, at width 8 with all 80
+All in float32. Peers use one probe after the other, so they run one of ten and its time is counted
+ten times; all contenders run the first few of the 80 steps, which cost the same, and are scaled.
+The accuracy of the quadrature is measured where the exact spectrum is known, at width 8 with all 80
 steps and 10 probes: the mean |difference| of quantiles (Wasserstein-1), as a share of the
 spectrum's range.
 """
@@ -35,8 +35,8 @@ from benchmarks.transformer import (
 )
 
 STEPS, PROBES = 80, 10
-# Evaluations of the loss that a product costs: y = W x and its slope's g = Wᵀ h once for all
-# directions; for each direction two products more for each of y, g and W's own slope h xᵀ.
+# The cost of a product in evaluations of the loss: y = W x and its gradient g = Wᵀ h once for all
+# directions; for each direction two more products for each of y, g and the gradient h xᵀ of W.
 SHARED, OWN = 2, 6
 Rule = tuple[np.ndarray, np.ndarray]  # nodes and masses
 
@@ -54,8 +54,8 @@ def distance(rule: Rule, exact: np.ndarray) -> float:
 
 def exact_spectrum() -> np.ndarray:
     """The eigenvalues of the small transformer's Hessian, in float64."""
-    from attnlens.instruments import spectrum
-    from attnlens.instruments.products import Subject
+    from attnlens.instruments.landscape import spectrum
+    from attnlens.instruments.landscape.products import Subject
 
     subject = Subject(jax_loss, weights(SMALL), data())
     formed = spectrum.matrix(lambda rows: subject.times(rows, width=50), subject.size)
@@ -77,8 +77,8 @@ def density_run(
 
 
 def density_attnlens(steps: int, probes: int) -> Run:
-    from attnlens.instruments import spectrum
-    from attnlens.instruments.products import Subject
+    from attnlens.instruments.landscape import spectrum
+    from attnlens.instruments.landscape.products import Subject
 
     def density(width: int, steps: int, probes: int) -> Rule:
         subject = Subject(jax_loss, weights(width), data(), precision="float32")
@@ -91,7 +91,7 @@ def density_attnlens(steps: int, probes: int) -> Run:
 
 
 def density_matfree(steps: int, probes: int, together: bool = False) -> Run:
-    """What a user writes around matfree's Lanczos; the small eigenproblems are left to NumPy."""
+    """The code a user writes around matfree's Lanczos; NumPy solves the small eigenproblems."""
     import jax
     import jax.numpy as jnp
     from jax.flatten_util import ravel_pytree
@@ -171,7 +171,7 @@ def density_pyhessian(steps: int, probes: int) -> Run:
         found = hessian(model, cross_entropy, data=batch, cuda=False)
         try:
             nodes, masses = found.density(steps, probes)
-        except RuntimeError as error:  # PyTorch's of removed functions has many lines
+        except RuntimeError as error:  # PyTorch's message about removed functions has many lines
             raise RuntimeError(str(error).splitlines()[0]) from None
         return np.real(nodes), np.real(masses)
 
@@ -202,8 +202,9 @@ def product_run(
         exact, slope = kept(f"product-{width}", truth), median_seconds(gradient)
         return {
             "relative error": relative_error(answer, exact),
-            "gradients": median_seconds(product) / slope, **more(slope),
-        }  # fmt: skip
+            "gradients": median_seconds(product) / slope,
+            **more(slope),
+        }
 
     return Run(product, accuracy)
 
@@ -214,10 +215,10 @@ def direction(size: int, count: int = 1) -> np.ndarray:
 
 
 def product_attnlens(width: int = LARGE, chunk: int | None = None, judged: bool = True) -> Run:
-    from attnlens.instruments.products import Subject
+    from attnlens.instruments.landscape.products import Subject
 
     def subject_in(precision: str) -> Subject:
-        # JAX sorts a dictionary by its keys, PyTorch keeps its order: a list keeps it for both.
+        # JAX sorts a dictionary by its keys, PyTorch keeps its order: a list has the same in both.
         names, arrays = zip(*weights(width).items(), strict=True)
 
         def loss(w: Any, batch: Any) -> Any:
@@ -237,9 +238,11 @@ def product_attnlens(width: int = LARGE, chunk: int | None = None, judged: bool 
         lambda slope: {
             "gradients, of ten together": median_seconds(
                 lambda: subject.times(rows, width=PROBES), 3
-            ) / PROBES / slope
+            )
+            / PROBES
+            / slope
         },
-    )  # fmt: skip
+    )
 
 
 def product_torch(width: int = LARGE) -> Run:
@@ -327,7 +330,7 @@ WORKS = [
         limit="matmul float32",
         why=WHY,
     ),
-]  # fmt: skip
+]
 
 GROWTH = [
     Growth(

@@ -1,8 +1,8 @@
-"""Where peers live: a virtual environment for each benchmark-only extra of pyproject.toml.
+"""The environments of peers: a virtual environment for each benchmark-only extra of pyproject.toml.
 
-Peers pin libraries that attnlens does not want, so they never enter its environment. Packages are
-installed one after the other, all held to the first one's versions of PyTorch, so that one that
-does not install here costs only its own rows; its error is kept and told in the table.
+Peers pin libraries in versions that attnlens cannot use, so they never enter its environment.
+Packages are installed one after the other, all with the same version of PyTorch, so that one that
+does not install affects only its own rows; its error is recorded and shown in the table.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ PREFIX = "peers-"
 def extras() -> dict[str, list[str]]:
     """The benchmark-only extras and their requirements."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    every = project["optional-dependencies"]
-    return {name: wanted for name, wanted in every.items() if name.startswith(PREFIX)}
+    extras = project["optional-dependencies"]
+    return {name: packages for name, packages in extras.items() if name.startswith(PREFIX)}
 
 
 class Environments:
-    """Interpreters by the name of an extra; made in `folder` when first asked for."""
+    """Interpreters by the name of an extra; created in `folder` on first use."""
 
     def __init__(self, folder: Path, install: bool = True):
         self.folder, self.install = folder, install
@@ -44,7 +44,7 @@ class Environments:
         return str(python)
 
     def failures(self, home: str) -> dict[str, str]:
-        """Requirements that did not install, with the last line that pip said."""
+        """Requirements that did not install, with the error line of pip."""
         kept = self.folder / home / "failures.json"
         return json.loads(kept.read_text()) if kept.exists() else {}
 
@@ -56,9 +56,10 @@ class Environments:
         pip = [str(place / "bin" / "python"), "-m", "pip", "install", "--quiet"]
         held = place / "held.txt"
         held.write_text("torch==2.13.0\n")  # the extra `torch` pins it too; CPU builds only
-        for wanted in extras()[home]:
-            done = subprocess.run([*pip, wanted, "-c", str(held)], capture_output=True, text=True)
+        for package in extras()[home]:
+            done = subprocess.run([*pip, package, "-c", str(held)], capture_output=True, text=True)
             if done.returncode:
-                said = [x for x in done.stderr.splitlines() if x.strip()] or ["pip failed"]
-                failures[wanted] = next((x for x in said if x.startswith("ERROR")), said[-1])[:300]
+                lines = [x for x in done.stderr.splitlines() if x.strip()] or ["pip failed"]
+                error = next((x for x in lines if x.startswith("ERROR")), lines[-1])
+                failures[package] = error[:300]
         (place / "failures.json").write_text(json.dumps(failures, indent=1))

@@ -1,32 +1,37 @@
-"""Does the order of tokens matter? The test and the bets against their peers: level, power, speed.
+"""Does the order of tokens matter? Tests and bets of attnlens and its peers: level, power, speed.
 
     attnlens     `exchangeability`: several statistics in one exact permutation test; `wealth`: bets
     SciPy        permutation_test of the difference of the halves' means, plain (a statistic written
                  for one sample, SciPy's default) and vectorised; and of the lag-one autocorrelation
-                 ("lag"), a statistic that *knows* what to look for in autoregressive tokens: a
-                 bound to compare with, blind to all else
+                 ("lag"), the right statistic for autoregressive tokens: an upper bound for the
+                 power there, which detects nothing else
     MAPIE        PValuePermutationTest, the token as y, x constant: the largest difference of mean
                  scores over all splits; OnlineMartingaleTest with its default, the simple jumper
-    flintypy     V test of a matrix with a row a position and a column a sequence: columns are
-                 permuted each on its own, which is what attnlens does with sequences
+    flintypy     V test of a matrix with one row per position and one column per sequence: each
+                 column is permuted separately, as attnlens does with sequences
     crepes       conformal test martingales on the same ranks: the simple jumper, and the composite
                  of a jumper and a sleeper that its documentation shows
 
-Nobody keeps anything between calls: every call has a seed of its own. Level and power are shares of
+No contender reuses anything between calls: every call has a new seed. Level and power are shares of
 sequences rejected at 0.05; a share over n sequences has a standard error of at most 1/(2√n).
 """
 
 from __future__ import annotations
 
 import itertools
-import os
-import warnings
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from benchmarks.contest import Contender, Growth, Run, Work
+from benchmarks.exchangeability_peers import (
+    BETS,
+    TESTS,
+    halves_of_each,
+    lag_of_each,
+    mapie,
+    ours_of_each,
+)
 
 LEVEL = 0.05
 EXTRA = "peers-exchange"
@@ -42,11 +47,9 @@ def _cases(**strengths: tuple[float, ...]) -> dict[str, Case]:
 
 
 CASES = _cases(AR=(0.2, 0.4, 0.6), drift=(1, 2, 3), scale=(1.5, 2, 3))
-# A batch and a stream show more tokens, so weaker order fills their curves.
+# A batch and a stream have more tokens, so weaker order is enough for their curves.
 JOINT_CASES = _cases(AR=(0.1, 0.2), drift=(0.3, 0.6), scale=(1.2, 1.5))
 STREAM_CASES = _cases(AR=(0.2, 0.4), drift=(0.5, 1), scale=(1.25, 1.5), shift=(0.25, 0.5))
-Test = Callable[[np.ndarray, int, int], float]  # (tokens, permutations, seed) to a p-value
-Bet = Callable[[np.ndarray, int], float]  # (tokens, seed) to the largest wealth
 
 
 def draw(case: Case, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
@@ -96,7 +99,7 @@ def joint(who: str, count: int, length: int, permutations: int) -> Run:
 
 
 def stream(who: str, length: int) -> Run:
-    """The wealth after every token of a stream in which nothing happens."""
+    """The wealth after every token of an exchangeable stream."""
     bet, seeds = BETS[who](), itertools.count()
     x = draw(STREAM_CASES["level"], (length,))
     return Run(lambda: bet(x, next(seeds)))
@@ -127,7 +130,7 @@ def _shares(
     shape: tuple[int, ...],
     tried: int | None = None,
 ) -> Run:
-    """Shares rejected; of the first `tried` only, and the time scaled up, for who takes long."""
+    """Shares rejected; slow contenders run only the first `tried`, and their time is scaled."""
     data = {name: draw(case, shape, seed=1)[:tried] for name, case in cases.items()}
 
     def call() -> dict[str, float]:
@@ -137,165 +140,6 @@ def _shares(
         }
 
     return Run(call, lambda shares: shares, scale=shape[0] / (tried or shape[0]))
-
-
-# -- tests -----------------------------------------------------------------------------------------
-
-
-def ours(fast: bool = False) -> Test:
-    from attnlens import exchangeability
-
-    return lambda x, permutations, seed: (
-        exchangeability(x, permutations=permutations, wealth=False, seed=seed).value
-    )
-
-
-def ours_of_each() -> Callable[[np.ndarray, int, int], np.ndarray]:
-    from attnlens.instruments.exchange import p_values
-
-    return lambda x, permutations, seed: p_values(x[:, None, :, None], permutations, seed)
-
-
-def _difference(first: np.ndarray, second: np.ndarray, axis: int = -1) -> np.ndarray:
-    return first.mean(axis) - second.mean(axis)
-
-
-def _lagged(x: np.ndarray, axis: int = -1) -> np.ndarray:
-    centred = np.moveaxis(x, axis, -1) - x.mean(axis, keepdims=True)
-    return (centred[..., 1:] * centred[..., :-1]).sum(-1)
-
-
-def _halves(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return x[..., : x.shape[-1] // 2], x[..., x.shape[-1] // 2 :]
-
-
-def _scipy(statistic: Callable[..., Any], **settings: Any) -> Callable[..., Any]:
-    import scipy.stats
-
-    def test(data: tuple[np.ndarray, ...], permutations: int, seed: int) -> Any:
-        return scipy.stats.permutation_test(
-            data, statistic, n_resamples=permutations, rng=seed, axis=-1, **settings
-        ).pvalue
-
-    return test
-
-
-def plain(vectorised: bool = False) -> Test:
-    test = _scipy(_difference, vectorized=vectorised)
-    return lambda x, permutations, seed: float(test(_halves(x), permutations, seed))
-
-
-def halves(fast: bool = False) -> Test:
-    return plain(vectorised=True)
-
-
-def lag(fast: bool = False) -> Test:
-    test = _scipy(_lagged, vectorized=True, permutation_type="pairings")
-    return lambda x, permutations, seed: float(test((x,), permutations, seed))
-
-
-# Sequences side by side; 50 permutations at a time stay in the caches, which is SciPy's best here.
-
-
-def halves_of_each() -> Callable[[np.ndarray, int, int], np.ndarray]:
-    test = _scipy(_difference, vectorized=True, batch=50)
-    return lambda x, permutations, seed: test(_halves(x), permutations, seed)
-
-
-def lag_of_each() -> Callable[[np.ndarray, int, int], np.ndarray]:
-    test = _scipy(_lagged, vectorized=True, permutation_type="pairings", batch=50)
-    return lambda x, permutations, seed: test((x,), permutations, seed)
-
-
-def mapie(fast: bool = False) -> Test:
-    """`fast`: with its statistic from cumulative sums, the same numbers, for power alone."""
-    from mapie.exchangeability_testing import (  # pyright: ignore[reportMissingImports]
-        PValuePermutationTest,
-    )
-
-    def largest_difference(scores: np.ndarray) -> float:
-        n, left = len(scores), np.arange(1, len(scores))
-        sums = np.cumsum(scores)
-        apart = sums[:-1] / left - (sums[-1] - sums[:-1]) / (n - left)
-        return float((np.sqrt(left * (n - left) / n) * np.abs(apart)).max())
-
-    def test(x: np.ndarray, permutations: int, seed: int) -> float:
-        tester = PValuePermutationTest(
-            task="regression", random_state=seed, num_permutations=permutations, warn=False
-        )
-        if fast:
-            tester.test_statistic = largest_difference
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it fits on the first 30 %, and says so
-            return float(tester.run(np.zeros((len(x), 1)), x).p_values[-1])
-
-    return test
-
-
-def flinty(fast: bool = False) -> Test:
-    """Its V test by way of distances: its form for matrices fails on columns of real numbers that
-    are permuted each on its own (its compiled permutation takes integers only)."""
-    if os.environ.get("OMP_NUM_THREADS"):
-        os.environ["NUMBA_NUM_THREADS"] = "1"  # one thread was asked for; Numba counts its own
-    import flintypy  # pyright: ignore[reportMissingImports]
-    from scipy.spatial.distance import pdist
-
-    def test(x: np.ndarray, permutations: int, seed: int) -> float:
-        distances = [pdist(sequence[:, None], "sqeuclidean") for sequence in x]
-        found = flintypy.v_stat.dist_data_p_value(distances, num_perms=permutations)
-        return (found * permutations + 1) / (permutations + 1)  # the valid form of its estimate
-
-    return test
-
-
-TESTS: dict[str, Callable[..., Test]] = {
-    "attnlens": ours, "plain": plain, "scipy": halves, "lag": lag, "mapie": mapie,
-    "flintypy": flinty,
-}  # fmt: skip
-
-
-# -- bets ------------------------------------------------------------------------------------------
-
-
-def our_bets() -> Bet:
-    from attnlens.instruments import wealth
-
-    return lambda x, seed: max(wealth(x, seed=seed).values)
-
-
-def crepes(composite: bool = False) -> Bet:
-    from crepes import martingales  # pyright: ignore[reportMissingImports]
-
-    found = martingales.SimpleJumper()
-    if composite:
-        found = martingales.CompositeMartingale([found, martingales.SleeperStayer()])
-    return lambda x, seed: max(
-        1.0, float(found.apply(martingales.semi_online_p_values(x, seed=seed)).max())
-    )
-
-
-def crepes_composite() -> Bet:
-    return crepes(composite=True)
-
-
-def mapie_bets() -> Bet:
-    from mapie.exchangeability_testing import (  # pyright: ignore[reportMissingImports]
-        OnlineMartingaleTest,
-    )
-
-    def bet(x: np.ndarray, seed: int) -> float:
-        tester = OnlineMartingaleTest(task="regression", random_state=seed, warn=False)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tester.update(np.zeros((len(x), 1)), x)
-        return max(1.0, float(np.max(tester.martingale_value_history)))
-
-    return bet
-
-
-BETS: dict[str, Callable[[], Bet]] = {
-    "attnlens": our_bets, "jumper": crepes, "composite": crepes_composite, "mapie": mapie_bets,
-}  # fmt: skip
 
 
 # -- the table -------------------------------------------------------------------------------------
@@ -314,7 +158,7 @@ GROUP = "exchangeability test"
 
 
 def _contenders(make: str, *who: str) -> list[Contender]:
-    """Everybody works on one thread: none of them has work for two."""
+    """All contenders on one thread: none of them has work for two."""
     return [
         Contender(NAMES[each][0], f"{__name__}:{make}", NAMES[each][1], "one", {"who": each})
         for each in who
@@ -323,81 +167,113 @@ def _contenders(make: str, *who: str) -> list[Contender]:
 
 WORKS = [
     Work(
-        "exchangeability of one sequence", GROUP,
+        "exchangeability of one sequence",
+        GROUP,
         "one p-value: 256 tokens, 1,000 permutations; MAPIE is timed on 200 and scaled up",
         _contenders("one", "attnlens", "plain", "scipy", "lag", "mapie"),
-        {"length": 256, "permutations": 1000}, quick={}, repeats=4,
+        {"length": 256, "permutations": 1000},
+        quick={},
+        repeats=4,
         aims={"SciPy plain": 10, "SciPy vectorised": 10, "MAPIE": 10},
         why="SciPy takes one statistic. attnlens takes four of them and three effects with their "
         "standard errors: a third of its time goes into moving and adding up tokens, a tenth into "
         "drawing, the rest into NumPy calls on small arrays.",
     ),
     Work(
-        "exchangeability of 64 sequences", GROUP,
+        "exchangeability of 64 sequences",
+        GROUP,
         "64 p-values, one a sequence: 256 tokens, 1,000 permutations; SciPy takes all sequences in "
         "one call, MAPIE is timed on a part and scaled up",
         _contenders("each", "attnlens", "scipy", "lag", "mapie"),
-        {"count": 64, "length": 256, "permutations": 1000}, quick={},
-        repeats=3, aims={"MAPIE": 10},
+        {"count": 64, "length": 256, "permutations": 1000},
+        quick={},
+        repeats=3,
+        aims={"MAPIE": 10},
         why="Side by side, SciPy moves every permuted token just once too; it takes one statistic "
         "of them, attnlens four.",
     ),
     Work(
-        "exchangeability of a batch", GROUP,
+        "exchangeability of a batch",
+        GROUP,
         "one p-value of 64 sequences together: 64 tokens each, 1,000 permutations",
         [
             *_contenders("joint", "attnlens", "flintypy"),
-            Contender("flintypy (all threads)", f"{__name__}:joint", EXTRA, "all",
-                      {"who": "flintypy"}),
+            Contender(
+                "flintypy (all threads)", f"{__name__}:joint", EXTRA, "all", {"who": "flintypy"}
+            ),
         ],
-        {"count": 64, "length": 64, "permutations": 1000}, quick={"permutations": 100},
-        repeats=2, aims={"flintypy": 10},
+        {"count": 64, "length": 64, "permutations": 1000},
+        quick={"permutations": 100},
+        repeats=2,
+        aims={"flintypy": 10},
     ),
     Work(
-        "power on one sequence", GROUP,
+        "power on one sequence",
+        GROUP,
         "level and power at 0.05: sequences of 64 tokens one at a time, 199 permutations; MAPIE "
         "with its statistic in cumulative sums, the same numbers sooner, on a third of them. "
         "Shares of 150 (a true 0.05 has a standard error of 0.018)",
         _contenders("power", "attnlens", "scipy", "lag", "mapie"),
-        {"trials": 150, "length": 64, "permutations": 199}, quick={"trials": 12}, repeats=0,
+        {"trials": 150, "length": 64, "permutations": 199},
+        quick={"trials": 12},
+        repeats=0,
         why="A statistic that knows what to look for finds weak order of that one kind more often "
         "(halves: a slow drift, lag: weak correlation) and nothing else; ours shares its level "
         "among four kinds.",
     ),
     Work(
-        "power on a batch", GROUP,
+        "power on a batch",
+        GROUP,
         "level and power at 0.05: 16 sequences of 32 tokens together, 199 permutations. Shares of "
         "80 (a true 0.05 has a standard error of 0.024)",
         _contenders("joint_power", "attnlens", "flintypy"),
-        {"trials": 80, "count": 16, "length": 32, "permutations": 199}, quick={"trials": 4},
+        {"trials": 80, "count": 16, "length": 32, "permutations": 199},
+        quick={"trials": 4},
         repeats=0,
     ),
     Work(
-        "bets on a stream", GROUP,
+        "bets on a stream",
+        GROUP,
         "the wealth after each of 4,096 tokens",
         _contenders("stream", "attnlens", "jumper", "composite", "mapie"),
-        {"length": 4096}, quick={"length": 1024}, repeats=3,
+        {"length": 4096},
+        quick={"length": 1024},
+        repeats=3,
     ),
     Work(
-        "power of bets", GROUP,
+        "power of bets",
+        GROUP,
         "how often the wealth reaches 20 within 512 tokens: level and power at 0.05, anytime. "
         "Shares of 40 (a true 0.05 has a standard error of 0.034)",
         _contenders("stream_power", "attnlens", "jumper", "composite", "mapie"),
-        {"trials": 40, "length": 512}, quick={"trials": 4}, repeats=0,
+        {"trials": 40, "length": 512},
+        quick={"trials": 4},
+        repeats=0,
         why="crepes bets on the level alone and finds weak shifts and drifts more often; ours puts "
         "two thirds of its money on scale and neighbours, which the jumper does not see.",
     ),
-]  # fmt: skip
+]
 
 GROWTH = [
     Growth(
-        "exchangeability over tokens", f"{__name__}:one", (256, 1024, 4096, 16384),
-        {"who": "attnlens", "permutations": 1000}, time=1, memory=1,
-        said="one sequence, 1,000 permutations", threads="one",
+        "exchangeability over tokens",
+        f"{__name__}:one",
+        (256, 1024, 4096, 16384),
+        {"who": "attnlens", "permutations": 1000},
+        time=1,
+        memory=1,
+        said="one sequence, 1,000 permutations",
+        threads="one",
     ),
     Growth(
-        "exchangeability over permutations", f"{__name__}:one", (4000, 16000, 64000, 256000),
-        {"who": "attnlens", "length": 256}, time=1, memory=1, argument="permutations",
-        said="one sequence of 256 tokens", threads="one",
+        "exchangeability over permutations",
+        f"{__name__}:one",
+        (4000, 16000, 64000, 256000),
+        {"who": "attnlens", "length": 256},
+        time=1,
+        memory=1,
+        argument="permutations",
+        said="one sequence of 256 tokens",
+        threads="one",
     ),
-]  # fmt: skip
+]

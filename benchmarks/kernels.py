@@ -1,7 +1,7 @@
 """Kernel ridge regression (CME attention) against SciPy, scikit-learn, PyTorch and GPyTorch.
 
-Everyone builds both kernel matrices itself, from the same points and in the same precision; the
-problems and their true solutions are those of `benchmarks.ridge`: 64 heads of 256 tokens, one head
+Every contender computes both kernel matrices, from the same points and in the same precision; the
+problems and their exact solutions are those of `benchmarks.ridge`: 64 heads of 256 tokens, one head
 of 4,096, and 8,192 and 65,536 tokens on the sphere by iteration. The Gaussian-process world is the
 same work through `GaussianProcess.predict`: 256 episodes of 256 tokens, 16 queries each.
 """
@@ -85,7 +85,7 @@ def regressor(kind: str, heads: int, length: int, dtype: str) -> Run:
 
 
 def batched(given: Problem) -> Callable[[], Array]:
-    """PyTorch's batched Cholesky factors, the matrices made in place."""
+    """PyTorch's batched Cholesky factorisation, with matrices computed in place."""
     import torch  # pyright: ignore[reportMissingImports]
 
     query, key, value = (torch.from_numpy(x) for x in given[:3])
@@ -149,7 +149,7 @@ def gpytorch(
             return kernel(query, key) @ kernel(key).add_diagonal(noise).solve(value)
         likelihood = gp.likelihoods.GaussianLikelihood().to(query)
         likelihood.noise = noise
-        # Made anew each time: a model keeps what it solved.
+        # A new model for each call: a model caches its solution.
         return Exact(likelihood).to(query).eval()(query).mean
 
     def call() -> Array:
@@ -184,7 +184,7 @@ SOLVERS = {"world": world, "process": process, "batched": batched}
 
 
 def episodes(solver: str, heads: int, length: int, processes: int) -> Run:
-    """The episodes dealt out to processes of one thread each, or to one with threads of its own."""
+    """The episodes distributed over single-threaded processes, or given to one with threads."""
     given = problem("world", heads, length, "float64")
     if processes == 1:
         return Run(SOLVERS[solver](given), judge(given, "world"))
@@ -197,7 +197,7 @@ def episodes(solver: str, heads: int, length: int, processes: int) -> Run:
         context.Process(target=_serve, args=share, daemon=True).start()
         pipes.append(here)
     for pipe in pipes:
-        pipe.recv()  # it has loaded its share
+        pipe.recv()  # the process has loaded its episodes
 
     def call() -> Array:
         for pipe in pipes:
@@ -225,7 +225,7 @@ def _serve(pipe: Any, solver: str, heads: int, length: int, index: int, parts: i
 
 
 def _both_ways(name: str, make: str, home: str = HERE) -> list[Contender]:
-    """With one thread and with all: threads only cost where matrices are small."""
+    """With one thread and with all: threads make small matrices slower."""
     return [
         Contender(f"{name} ({threads})", f"{SELF}:{make}", home, threads.split()[0])
         for threads in ("one thread", "all threads")
@@ -356,7 +356,11 @@ def _world_work() -> Work:
             *both("scikit-learn GaussianProcessRegressor", "process"),
             *both("PyTorch cholesky_solve, batched", "batched", TORCH),
             _contender(
-                "GPyTorch Cholesky", "gpytorch", TORCH, kind="world", dtype="float64",
+                "GPyTorch Cholesky",
+                "gpytorch",
+                TORCH,
+                kind="world",
+                dtype="float64",
                 tolerance=None,
             ),
         ],
@@ -368,20 +372,27 @@ def _world_work() -> Work:
         },
         operations=256 * 256**3 / 3,
         limit="cholesky float64",
-    )  # fmt: skip
+    )
 
 
 WORKS = [*_heads_works(), *_long_works(), _world_work()]
 
 GROWTH = [
     Growth(
-        "CME attention, Cholesky", f"{SELF}:attnlens", (1024, 2048, 4096, 8192),
+        "CME attention, Cholesky",
+        f"{SELF}:attnlens",
+        (1024, 2048, 4096, 8192),
         {"kind": "heads", "heads": 1, "dtype": "float32", "method": "cholesky", "settled": True},
-        time=3, memory=2,
+        time=3,
+        memory=2,
     ),
     Growth(
-        "CME attention, iterative", f"{SELF}:attnlens", (8192, 16384, 32768, 49152),
+        "CME attention, iterative",
+        f"{SELF}:attnlens",
+        (8192, 16384, 32768, 49152),
         {"kind": "sphere", "heads": 1, "dtype": "float32", "method": "iterative", "settled": True},
-        time=2, memory=1, repeats=1,
+        time=2,
+        memory=1,
+        repeats=1,
     ),
-]  # fmt: skip
+]

@@ -4,15 +4,15 @@
 rows: 512 networks by
 
     attnlens                    attnlens.learning_curve with baseline, known attention,
-                                self-attention and two layers of it, one worker process a core
+                                self-attention and two layers of it, one worker process per core
     scikit-learn learning_curve with `MLPRegressor(16 units, Adam, batches of 32)` on all cores
     joblib over scikit-learn    the same fits without what `learning_curve` does beside them
 
 Both take the same number of Adam steps for every network. scikit-learn counts passes, so its number
-of passes at size n is the steps divided by the batches of a pass; a few lines around its regressor
-tell it so. Its networks are plain ones, as it has no attention: like is compared with like for the
-baseline and for known attention only. It runs 2 of the 16 folds, and one of four models that are
-alike to it, and is scaled.
+of passes at size n is the steps divided by the batches per pass; a small subclass of its regressor
+sets this. Its networks are plain ones, as it has no attention: only the rows of the baseline and of
+known attention compare the same kind of network. It runs 2 of the 16 folds, and one of four models
+that are equal for it, and its time is scaled.
 """
 
 from __future__ import annotations
@@ -53,9 +53,15 @@ def curve_attnlens(models: Sequence[str], steps: int = STEPS) -> Run:
 
     def call() -> Any:
         return learning_curve(
-            x, y, models=models, sizes=SIZES, folds=FOLDS, hidden=HIDDEN, attention=np.abs(x),
+            x,
+            y,
+            models=models,
+            sizes=SIZES,
+            folds=FOLDS,
+            hidden=HIDDEN,
+            attention=np.abs(x),
             training=training,
-        )  # fmt: skip
+        )
 
     def accuracy(curves: Any) -> dict[str, float]:
         return said([curves[name].readings[-1].value for name in models])
@@ -64,7 +70,7 @@ def curve_attnlens(models: Sequence[str], steps: int = STEPS) -> Run:
 
 
 def regressor(steps: int) -> Any:
-    """scikit-learn's network with its passes chosen when it sees how many rows there are."""
+    """scikit-learn's network, with the number of passes chosen from the number of rows."""
     from sklearn.neural_network import MLPRegressor
 
     class Steps(MLPRegressor):
@@ -78,13 +84,12 @@ def regressor(steps: int) -> Any:
 
 
 def sklearn_parts(folds: int) -> tuple[np.ndarray, np.ndarray, list[Any]]:
-    from attnlens.instruments.labelled import folds as split
-    from attnlens.instruments.labelled import labelled
+    from attnlens.instruments.samples.labelled import labelled, split_folds
 
-    # It has not converged, and is not asked to; workers inherit this.
+    # It warns that it has not converged, which is intended; workers inherit this filter.
     os.environ["PYTHONWARNINGS"] = "ignore"
     x, y = data()
-    return x.reshape(len(x), -1), y, split(labelled(x, y), FOLDS, 0)[:folds]
+    return x.reshape(len(x), -1), y, split_folds(labelled(x, y), FOLDS, 0)[:folds]
 
 
 def curve_sklearn(models: Sequence[str], steps: int = STEPS, folds: int = 2) -> Run:
@@ -95,9 +100,14 @@ def curve_sklearn(models: Sequence[str], steps: int = STEPS, folds: int = 2) -> 
 
     def call() -> Any:
         return learning_curve(
-            regressor(steps), x, y, train_sizes=np.array(SIZES), cv=splits, n_jobs=CORES,
+            regressor(steps),
+            x,
+            y,
+            train_sizes=np.array(SIZES),
+            cv=splits,
+            n_jobs=CORES,
             scoring="neg_mean_squared_error",
-        )  # fmt: skip
+        )
 
     def accuracy(found: Any) -> dict[str, float]:
         return said(-found[2][-1] / y.var())

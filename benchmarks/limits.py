@@ -1,12 +1,12 @@
-"""What this machine can do at most: multiplying matrices, moving memory, factorising.
+"""The limits of this machine: multiplying matrices, moving memory, factorising.
 
-Every kernel of the table is held against one of these. A rate is that of the best call, because a
-limit is what nothing exceeds; the work is large enough (a second or so) to fill all cores.
+Computations of the table are compared with one of these. The rate is that of the fastest call,
+because nothing may exceed a limit; the work is large enough (about a second) to use all cores.
 
     matmul     2 n³ operations: NumPy's BLAS or XLA's, whichever is faster here
     cholesky   n³/3 operations: LAPACK's potrf through SciPy
     bandwidth  a + s·b into c, written as STREAM's triad (McCalpin, 1995), by XLA on all cores;
-               24 bytes an element, as STREAM counts: what the cache fetches before writing is not
+               24 bytes per element, as STREAM counts: what the cache fetches before writing is not
                counted
 """
 
@@ -49,13 +49,13 @@ def cholesky(size: int = 8192, dtype: str = "float32") -> Run:
 
 
 def bandwidth(size: int = 2**26) -> Run:
-    """Three arrays of half a gigabyte each: far beyond every cache."""
+    """Three arrays of half a gigabyte each: far larger than every cache."""
     import jax
     import jax.numpy as jnp
 
     jax.config.update("jax_enable_x64", True)
     left, right = (jnp.full(size, x, "float64") for x in (1.0, 2.0))
-    # The result takes the place of an array that is given up, so that no pages are made anew.
+    # The result replaces a donated array, so that no new pages are allocated.
     triad = jax.jit(lambda out, a, b: a + 3.0 * b, donate_argnums=0, keep_unused=True)
     kept = [jnp.zeros(size, "float64")]
 
@@ -67,7 +67,7 @@ def bandwidth(size: int = 2**26) -> Run:
 
 
 def best_of(calls: list[Callable[[], Any]], work: float) -> Run:
-    """All of them each time; the rate is that of the fastest call so far."""
+    """Every call runs all functions; the rate is that of the fastest one so far."""
     seconds: list[float] = []
 
     def run() -> None:

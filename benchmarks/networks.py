@@ -3,16 +3,16 @@
 32 self-attention models (16 tokens of 16 numbers, d_q = d_v = 8, 64 hidden units: 8,640 parameters
 each), 512 samples, batches of 64, 300 Adam steps, float32, by
 
-    fit                  attnlens.networks.fit, one single-threaded worker process a core
+    fit                  attnlens.networks.fit, one single-threaded worker process per core
     JAX jit(vmap)        the plain program with optax, one process
     PyTorch loop         one model after the other; 4 of the 32 are run and scaled
     PyTorch stacked      parameters of all models in one array, `bmm` and a foreach or fused Adam;
                          and `stack_module_state` under `vmap`
-    scikit-learn         joblib over `MLPRegressor`, a process a core. A plain network of 8,515
+    scikit-learn         joblib over `MLPRegressor`, one process per core. A plain network of 8,515
                          parameters and as many steps: scikit-learn has no attention; 8 are run
 
-Beside the time stands the mean squared error on the training data after the last step, by which
-one sees that they all did the work.
+The accuracy is the mean squared error on the training data after the last step; it shows that all
+contenders did the work.
 """
 
 from __future__ import annotations
@@ -58,9 +58,12 @@ def pool() -> Any:
 
 
 def ensemble_fit(
-    models: int = MODELS, steps: int = STEPS, batch: int = BATCH, tokens: int = TOKENS,
+    models: int = MODELS,
+    steps: int = STEPS,
+    batch: int = BATCH,
+    tokens: int = TOKENS,
     hidden: int = HIDDEN,
-) -> Run:  # fmt: skip
+) -> Run:
     import jax
 
     from attnlens.networks import SelfAttention, fit
@@ -71,9 +74,17 @@ def ensemble_fit(
 
     def call() -> Any:
         return fit(
-            make, x, y, seeds=range(models), batch=batch, steps=steps, learning_rate=RATE,
-            every=steps, block=-(-models // CORES), map=workers.map,
-        )  # fmt: skip
+            make,
+            x,
+            y,
+            seeds=range(models),
+            batch=batch,
+            steps=steps,
+            learning_rate=RATE,
+            every=steps,
+            block=-(-models // CORES),
+            map=workers.map,
+        )
 
     def accuracy(fitted: Any) -> dict[str, float]:
         return training_error([jax.vmap(fitted.model(i))(x) for i in range(models)], y)
@@ -247,12 +258,17 @@ def _plain(x: np.ndarray, y: np.ndarray, passes: int, seed: int) -> Any:
     from sklearn.neural_network import MLPRegressor
 
     setting: dict[str, Any] = {
-        "hidden_layer_sizes": (PLAIN,), "batch_size": BATCH, "learning_rate_init": RATE,
-        "max_iter": passes, "alpha": 0.0, "n_iter_no_change": passes + 1, "random_state": seed,
-    }  # fmt: skip
+        "hidden_layer_sizes": (PLAIN,),
+        "batch_size": BATCH,
+        "learning_rate_init": RATE,
+        "max_iter": passes,
+        "alpha": 0.0,
+        "n_iter_no_change": passes + 1,
+        "random_state": seed,
+    }
     network = MLPRegressor(**setting)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it has not converged, and is not asked to
+        warnings.simplefilter("ignore")  # it warns that it has not converged, which is intended
         return network.fit(x, y)
 
 
@@ -269,7 +285,7 @@ def ensemble_sklearn(models: int = MODELS, steps: int = STEPS, part: int = 1) ->
     def accuracy(trained: Any) -> dict[str, float]:
         return training_error([one.predict(flat)[:, None] for one in trained], y)
 
-    # It counts in passes over the data: a little more than the steps.
+    # It counts passes over the data; rounded up, they are a few more steps.
     return Run(call, accuracy, part * STEPS * BATCH / (passes * SAMPLES))
 
 
@@ -289,12 +305,16 @@ WORKS = [
             Contender("PyTorch loop (all threads)", TORCH + "loop", PEERS, "all", LOOP),
             Contender("PyTorch stacked (foreach)", TORCH + "stacked", PEERS),
             Contender(
-                "PyTorch stacked (fused)", TORCH + "stacked", PEERS,
+                "PyTorch stacked (fused)",
+                TORCH + "stacked",
+                PEERS,
                 setting={"optimiser": "fused"},
             ),
             Contender("PyTorch stacked (modules)", TORCH + "modules", PEERS),
             Contender(
-                "joblib over scikit-learn", MAKE + "ensemble_sklearn", threads="one",
+                "joblib over scikit-learn",
+                MAKE + "ensemble_sklearn",
+                threads="one",
                 setting={"part": 4},
             ),
         ],
@@ -303,30 +323,44 @@ WORKS = [
         aims={"PyTorch loop": 12, "PyTorch stacked": 3, "JAX jit(vmap)": 1.5},
         operations=OPERATIONS,
         limit="matmul float32",
-        # Profiled on one core; a ReLU in the place of softplus changed nothing measurable.
+        # Profiled on one core; a ReLU in place of softplus made no measurable difference.
         why="A third of the time is attention's own products of 16 × 8, in a kernel of its own.",
     ),
-]  # fmt: skip
+]
 
 GROWTH = [
     Growth(
         name="Training over the number of networks",
-        make=MAKE + "ensemble_fit", sizes=(32, 64, 128, 256), setting={"steps": 30},
-        time=1.0, memory=1.0, argument="models", threads="one",
+        make=MAKE + "ensemble_fit",
+        sizes=(32, 64, 128, 256),
+        setting={"steps": 30},
+        time=1.0,
+        memory=1.0,
+        argument="models",
+        threads="one",
         said="30 steps on batches of 64.",
     ),
     Growth(
         name="Training over the batch",
-        make=MAKE + "ensemble_fit", sizes=(64, 128, 256, 512), setting={"steps": 30},
-        time=1.0, memory=1.0, argument="batch", threads="one",
+        make=MAKE + "ensemble_fit",
+        sizes=(64, 128, 256, 512),
+        setting={"steps": 30},
+        time=1.0,
+        memory=1.0,
+        argument="batch",
+        threads="one",
         said="32 networks, 30 steps.",
     ),
     Growth(
         name="Training over the tokens",
-        make=MAKE + "ensemble_fit", sizes=(64, 128, 256, 512),
+        make=MAKE + "ensemble_fit",
+        sizes=(64, 128, 256, 512),
         setting={"models": 2, "steps": 10, "batch": 32, "hidden": 8},
-        time=2.0, memory=2.0, argument="tokens", threads="one",
+        time=2.0,
+        memory=2.0,
+        argument="tokens",
+        threads="one",
         said="Attention reads every pair of tokens; the head of 8 units, its weights and the "
         "projections grow only linearly.",
     ),
-]  # fmt: skip
+]

@@ -2,16 +2,16 @@
 
     z ~ N(0, 4 I₂),   k uniform on the circle,   v ~ Bernoulli(1/(1 + e^{−⟨z, k⟩}))
 
-Everybody keeps the same number of draws after the same number of warm-up steps, in as many chains,
-at the same acceptance target, in float64. Two numbers of the draws are held against the truth, in
-standard errors that as many *independent* draws would have (root of the mean square over episodes):
+All contenders use the same number of draws, warm-up steps and chains and the same acceptance
+target, in float64. Two statistics of the draws are compared with the truth, in units of the
+standard error of the same number of *independent* draws (root mean square over episodes):
 
     posterior mean     (Ê z_i − E z_i) / (sd(z_i)/√N)
     log predictive     log Ê σ(⟨z, q⟩) − log E σ(⟨z, q⟩), over sd(σ)/(√N E σ), at eight queries q
 
-1 is as good as independent draws; N over the square of the first is how many those were worth, and
-over the seconds of the call it is `effective draws a second`, which no sampler says of itself.
-attnlens runs all episodes from one seed, so that its errors are alike in episodes that are alike.
+1 is as good as independent draws; N over the square of the first is the effective number of draws,
+and divided by the seconds of the call it is `effective draws a second`, measured against the truth.
+attnlens runs all episodes from one seed, so its errors are similar in similar episodes.
 
 The truth is a sum over a grid. The trapezoidal rule on the plane is exact to e^{−2πa/h} for a
 function that is analytic in a strip of half-width a (Trefethen and Weideman, SIAM Review, 2014):
@@ -34,7 +34,7 @@ from benchmarks.contest import CORES, Contender, Run, Work
 PRIOR_STD, TARGET, QUERIES = 2.0, 0.9, 8
 SPACING, REACH = 0.2, 8 * PRIOR_STD
 EPISODES = 64
-DEVICES = math.gcd(CORES, EPISODES)  # each takes as many episodes
+DEVICES = math.gcd(CORES, EPISODES)  # with an equal number of episodes each
 
 
 class Episodes(NamedTuple):
@@ -126,7 +126,7 @@ def judged(sampler: Callable[[Episodes], np.ndarray], episodes: int, length: int
 
 
 def attnlens(episodes: int, length: int, chains: int, warmup: int, draws: int, devices: int) -> Run:
-    """All episodes in one vmapped run, R-hat and effective draws computed beside, as ever."""
+    """All episodes in one vmapped run, including R-hat and effective sample size, as always."""
     jax = with_jax(devices)
     from attnlens.worlds import LogisticRegression, Nuts, Pairs
 
@@ -144,9 +144,9 @@ def attnlens(episodes: int, length: int, chains: int, warmup: int, draws: int, d
 
 
 def numpyro(episodes: int, length: int, chains: int, warmup: int, draws: int, few: int) -> Run:
-    """The model as one would write it, an episode after the other through one sampler.
+    """The model as a user would write it, one episode after the other with one sampler.
 
-    It is told that data come as arguments, and still spends most of a run on compiling again."""
+    Data are passed as arguments, and it still spends most of a run on compilation."""
     jax = with_jax(1)
     import jax.numpy as jnp
     import numpyro.distributions as dist
@@ -158,9 +158,14 @@ def numpyro(episodes: int, length: int, chains: int, warmup: int, draws: int, fe
         sample("value", dist.Bernoulli(logits=key @ weights), obs=value)
 
     sampler = MCMC(
-        NUTS(model, target_accept_prob=TARGET), num_warmup=warmup, num_samples=draws,
-        num_chains=chains, chain_method="vectorized", progress_bar=False, jit_model_args=True,
-    )  # fmt: skip
+        NUTS(model, target_accept_prob=TARGET),
+        num_warmup=warmup,
+        num_samples=draws,
+        num_chains=chains,
+        chain_method="vectorized",
+        progress_bar=False,
+        jit_model_args=True,
+    )
 
     def every(given: Episodes) -> np.ndarray:
         found = []
@@ -216,7 +221,7 @@ def blackjax(episodes: int, length: int, chains: int, warmup: int, draws: int, d
 def pymc(
     episodes: int, length: int, chains: int, warmup: int, draws: int, few: int, cores: int
 ) -> Run:
-    """PyMC's own sampler, an episode after the other, one model whose data are replaced."""
+    """PyMC's own sampler, one episode after the other; the data of one model are replaced."""
     import pymc as library  # pyright: ignore[reportMissingImports]
 
     model = pymc_model(length)
@@ -227,9 +232,15 @@ def pymc(
             for i, (key, value) in enumerate(zip(given.key, given.value, strict=True)):
                 library.set_data({"key": key, "value": value})
                 trace = library.sample(
-                    draws=draws, tune=warmup, chains=chains, cores=cores, target_accept=TARGET,
-                    random_seed=i, progressbar=False, compute_convergence_checks=False,
-                )  # fmt: skip
+                    draws=draws,
+                    tune=warmup,
+                    chains=chains,
+                    cores=cores,
+                    target_accept=TARGET,
+                    random_seed=i,
+                    progressbar=False,
+                    compute_convergence_checks=False,
+                )
                 found.append(trace.posterior["weights"].values.reshape(-1, 2))
         return np.stack(found)
 
@@ -248,9 +259,15 @@ def nutpie(
         found = []
         for i, (key, value) in enumerate(zip(given.key, given.value, strict=True)):
             trace = library.sample(
-                compiled().with_data(key=key, value=value), draws=draws, tune=warmup, chains=chains,
-                cores=cores, seed=i, target_accept=TARGET, progress_bar=False,
-            )  # fmt: skip
+                compiled().with_data(key=key, value=value),
+                draws=draws,
+                tune=warmup,
+                chains=chains,
+                cores=cores,
+                seed=i,
+                target_accept=TARGET,
+                progress_bar=False,
+            )
             found.append(trace.posterior["weights"].values.reshape(-1, 2))
         return np.stack(found)
 
@@ -269,7 +286,7 @@ def pymc_model(length: int) -> Any:
 
 
 def with_jax(devices: int) -> Any:
-    """JAX in float64, with the processor as so many devices; before anything else imports it."""
+    """JAX in float64, with the processor as several devices; call before JAX is imported."""
     import os
 
     os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
@@ -280,7 +297,7 @@ def with_jax(devices: int) -> Any:
 
 
 def spread(function: Callable[..., Any], devices: int) -> Callable[..., Any]:
-    """`function` of arrays with episodes in front, compiled; each device takes a part of them.
+    """`function` compiled for arrays with a leading axis of episodes, split over the devices.
 
     A vmapped NUTS goes on until the last chain's tree is built: parts do not wait for each other.
     """
@@ -309,7 +326,9 @@ WORKS = [
             Contender("BlackJAX", f"{HERE}:blackjax", THERE, setting={"devices": DEVICES}),
             Contender("PyMC (one process)", f"{HERE}:pymc", THERE, setting={"few": 2, "cores": 1}),
             Contender(
-                "PyMC (a process a core)", f"{HERE}:pymc", THERE,
+                "PyMC (a process a core)",
+                f"{HERE}:pymc",
+                THERE,
                 setting={"few": 2, "cores": CORES},
             ),
             Contender("nutpie", f"{HERE}:nutpie", THERE, setting={"few": 16, "cores": CORES}),
@@ -319,4 +338,4 @@ WORKS = [
         repeats=3,
         rounds=1,  # most of a round is compilation, of every contender
     )
-]  # fmt: skip
+]

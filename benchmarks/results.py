@@ -1,7 +1,7 @@
-"""What a benchmark run found: plain records that become JSON, and what is derived from them.
+"""Results of a benchmark run: plain records that become JSON, and quantities derived from them.
 
 ratio    a peer's median over ours; above 1 attnlens is faster. Its range is from the peer's
-         lower quartile over our upper one to its upper over our lower one
+         lower quartile over our upper one to its upper quartile over our lower one
 slope    of log cost on log size by least squares, with the standard error of the residuals
 """
 
@@ -25,7 +25,7 @@ SCHEMA = 1
 
 
 class Ratio(NamedTuple):
-    """How many times as long the peer takes, with its range, and what was aimed at."""
+    """How many times as long the peer takes, with its range, and the aim."""
 
     value: float
     low: float
@@ -39,13 +39,13 @@ class Slope(NamedTuple):
 
 
 def machine() -> dict[str, Any]:
-    """The processor and memory, in words that mean something elsewhere."""
-    from attnlens import verification
+    """Processor, memory, system and versions, without names of this machine."""
+    from attnlens.runs import provenance
 
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     names = ("jax", "jaxlib", "numpy", "scipy", "scikit-learn", "equinox", "optax")
     return {
-        **verification.machine(),
+        **provenance.machine(),
         "memory": f"{memory:.0f} GiB",
         "system": platform.system(),
         "packages": {name: metadata.version(name) for name in names},
@@ -54,13 +54,20 @@ def machine() -> dict[str, Any]:
 
 def empty(quick: bool, rounds: int) -> dict[str, Any]:
     return {
-        "schema": SCHEMA, "quick": quick, "rounds": rounds, "machine": machine(),
-        "limits": {}, "works": [], "growth": [], "not installed": {}, "not measured": {},
-    }  # fmt: skip
+        "schema": SCHEMA,
+        "quick": quick,
+        "rounds": rounds,
+        "machine": machine(),
+        "limits": {},
+        "works": [],
+        "growth": [],
+        "not installed": {},
+        "not measured": {},
+    }
 
 
 def earlier(path: Path, like: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What an earlier run on such a machine left there, if it was made in the same way."""
+    """The results of an earlier run on the same machine with the same settings, if any."""
     try:
         found = json.loads(path.read_text())
         same = all(found[name] == like[name] for name in ("schema", "quick", "rounds", "machine"))
@@ -80,12 +87,12 @@ def entries_of(work: Mapping[str, Any]) -> list[Entry]:
 
 
 def base(name: str) -> str:
-    """Without the setting: "SciPy (one thread)" and "SciPy (all threads)" are one peer."""
+    """A name without its setting: "SciPy (one thread)" and "SciPy (all threads)" are one peer."""
     return name.partition(" (")[0]
 
 
 def best(entries: Sequence[Entry], peer: str) -> Entry | None:
-    """The faster one of a contender's settings; None if none of them ran."""
+    """The fastest setting of a contender; None if none of them ran."""
     ran = [entry for entry in entries if base(entry.name) == peer and entry.seconds]
     return min(ran, key=lambda entry: entry.median, default=None)
 
@@ -105,7 +112,7 @@ def ratio(work: Mapping[str, Any], entry: Entry) -> Ratio | None:
 
 
 def share(work: Mapping[str, Any], limits: Mapping[str, float]) -> float | None:
-    """Of what the machine can do at most, by our best setting."""
+    """The share of the machine's limit that our fastest setting reaches."""
     own = ours(entries_of(work))
     if own is None or not work["operations"] or work["limit"] not in limits:
         return None
@@ -113,7 +120,7 @@ def share(work: Mapping[str, Any], limits: Mapping[str, float]) -> float | None:
 
 
 def slope(sizes: Sequence[float], costs: Sequence[float]) -> Slope:
-    """Of log cost on log size.
+    """The slope of log cost over log size.
 
     >>> slope([1, 2, 4, 8], [3, 12, 48, 192]).value.__round__(12)
     2.0
@@ -128,15 +135,19 @@ def slope(sizes: Sequence[float], costs: Sequence[float]) -> Slope:
 def grown(
     growth: Growth, sizes: Sequence[int], found: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """One kernel's costs over the sizes; slopes over all sizes and over the last two."""
-    seconds = [statistics.median(each["seconds"]) for each in found]
-    # The allocator rounds up and small sizes fit into what the process had before.
-    megabytes = [max(each["peak"], 0.0) for each in found]
+    """The costs of one computation over the sizes, with the slopes of time and memory."""
+    seconds = [statistics.median(measured["seconds"]) for measured in found]
+    # The allocator rounds up, and small sizes fit into memory that the process already has.
+    megabytes = [max(measured["peak"], 0.0) for measured in found]
     record = {
-        "name": growth.name, "said": growth.said, "argument": growth.argument,
-        "sizes": [*sizes], "seconds": seconds, "peak": megabytes,
+        "name": growth.name,
+        "said": growth.said,
+        "argument": growth.argument,
+        "sizes": [*sizes],
+        "seconds": seconds,
+        "peak": megabytes,
         "theory": {"time": growth.time, "memory": growth.memory},
-    }  # fmt: skip
+    }
     record["time"] = slope(sizes, seconds)
     counted = [(size, mega) for size, mega in zip(sizes, megabytes, strict=True) if mega >= LEAST]
     if len(counted) >= 3:
@@ -144,11 +155,11 @@ def grown(
     return record
 
 
-LEAST = 2.0  # megabytes: growth of a process below this is the allocator's, not the kernel's
+LEAST = 2.0  # megabytes: smaller growth of a process is due to the allocator
 
 
 def write(path: Path, results: Mapping[str, Any]) -> None:
-    """All or nothing, so that a run that is stopped leaves what it had."""
+    """Replace the file in one step, so that a stopped run leaves the previous version."""
     part = path.with_suffix(".part")
     part.write_text(json.dumps(results, indent=1) + "\n")
     part.replace(path)

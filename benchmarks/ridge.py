@@ -1,4 +1,4 @@
-"""Kernel ridge regressions to be solved, and their solutions in float64.
+"""Kernel ridge regression problems, and their solutions in float64.
 
 κ(Q, K) (κ(K, K) + λ I)⁻¹ V,    κ(q, k) = exp(−‖q−k‖²/2τ)
 
@@ -60,7 +60,7 @@ def problem(kind: str, heads: int, length: int, dtype: str) -> Problem:
 
 
 def gaussian(left: Array, right: Array, temperature: float) -> Array:
-    """κ for every pair, in the inputs' precision; one matrix and nothing else is held."""
+    """κ for every pair, in the inputs' precision; memory for one matrix only."""
     squared = left @ right.T
     squared *= -2
     squared += np.sum(left * left, -1)[:, None]
@@ -76,7 +76,7 @@ def solve(query: Array, key: Array, value: Array, given: Problem) -> Array:
 
     matrix = gaussian(key, key, given.temperature)
     matrix.flat[:: len(key) + 1] += np.asarray(given.ridge, matrix.dtype)
-    # The transpose of a symmetric matrix is itself, and lies the way LAPACK wants it.
+    # The transpose of a symmetric matrix is the matrix itself, in the column order of LAPACK.
     factor = scipy.linalg.cho_factor(matrix.T, lower=True, overwrite_a=True, check_finite=False)
     weights = scipy.linalg.cho_solve(factor, value, check_finite=False)
     return gaussian(query, key, given.temperature) @ weights
@@ -118,7 +118,7 @@ def on_the_sphere(given: Problem, degree: int = 22) -> Array:
 
 
 def truth(given: Problem, kind: str) -> Array:
-    """In float64; kept in a file, because all contenders ask for the same."""
+    """In float64; stored in a file, because all contenders need the same solution."""
     folder = Path(os.environ.get("BENCH_SCRATCH") or tempfile.gettempdir())
     digest = hashlib.sha256(b"".join(x.tobytes() for x in given[:3])).hexdigest()
     path = folder / f"attnlens-truth-{kind}-{digest[:16]}.npy"
@@ -145,7 +145,7 @@ def judge(given: Problem, kind: str) -> Callable[[Any], Mapping[str, float]]:
 
 
 def affordable(length: int, dtype: str) -> None:
-    """A matrix that memory cannot hold is not begun: the system would stop some other process."""
+    """Refuse a matrix that exceeds the memory: the system would stop some other process."""
     needed = length**2 * np.dtype(dtype).itemsize / 1e9
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
     if needed > there / 2:

@@ -1,22 +1,22 @@
-"""Parallel efficiency of both engines, and the cost model beside it.
+"""Parallel efficiency of both engines, compared with the cost model.
 
     python -m benchmarks.scaling [--seconds 0.25] [--cells 96] [--repeats 5] [--workers 1 2 4]
 
-Every cell computes (products of matrices, one thread) for a fixed number of rounds, set beforehand
-so that one takes about `--seconds` alone. Timed is the time from the first outcome on: workers have
-started and Ray is connected by then, which a long run does not notice. With w workers, T(w) seconds
-for n − w cells and c seconds a cell alone,
+Every cell computes products of matrices on one thread for a fixed number of rounds, chosen so that
+a cell alone takes about `--seconds`. The clock starts at the first outcome: by then workers have
+started and Ray is connected, which does not matter in a long run. With w workers, T(w) seconds
+for n − w cells and c seconds per cell alone,
 
     efficiency = (n − w) c / (w T(w)),      the model says   T(w) = (n − w) c / w + c (1 − 1/w).
 
-"Beside" is the processor time of everything but the cells (the driver, Ray's own processes) as a
-share of the workers' time, w times the seconds, after the first quarter of the cells: what
-scheduling costs once all has started. Cells say when they began and ended, on a clock that all
-processes of a machine share, so that those under way at that moment count with the part after it.
+"Beside" is the processor time of everything except the cells (the driver, Ray's own processes) as a
+share of the workers' time, w times the seconds, after the first quarter of the cells: the cost of
+scheduling after start-up. Cells report when they began and ended, on a clock that all processes of
+a machine share, so that cells running at that moment count with the part after it.
 
-Repeats alternate between engines and numbers of workers, so that whatever else the machine does
-falls on all alike; medians are printed with the smallest and the largest. More workers than cores
-cannot be efficient: their rows show what sharing costs. Needs a quiet machine.
+Repeats alternate between engines and numbers of workers, so that other load of the machine affects
+all; medians are printed with the smallest and the largest. More workers than cores cannot be
+efficient: their rows show the cost of sharing. Needs an otherwise idle machine.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from typing import Any
 
 import numpy as np
 
-from attnlens.computing import runner_of
-from attnlens.engine.local import cores
-from attnlens.records import Cell
+from attnlens.core.cells import Cell
+from attnlens.runs.compute import runner_of
+from attnlens.runs.provenance import cores
 
 SIZE = 200
-TICKS = os.sysconf("SC_CLK_TCK")  # of which processes' times are multiples
+TICKS = os.sysconf("SC_CLK_TCK")  # clock ticks per second, the unit of process times
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """A cell: so many products of matrices."""
+    """One cell: `rounds` products of matrices."""
     matrix = np.random.default_rng(seeds[0]).normal(size=(SIZE, SIZE)) / SIZE**0.5
     began, spent, product = time.monotonic(), time.process_time(), matrix
     for _ in range(parameters["rounds"]):
@@ -57,14 +57,14 @@ def cells(count: int, rounds: int, cost: float) -> list[Cell]:
 
 
 def rounds_for(seconds: float) -> int:
-    """How many products take so long in a worker."""
+    """The number of products that take `seconds` in a worker."""
     *_, last = runner_of("local", workers=1)(cells(3, 1000, 1.0))
     assert last.values is not None, last.failure
     return max(1, round(1000 * seconds / last.seconds))
 
 
 def processor_seconds() -> float:
-    """Of this process and all that come from it, as far as they still run."""
+    """Processor time of this process and of all its descendants that still run."""
     spent, parents = dict[int, float](), dict[int, int]()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -78,21 +78,23 @@ def processor_seconds() -> float:
 
 
 def timed(engine: Any, workers: int, work: list[Cell]) -> tuple[float, float, float]:
-    """Seconds from the first outcome to the last, the mean seconds of a cell, and what was spent
+    """Seconds from the first outcome to the last, the mean seconds of a cell, and processor time
     beside the cells after the first quarter, as a share of the workers' time."""
     seconds, computing = list[float](), 0.0
-    began = warmed = before = after = took = 0.0
+    began: float | None = None  # the first outcome
+    warmed = before = after = took = 0.0
     spans = list[np.ndarray]()
     warm = len(work) // 4
     for outcome in runner_of(engine, workers=workers)(work):
         assert outcome.values is not None, outcome.failure
-        began = began or time.monotonic()
+        began = time.monotonic() if began is None else began
         seconds.append(outcome.seconds)
         spans.append(outcome.values["spent"])
         if len(seconds) == warm:
             warmed, before = time.monotonic(), processor_seconds()
         elif len(seconds) == len(work):
             took, after = time.monotonic() - began, processor_seconds()
+    assert began is not None, "no cell ended"
     for first, last, spent in spans:
         computing += spent * max(0.0, last - max(first, warmed)) / (last - first)
     beside = (after - before - computing) / (workers * (began + took - warmed))

@@ -1,6 +1,6 @@
-"""Whole experiments that no peer does: a grid of sample sizes, and a search for stationary points.
+"""Whole experiments without a peer: a grid of sample sizes, and a search for stationary points.
 
-What they found stands where others have their accuracy.
+Their results are shown in the column of accuracy.
 """
 
 from __future__ import annotations
@@ -46,15 +46,22 @@ def grid(steps: int = 200) -> Run:
             (partial(networks.MultiLayerSelfAttention, **shape), tokens),
         ):
             fit(
-                make, x, y, seeds=range(16), samples=(4, 8, 16, 32, 64, 128, 256, 512), batch=32,
-                steps=steps, data_per_seed=True, test=(x, y),
-            )  # fmt: skip
+                make,
+                x,
+                y,
+                seeds=range(16),
+                samples=(4, 8, 16, 32, 64, 128, 256, 512),
+                batch=32,
+                steps=steps,
+                data_per_seed=True,
+                test=(x, y),
+            )
 
     return Run(call, lambda _: {"programs compiled": compiled}, 200 / steps)
 
 
 def stationary(starts: int = 64) -> Run:
-    """A 60-parameter self-attention model, n = 256, l2 = 1e-4, a worker a core."""
+    """A 60-parameter self-attention model, n = 256, l2 = 1e-4, one worker per core."""
     import jax
 
     from attnlens.networks import SelfAttention, stationary_points
@@ -69,16 +76,22 @@ def stationary(starts: int = 64) -> Run:
 
     def call() -> Any:
         return stationary_points(
-            make, x[:256], y[:256], l2=1e-4, starts=starts, test=(x[256:], y[256:]),
+            make,
+            x[:256],
+            y[:256],
+            l2=1e-4,
+            starts=starts,
+            test=(x[256:], y[256:]),
             map=workers.map,
-        )  # fmt: skip
+        )
 
     def accuracy(found: Any) -> dict[str, float]:
         return {
-            "converged share": found.converged_share, "points": len(found.points),
+            "converged share": found.converged_share,
+            "points": len(found.points),
             "minima": len(found.minima),
             "largest gradient norm": max(point.gradient_norm for point in found.points),
-        }  # fmt: skip
+        }
 
     return Run(call, accuracy)
 

@@ -1,10 +1,10 @@
-"""What one driver can keep, and what long runs cost in memory.
+"""How fast one driver stores cells, and how memory grows in long runs.
 
     python -m benchmarks.store [--cells 100000]
 
-keep    cells a second that the store commits, one at a time and fifty at a time
-run     so many tiny cells through the local engine: cells a second, and the largest growth of the
-        driver's and of any worker's own memory after the first quarter (aim: 5 % at most)
+keep    cells per second that the store commits, one at a time and fifty at a time
+run     many tiny cells through the local engine: cells per second, and the largest growth of the
+        memory of the driver and of any worker after the first quarter (aim: at most 5 %)
 page    seconds to write the page of that run again
 """
 
@@ -22,23 +22,23 @@ from pathlib import Path
 
 import numpy as np
 
-from attnlens.records import Cell
-from attnlens.store import Store
+from attnlens.core.cells import Cell
+from attnlens.runs.store.store import Store
 
-TESTS = Path(__file__).parent.parent / "tests"  # the claim with tiny cells lives there
+TESTS = Path(__file__).parent.parent / "tests" / "support"  # has the claim with tiny cells
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, sys.path)])}
 
 
 def keep(together: int, count: int) -> float:
-    """Cells a second that a new store commits, `together` in each commit."""
+    """Cells per second that a new store commits, `together` in each commit."""
     cells = [Cell("T", "prediction", "m:f", {"a": 1}, (seed,), "") for seed in range(count)]
-    assert all(cell.key for cell in cells)  # hashed when planned, not when kept
+    assert all(cell.key for cell in cells)  # hashed when planned, not when stored
     values = {"x": np.zeros(4)}
     with tempfile.TemporaryDirectory() as folder, Store.writing(Path(folder)) as store:
         store.start_run({}, {})
         began = time.perf_counter()
         for first in range(0, count, together):
-            with store.together():
+            with store.one_commit():
                 for cell in cells[first : first + together]:
                     store.keep(cell, values, 0.001)
         return count / (time.perf_counter() - began)
@@ -61,8 +61,9 @@ def kept(out: Path) -> int:
 def run(out: Path, cells: int) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "attnlens", "verify", "--claim", "toy_claims:TINY", "--out", out],
-        env={**ENVIRONMENT, "TOY_CELLS": str(cells)}, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
+        env={**ENVIRONMENT, "TOY_CELLS": str(cells)},
+        stdout=subprocess.DEVNULL,
+    )
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     sizes: dict[int, list[int]] = {}
     moments: list[tuple[float, int]] = []

@@ -2,11 +2,11 @@
 
 51 × 51 points along two random filter-normalised directions, in float32, of the transformer at
 width 32 on 512 examples, where arithmetic counts, and at width 8 on 32 examples, where the cost of
-a call does. At width 32 a plane of fewer points is run and scaled. PyTorch may take its fused
-attention, which has a first derivative only but is all that a surface needs.
+a call does. At width 32 a plane of fewer points is run and scaled. PyTorch may use its fused
+attention, which has only a first derivative; a surface needs no more.
 
-The truth is the same plane in float64, at the points that each library says it takes: its
-documentation says start + i·u + j·v for loss-landscapes, with directions that it draws itself.
+The truth is the same plane in float64, at the points that each library documents:
+start + i·u + j·v for loss-landscapes, with directions that it draws itself.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def surface_attnlens(width: int, samples: int, points: int) -> Run:
 
 
 def filter_normalised(torch: Any, start: dict[str, Any], seed: int) -> dict[str, Any]:
-    """A random direction whose rows are as long as those of the parameters; biases stay."""
+    """A random direction with rows as long as those of the parameters, and zero for biases."""
     draw = torch.Generator().manual_seed(seed)
     moves = {}
     for name, w in start.items():
@@ -114,7 +114,7 @@ def surface_landscapes(width: int, samples: int, points: int, fused: bool = Fals
         )
 
     class Kept(Loss):
-        """The parameters at which it evaluates, instead of the loss there."""
+        """Returns the parameters at which it is evaluated instead of the loss."""
 
         def __init__(self) -> None:
             self.corners: list[Any] = []
@@ -127,8 +127,8 @@ def surface_landscapes(width: int, samples: int, points: int, fused: bool = Fals
 
     @torch.no_grad()
     def accuracy(_: np.ndarray) -> dict[str, float]:
-        # Three points of a plane tell where all of them should be. Directions are drawn from
-        # PyTorch's generator, so the same seed gives the same plane.
+        # Three points determine the plane. Directions are drawn from PyTorch's generator, so the
+        # same seed gives the same plane.
         few, seed = 6, 7
         torch.manual_seed(seed)
         walked = Kept()
@@ -157,20 +157,35 @@ MAKE = "benchmarks.surface:surface_"
 
 
 def contenders(ours: int, theirs: int) -> list[Contender]:
-    """Points of each side that are run; a call of ours sets up more, so it runs more of them."""
+    """Points per side that are run; our calls have a larger fixed cost, so they run more points."""
     found = [Contender("attnlens", MAKE + "attnlens", threads="one", setting={"points": ours})]
     for name, make in (
         ("loss-landscapes", MAKE + "landscapes"),
         ("torch.func.functional_call", MAKE + "functional"),
     ):
         found += [
-            Contender(f"{name} (plain attention, one thread)", make, PEERS, "one",
-                      {"points": theirs, "fused": False}),
-            Contender(f"{name} (fused attention, one thread)", make, PEERS, "one",
-                      {"points": theirs, "fused": True}),
-            Contender(f"{name} (fused attention, all threads)", make, PEERS, "all",
-                      {"points": theirs, "fused": True}),
-        ]  # fmt: skip
+            Contender(
+                f"{name} (plain attention, one thread)",
+                make,
+                PEERS,
+                "one",
+                {"points": theirs, "fused": False},
+            ),
+            Contender(
+                f"{name} (fused attention, one thread)",
+                make,
+                PEERS,
+                "one",
+                {"points": theirs, "fused": True},
+            ),
+            Contender(
+                f"{name} (fused attention, all threads)",
+                make,
+                PEERS,
+                "all",
+                {"points": theirs, "fused": True},
+            ),
+        ]
     return found
 
 

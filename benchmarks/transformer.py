@@ -1,10 +1,10 @@
-"""What curvature and surfaces are measured on: a transformer that is written once for everybody.
+"""The subject of the curvature and surface benchmarks: one transformer for all contenders.
 
 Two layers, 4 heads, 16 tokens of 16 numbers, 10 classes, a feed-forward layer 2.5 times as wide as
-the rest: 19,786 parameters at width 32 and 1,498 at width 8, where all of the spectrum can be had.
+the rest: 19,786 parameters at width 32 and 1,498 at width 8, where the whole spectrum is computed.
 Parameters and data come from the same seeds; JAX and PyTorch run the same arithmetic (`forward`).
-Attention is by hand, because second derivatives are taken; PyTorch's fused one, which has none, on
-request.
+Attention is written out, because second derivatives are needed; PyTorch's fused attention, which
+has none, is used on request.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def data(samples: int = SAMPLES) -> tuple[np.ndarray, np.ndarray]:
 
 
 def weights(width: int) -> dict[str, np.ndarray]:
-    """The same starting parameters for everybody, matrices as (out, in)."""
+    """The same parameters for all contenders, matrices as (out, in)."""
     random, inner = np.random.default_rng(1), 5 * width // 2
     shapes: dict[str, tuple[int, ...]] = {"embed": (width, DIM), "embed_bias": (width,)}
     for layer in range(LAYERS):
@@ -95,7 +95,7 @@ def jax_loss(w: Any, batch: Any) -> Any:
 
 
 def pytorch() -> Any:
-    """PyTorch with as many threads as the contest says: one, or one a core."""
+    """PyTorch with the number of threads of the contest: one, or one per core."""
     import torch  # pyright: ignore[reportMissingImports]
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", CORES)))
@@ -104,7 +104,7 @@ def pytorch() -> Any:
 
 
 def torch_model(width: int, samples: int = SAMPLES, fused: bool = False) -> Any:
-    """(module, (inputs, targets)); `fused` takes PyTorch's own attention."""
+    """(module, (inputs, targets)); `fused` uses PyTorch's own attention."""
     torch = pytorch()
     attend = by_hand(torch, lambda a: torch.softmax(a, -1))
     if fused:
@@ -124,7 +124,7 @@ def torch_model(width: int, samples: int = SAMPLES, fused: bool = False) -> Any:
 
 
 def kept(name: str, compute: Callable[[], np.ndarray] | None = None) -> np.ndarray:
-    """A truth that attnlens, the first contender, computes and leaves to those after it."""
+    """A reference result that the first contender computes and the later ones read from a file."""
     place = Path(os.environ.get("BENCH_SCRATCH") or tempfile.gettempdir()) / f"{name}.npy"
     if not place.exists():
         if compute is None:

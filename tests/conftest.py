@@ -1,21 +1,36 @@
-"""Test set-up: one thread a process, float64, shapes checked, implicit promotion forbidden."""
+"""Test set-up: one thread per process, float64, checked shapes, no implicit promotion."""
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
+
+# Monotonic clocks have an arbitrary start, on Linux the boot of the machine. With this variable
+# they start at half a second, as on a machine that has just booted (`test_clock.py`).
+if os.environ.get("ATTNLENS_TEST_JUST_BOOTED"):
+
+    def restarted(clock):
+        start = clock() - 0.5
+        return lambda: clock() - start
+
+    time.monotonic, time.perf_counter = restarted(time.monotonic), restarted(time.perf_counter)
 
 # Before JAX is imported: with more threads, batched LAPACK calls can hang.
 os.environ.update(NPROC="1", OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
 os.environ.update(JAX_ENABLE_X64="1", JAX_PLATFORMS="cpu", MPLBACKEND="agg")
-os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=2"  # as in workers: quicker to compile
+os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=2"  # as in workers: compiles faster
 
 from jaxtyping import install_import_hook
 
 CHECKED = [
-    "attnlens.kernels", "attnlens.worlds", "attnlens.attention", "attnlens.networks",
+    "attnlens.core.kernels",
+    "attnlens.worlds",
+    "attnlens.attention",
+    "attnlens.networks",
+    "attnlens.training",
     "attnlens.instruments",
-]  # fmt: skip
+]
 install_import_hook(CHECKED, "beartype.beartype")
 
 import jax  # noqa: E402
@@ -25,15 +40,15 @@ from hypothesis import settings  # noqa: E402
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
-# The same examples on every run: a red test is a change of ours, not of the dice.
+# The same examples in every run: a test fails because of a change, not by chance.
 settings.register_profile("attnlens", deadline=None, derandomize=True, max_examples=30)
 settings.load_profile("attnlens")
 
 
 @pytest.fixture(autouse=True, scope="module")
 def bounded_memory() -> Iterator[None]:
-    """Compiled programs are dropped between files once a process holds more than 2 GB: kept to the
-    end they would come to 5 GB a process."""
+    """Drop compiled programs between files when a process uses more than 2 GB; otherwise they would
+    grow to 5 GB per process."""
     yield
     statm = Path("/proc/self/statm")
     if statm.exists() and int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > 2e9:

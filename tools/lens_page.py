@@ -1,16 +1,16 @@
-"""The lenses' pages: what was claimed, what a stored run measured, and what it means.
+"""The pages of the lenses: each claim, what a stored run measured, and what it means.
 
     python tools/lens_page.py keep DIR [DIR ...]        results folders -> docs/runs/default.json
-    python tools/lens_page.py keep-full DIR [DIR ...]   of the full profile -> docs/runs/full.json
-    python tools/lens_page.py write                     those -> docs/lens-a.md and docs/lens-b.md
+    python tools/lens_page.py keep-full DIR [DIR ...]   full profile -> docs/runs/full.json
+    python tools/lens_page.py write                     both -> docs/lens-a.md and docs/lens-b.md
 
-`keep` takes from results folders of `attnlens verify` what the pages need: a claim's row of the
-ledger, its parts, what its controls came to, and the points of its figures, as the last folder that
-holds the claim has them; of the full profile only the rows, which stand beside those of the default
-one. `write` makes the pages, without pictures: the build of the site draws those from the same
-numbers (`site_stored.py`). Nothing on a page is typed by hand: words come from the claim's file,
-numbers from the run, and what is said below of a claim that was not supported is shown only while
-that verdict stands. A test holds that the pages are what `write` writes.
+`keep` copies from results folders of `attnlens verify` what the pages need: the claim's row of the
+ledger, its parts, the outcomes of its controls, and the points of its figures. If several folders
+hold a claim, the last one counts. Of the full profile only the rows are copied; the pages show them
+beside those of the default profile. `write` makes the pages, without pictures: the build of the
+site draws those from the same numbers (`site_stored.py`). Nothing on a page is typed by hand: words
+come from the claim's file, numbers from the run. The explanations in `WHY` below are shown only
+while the verdict that they explain stands. A test checks that the pages are what `write` writes.
 """
 
 from __future__ import annotations
@@ -24,45 +24,45 @@ from pathlib import Path
 from typing import Any
 
 from attnlens.claims import find
-from attnlens.records import View
-from attnlens.report.page import finished
+from attnlens.core.drawing import View
 from attnlens.report.templating import minus, number
-from attnlens.report.views import restored
-from attnlens.store import Store
+from attnlens.report.views import restore_view
+from attnlens.runs.pages import finished
+from attnlens.runs.store.store import Store
 
 DOCS = Path(__file__).parent.parent / "docs"
 RUN = DOCS / "runs" / "default.json"
 FULL = DOCS / "runs" / "full.json"
-DIGITS = 6  # of a number in a figure: a pixel is a thousandth of an axis
+DIGITS = 6  # significant digits of a number in a figure: a pixel is a thousandth of an axis
 
 TITLES = {
     "A": "exchangeability and latent variables",
     "B": "sample complexity and the loss landscape",
 }
 
-# Why a claim came out as it did, in words that its numbers cannot say.
+# Why a claim was not supported: explanations that cannot be derived from its numbers.
 WHY = {
     ("B.stationary-points", "refuted"): (
         'The median minimum is good; the worst of sixteen starts is not, and "every" is about '
-        "the worst. In pilots more samples improved the median and left the worst where it "
-        "was, so such minima seem to belong to the expected loss itself. The assumption that "
-        "fails is not the number of samples but that descents cannot end in them."
+        "the worst. In pilots more samples improved the median and did not improve the worst, "
+        "so such minima seem to belong to the expected loss itself. It is not the number of "
+        "samples that fails, but the assumption that descents cannot end in such minima."
     ),
     ("B.self-attention", "undecided"): (
         "The estimate lies well inside the region, but sixteen seeds leave the interval's "
         "lower end below its edge: a seed's log ratio varies by about as much as the effect. "
-        "Nothing speaks against the claim; the full profile has nine times the seeds."
+        "Nothing contradicts the claim; the full profile has nine times as many seeds."
     ),
     ("B.softplus", "undecided"): (
-        "The exact half holds to rounding. The statistical half is a claim of equality, and "
-        "such a claim needs an interval narrower than its region: here it lies below zero, so "
-        "that there is a small dependence on the sharpness, and its far end reaches just beyond "
-        "−0.2, so that it is open whether the dependence is as small as the claim says."
+        "The exact part holds to rounding. The statistical part is a claim of equality, which "
+        "needs an interval narrower than its region. The interval lies below zero, so there is "
+        "a small dependence on the sharpness; it reaches just beyond −0.2, so it is open whether "
+        "the dependence is as small as the claim says."
     ),
     ("B.guideline-low-rank", "undecided"): (
-        "Narrow queries were better (the interval lies below zero), but it cannot be said "
-        "that they are better by the factor that the claim names. Bad local minima of narrow "
-        "attention make teachers differ; more of them, as in the full profile, are needed."
+        "Narrow queries were better (the interval lies below zero), but the data do not show "
+        "that they are better by the factor in the claim. Bad local minima of narrow attention "
+        "make the result vary between teachers; more teachers, as in the full profile, are needed."
     ),
 }
 VASWANI = (
@@ -106,7 +106,7 @@ REFERENCES = {
 
 
 def keep(folders: list[Path], file: Path = RUN, draw: bool = True) -> None:
-    """Write what the pages need of these runs, a line a claim."""
+    """Write what the pages need of these runs, one line per claim."""
     runs, claims = [], {}
     for folder in folders:
         with Store.reading(folder) as store:
@@ -125,8 +125,9 @@ def keep(folders: list[Path], file: Path = RUN, draw: bool = True) -> None:
 
 
 def judged(section: dict[str, Any]) -> dict[str, Any]:
-    """Every part of a claim, and of each control the sentence with the number that decided."""
-    reasons = {told.get("arm", told["words"]): told["reason"] for told in section["controls"]}
+    """All parts of a claim, and for each control the sentence with the deciding number."""
+    controls = section["controls"]
+    reasons = {control.get("arm", control["words"]): control["reason"] for control in controls}
     return {"parts": rounded(section["verdict"]["parts"]), "reasons": reasons}
 
 
@@ -135,7 +136,7 @@ def compact(content: Any) -> str:
 
 
 def rounded(content: Any) -> Any:
-    """Every number to as many digits as can be seen."""
+    """`content` with every number rounded to `DIGITS` significant digits."""
     if isinstance(content, float):
         return float(f"{content:.{DIGITS}g}")
     if isinstance(content, dict):
@@ -144,9 +145,9 @@ def rounded(content: Any) -> Any:
 
 
 def figures(file: Path = RUN) -> dict[str, View]:
-    """What there is to draw, by name: a claim's id, and its id with a number for further views."""
+    """The stored figures by name: the claim's id, with a number added for further views."""
     return {
-        name_of(claim, place): restored(drawn)
+        name_of(claim, place): restore_view(drawn)
         for claim, kept in json.loads(file.read_text())["claims"].items()
         for place, drawn in enumerate(kept["drawn"], 1)
     }
@@ -157,18 +158,20 @@ def name_of(claim: str, place: int) -> str:
 
 
 def page(lens: str, file: Path = RUN, full: Path = FULL) -> str:
-    """A lens's page in Markdown; `<!-- figure: NAME -->` stands where the build draws one."""
+    """The page of a lens in Markdown, with `<!-- figure: NAME -->` in place of each figure."""
     kept = json.loads(file.read_text())
-    of_lens = [claim for claim in find() if claim.seed == lens]
+    of_lens = [claim for claim in find() if claim.lens == lens]
     claims = [claim for claim in of_lens if claim.id in kept["claims"]]
     entries = {claim.id: kept["claims"][claim.id]["entry"] for claim in claims}
     first, *later = kept["runs"]
     lines = [
         f"# Lens {lens}: {TITLES[lens]}",
         "",
-        f"Every claim of lens {lens}, as {about(first)}{afterwards(later, lens)} judged it. Words "
-        f"are those of the claims' files, numbers those of [the stored run](runs/{file.name}), "
-        f"from which figures are drawn when the site is built (`tools/lens_page.py`).",
+        f"Every claim of lens {lens}, as {about(first)}{afterwards(later, lens)} judged it. The "
+        f"words come from the claims' files, the numbers from [the stored run](runs/{file.name}); "
+        f"figures are drawn from it when the site is built (`tools/lens_page.py`). "
+        f"[The theory](theory.md) derives the predictions, the [glossary](glossary.md) explains "
+        f"the words.",
         "",
         *without_run([claim.id for claim in of_lens if claim.id not in entries]),
         "| claim | verdict | quantity | estimate | 95 % interval | needed | control | seconds |",
@@ -179,12 +182,12 @@ def page(lens: str, file: Path = RUN, full: Path = FULL) -> str:
     ]
     for claim in claims:
         lines += section(claim, kept["claims"][claim.id])
-    lines += ["## References", "", *[f"- {each}" for each in REFERENCES[lens]], ""]
+    lines += ["## References", "", *[f"- {work}" for work in REFERENCES[lens]], ""]
     return "\n".join(lines)
 
 
 def section(claim: Any, kept: dict[str, Any]) -> list[str]:
-    """One claim: in words, in a formula, what was measured, and what it means."""
+    """The section of one claim: statement, formula, measurement, controls and meaning."""
     entry, figures = kept["entry"], len(kept["drawn"])
     controls = [control(arm, words, kept) for arm, words in claim.controls.items()]
     marks = [f"<!-- figure: {name_of(claim.id, place + 1)} -->" for place in range(figures)]
@@ -201,13 +204,13 @@ def section(claim: Any, kept: dict[str, Any]) -> list[str]:
         "",
         f"*Measured:* {minus(entry['reason'])}",
         "",
-        *every(kept.get("parts", [])),
+        *table_of_parts(kept.get("parts", [])),
         *why(claim.id, entry["verdict"]),
         *controls,
         "",
         *assumptions(claim.assumptions),
         "",
-        f"*For somebody who designs a model:* {claim.meaning}",
+        f"*For the design of a model:* {claim.meaning}",
         "",
         *formalised(claim),
         *[line for mark in marks for line in (mark, "")],
@@ -215,22 +218,27 @@ def section(claim: Any, kept: dict[str, Any]) -> list[str]:
 
 
 def control(arm: str, words: str, kept: dict[str, Any]) -> str:
-    """What a control is and came to, and the number that decided where the run kept it."""
+    """One control: description, outcome and, if the run stored it, the deciding number."""
     reasons = kept.get("reasons", {})
     measured = minus(reasons.get(arm, reasons.get(words, "")))
     outcome = kept["entry"]["controls"].get(arm, "not in that run")
     return f"- *Control, {outcome}:* {words}" + (f" *Measured:* {measured}" if measured else "")
 
 
-def every(parts: list[dict[str, Any]]) -> list[str]:
-    """All parts of a claim that has several: the sentence above tells of one."""
+def table_of_parts(parts: list[dict[str, Any]]) -> list[str]:
+    """A table of all parts of a claim that has several; the sentence above it names only one."""
     if len(parts) < 2:
         return []
     rows = [
-        [in_cell(part["quantity"]), number(part["estimate"]), interval(part["exact"], part["low"],
-         part["high"]), minus(part["region"]), outcome_of(part)]
+        [
+            in_cell(part["quantity"]),
+            number(part["estimate"]),
+            interval(part["exact"], part["low"], part["high"]),
+            minus(part["region"]),
+            outcome_of(part),
+        ]
         for part in parts
-    ]  # fmt: skip
+    ]
     return [
         "| part | estimate | 95 % interval | needed | by itself |",
         "|---|---|---|---|---|",
@@ -240,7 +248,7 @@ def every(parts: list[dict[str, Any]]) -> list[str]:
 
 
 def outcome_of(part: dict[str, Any]) -> str:
-    """A part's own verdict: its interval (of an exact part, all its values) against its region."""
+    """The verdict of a single part: its interval (or all values of an exact part) in its region."""
     if None in (part["estimate"], part["low"], part["high"]):
         return "undecided"
     least, most = part["edges"]
@@ -257,7 +265,7 @@ def interval(exact: bool, low: float | None, high: float | None) -> str:
 
 
 def in_cell(text: str) -> str:
-    """Words in a cell of a table, where a bar would end the cell."""
+    """Text for a cell of a table; a bar is escaped, since it would end the cell."""
     return minus(text).replace("|", "\\|")
 
 
@@ -266,7 +274,7 @@ def why(claim: str, verdict: str) -> list[str]:
 
 
 def formalised(claim: Any) -> list[str]:
-    """The claim's own derivation, from the top of its file."""
+    """The claim's derivation, from the docstring of its module."""
     text = inspect.getdoc(sys.modules[claim.measure.__module__]) or ""
     derivation = "\n".join(map(unemphatic, text.partition("\n\n")[2].split("\n")))
     summary = "<summary>How it was formalised here</summary>"
@@ -274,8 +282,10 @@ def formalised(claim: Any) -> list[str]:
 
 
 def unemphatic(line: str) -> str:
-    """A line whose starred letters (f*, the exact predictor) are no emphasis. Code stays as it is:
-    indented lines, and what stands between backticks."""
+    """A line in which the star of a letter (f*, the exact predictor) does not start emphasis.
+
+    Code is unchanged: indented lines, and text between backticks.
+    """
     if line.startswith("    "):
         return line
     pieces = line.split("`")
@@ -286,7 +296,7 @@ def unemphatic(line: str) -> str:
 
 
 def about(run: dict[str, Any]) -> str:
-    """When, where and with what a run was made."""
+    """Date, machine and versions of a run."""
     machine = run["machine"]
     return (
         f"a run of `attnlens verify --profile {run['profile']}` on {machine['finished'][:10]} "
@@ -296,7 +306,7 @@ def about(run: dict[str, Any]) -> str:
 
 
 def afterwards(runs: list[dict[str, Any]], lens: str) -> str:
-    """Later runs, with those of this lens's claims that they judged again."""
+    """Later runs, with the claims of this lens that they judged again."""
     again = [[claim for claim in run["claims"] if claim.startswith(f"{lens}.")] for run in runs]
     return "".join(
         f" and a later one of {', '.join(f'`{c}`' for c in ids)}" for ids in again if ids
@@ -304,41 +314,52 @@ def afterwards(runs: list[dict[str, Any]], lens: str) -> str:
 
 
 def without_run(claims: list[str]) -> list[str]:
-    """What is left to say of claims that are newer than the stored run."""
+    """A line that names the claims that are newer than the stored run."""
     return [f"Not in that run: {', '.join(f'`{c}`' for c in claims)}.", ""] if claims else []
 
 
 def row(entry: dict[str, Any]) -> str:
     cells = [
-        f"`{entry['id']}`", entry["verdict"], in_cell(entry["quantity"]), number(entry["estimate"]),
-        interval(entry["exact"], *entry["interval"]), minus(entry["region"]), entry["control"],
+        f"`{entry['id']}`",
+        entry["verdict"],
+        in_cell(entry["quantity"]),
+        number(entry["estimate"]),
+        interval(entry["exact"], *entry["interval"]),
+        minus(entry["region"]),
+        entry["control"],
         number(entry["seconds"]),
-    ]  # fmt: skip
+    ]
     return f"| {' | '.join(cells)} |"
 
 
 def tightened(lens: str, entries: dict[str, dict[str, Any]], file: Path) -> list[str]:
-    """The full profile's table: how much narrower its intervals are, where the same quantity leads
-    in both, be it over another range. (A claim of several parts is told by the one that decides.)
+    """The table of the full profile, with how much narrower its intervals are.
+
+    Widths are compared only where the same quantity decides in both profiles, possibly over
+    different ranges. (The row of a claim with several parts shows the one that decides.)
     """
     kept = json.loads(file.read_text()) if file.is_file() else {"claims": {}, "runs": []}
-    found = {
-        name: kept["claims"][name]["entry"] for name in entries if name in kept["claims"]
-    }  # in the order of the page
-    if not found:
+    in_page_order = [name for name in entries if name in kept["claims"]]
+    if not in_page_order:
         return []
     rows = []
-    for name, entry in found.items():
+    for name in in_page_order:
+        entry = kept["claims"][name]["entry"]
         usual, exact = entries[name], entry["exact"]
         ends = (usual["interval"], entry["interval"])
         same = not exact and rangeless(usual["quantity"]) == rangeless(entry["quantity"])
-        same = same and None not in (*ends[0], *ends[1])  # what could not be measured has no width
+        same = same and None not in (*ends[0], *ends[1])  # a missing estimate has no interval
         widths = [high - low for low, high in ends] if same else []
         cells = [
-            f"`{name}`", entry["verdict"], in_cell(entry["quantity"]), number(entry["estimate"]),
-            interval(exact, *entry["interval"]), f"{widths[0] / widths[1]:.1f}" if same else "",
-            entry["control"], number(entry["seconds"]),
-        ]  # fmt: skip
+            f"`{name}`",
+            entry["verdict"],
+            in_cell(entry["quantity"]),
+            number(entry["estimate"]),
+            interval(exact, *entry["interval"]),
+            f"{widths[0] / widths[1]:.1f}" if same else "",
+            entry["control"],
+            number(entry["seconds"]),
+        ]
         rows.append(f"| {' | '.join(cells)} |")
     first, *later = kept["runs"]
     return [
@@ -354,20 +375,20 @@ def tightened(lens: str, entries: dict[str, dict[str, Any]], file: Path) -> list
 
 
 def rangeless(quantity: str) -> str:
-    """A quantity without the range that it was fitted on, which the full profile extends."""
+    """The name of a quantity without its range of fit, which is longer in the full profile."""
     return re.sub(r"\d+ to \d+", "", quantity)
 
 
-def assumptions(given: Any) -> list[str]:
-    return ["*Assumed:*", "", *[f"- {line}" for line in given]]
+def assumptions(sentences: Any) -> list[str]:
+    return ["*Assumed:*", "", *[f"- {sentence}" for sentence in sentences]]
 
 
-def main(given: list[str]) -> None:
-    match given:
+def main(arguments: list[str]) -> None:
+    match arguments:
         case ["keep", _, *_]:
-            keep([Path(folder) for folder in given[1:]])
+            keep([Path(folder) for folder in arguments[1:]])
         case ["keep-full", _, *_]:
-            keep([Path(folder) for folder in given[1:]], FULL, draw=False)
+            keep([Path(folder) for folder in arguments[1:]], FULL, draw=False)
         case ["write"]:
             for lens in TITLES:
                 (DOCS / f"lens-{lens.lower()}.md").write_text(page(lens))

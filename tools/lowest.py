@@ -2,7 +2,7 @@
 
     python tools/lowest.py > lowest.txt && pip install ".[test]" -c lowest.txt
 
-Tools that only check the source (lint, types, hooks) stay at their usual versions.
+Tools that only check the source (linter, type checker, hooks) are not pinned.
 """
 
 import re

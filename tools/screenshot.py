@@ -1,4 +1,4 @@
-"""A picture of a page, for the README or to be looked at.
+"""Save a screenshot of a page.
 
 python tools/screenshot.py attnlens-run/report.html docs/report.png [--width 1100] [--dark] [--full]
 """
@@ -13,9 +13,11 @@ from typing import Any
 from playwright.sync_api import sync_playwright
 
 FLAGS = [
-    "--no-sandbox", "--disable-background-networking", "--use-angle=swiftshader",
+    "--no-sandbox",
+    "--disable-background-networking",
+    "--use-angle=swiftshader",
     "--enable-unsafe-swiftshader",
-]  # fmt: skip
+]
 
 
 def main(page: Path, picture: Path, width: int, height: int, dark: bool, full: bool) -> None:
@@ -32,7 +34,10 @@ def main(page: Path, picture: Path, width: int, height: int, dark: bool, full: b
 
 
 def draw_all(page: Any) -> None:
-    """Scroll to every figure. The page's content policy forbids playwright's own way to wait."""
+    """Scroll to every figure and wait until it is drawn.
+
+    `wait_for_function` is not used: the page's content security policy forbids it.
+    """
     for place in page.query_selector_all("[data-figure]"):
         place.scroll_into_view_if_needed()
         while not page.evaluate("place => place.dataset.drawn === 'done'", place):
@@ -47,5 +52,5 @@ if __name__ == "__main__":
     parser.add_argument("--width", type=int, default=1100)
     parser.add_argument("--height", type=int, default=1100)
     parser.add_argument("--dark", action="store_true")
-    parser.add_argument("--full", action="store_true", help="the whole page, figures drawn")
+    parser.add_argument("--full", action="store_true", help="the whole page, with all figures")
     main(**vars(parser.parse_args()))

@@ -1,12 +1,13 @@
-"""Build the documentation site: run every example, generate what is generated, and check it.
+"""Build the documentation site: run every example, add the generated pages, check all links.
 
-    python tools/site_build.py OUT            everything, warnings are errors
-    python tools/site_build.py OUT --quick    the same without running examples, to look at words
-    python tools/site_build.py OUT --only howto/labels    with those of some pages only
+    python tools/site_build.py OUT            everything; a warning is an error
+    python tools/site_build.py OUT --quick    without running examples, to check the text
+    python tools/site_build.py OUT --only howto/labels    run only the examples of these pages
 
-The pages of `docs/` are copied to a folder of their own, their examples are run there
-(`site_examples`), pages that come from the source are added (`site_pages`), MkDocs makes HTML of it
-all, and `site_check` follows every link. Nothing is fetched, neither now nor by a reader's browser.
+The pages of `docs/` are copied to a temporary folder, their examples are run there
+(`site_examples`), pages that are generated from the source are added (`site_pages`), MkDocs turns
+everything into HTML, and `site_check` follows every link. Nothing is fetched over the network,
+neither by the build nor by a reader's browser.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from attnlens.engine import cache
+from attnlens.runs.engines import cache
 
-# Compiled programs are kept on disk, as those of workers are; also before JAX is imported.
+# The persistent compilation cache of the workers; also set before JAX is imported.
 os.environ.update(cache.settings(cache.default_folder()))
 
 import site_check
@@ -41,42 +42,58 @@ import site_stored
 
 ROOT = Path(__file__).parent.parent
 
-# Pages that do not exist are left out; a page of docs/ that is not named here goes to "In depth".
+# Pages that do not exist are left out; a page of docs/ that is not listed here goes to "In depth".
 NAVIGATION: dict[str, list[str]] = {
-    "Start here": ["index.md", "start/practitioner.md", "start/researcher.md"],
-    "The two lenses": ["lens-a.md", "lens-b.md"],
+    "Start here": ["index.md", "start/practitioner.md", "start/researcher.md", "glossary.md"],
+    "The two lenses": ["theory.md", "lens-a.md", "lens-b.md"],
     "How to": [
-        "howto/attention-or-not.md", "howto/labels.md", "howto/order.md", "howto/transfer.md",
-        "howto/flat.md", "howto/own-claim.md", "cluster.md",
+        "howto/attention-or-not.md",
+        "howto/labels.md",
+        "howto/order.md",
+        "howto/transfer.md",
+        "howto/flat.md",
+        "howto/own-claim.md",
+        "cluster.md",
     ],
     "In depth": [
-        "advise.md", "files.md", "estimators.md", "torch.md", "pretrained.md", "worlds.md",
-        "attention.md", "networks.md", "data.md", "exchangeability.md", "representation.md",
-        "samples.md", "transfer.md", "landscape.md",
+        "advise.md",
+        "files.md",
+        "estimators.md",
+        "torch.md",
+        "pretrained.md",
+        "worlds.md",
+        "attention.md",
+        "networks.md",
+        "data.md",
+        "exchangeability.md",
+        "representation.md",
+        "samples.md",
+        "transfer.md",
+        "landscape.md",
     ],
     "Gallery": [],
     "How it works": ["how-it-works.md", "statistics.md", "numerics.md", "benchmarks.md"],
     "Reference": [],
-}  # fmt: skip
+}
 
 
 LITERATURE = "references.md"
 
-# Where a page links to a source in the repository, the site has something made of it; and a reader
-# of the site needs no word on how to build it.
-MADE_OF = {
+# A link to a source file of the repository becomes a link to the page that is generated from it.
+# Text between the two comments is for readers of the repository and is left out of the site.
+LINKS_IN_SITE = {
     r"\]\(gallery/\)": "](gallery/index.md)",
     r"(\]\((?:\.\./)*gallery/\w+)\.py\)": r"\1.md)",
     r"\]\(\.\./src/attnlens/__init__\.pyi\)": "](reference/attnlens.md)",
-    r"\]\(\.\./src/attnlens/cli\.py\)": "](reference/command-line.md)",
+    r"\]\(\.\./src/attnlens/cli/commands\.py\)": "](reference/command-line.md)",
     r"(?s)\s*<!-- repository -->.*?<!-- /repository -->": "",
 }
 
 
 def stage(docs: Path, only: str | None) -> dict[str, list[str]]:
-    """Write all sources of the site to `docs`; the navigation that they make.
+    """Write all sources of the site to `docs` and return the navigation.
 
-    Examples run on pages whose name contains `only`, and on none where it is None.
+    Examples are run on pages whose name contains `only`, and on no page when it is None.
     """
     shutil.copytree(ROOT / "docs", docs, ignore=shutil.ignore_patterns("*.py", "report.png"))
     work, figures = docs.parent / "work", docs / "figures"
@@ -85,16 +102,16 @@ def stage(docs: Path, only: str | None) -> dict[str, list[str]]:
         text = path.read_text()
         for mark, make in GENERATED.items():
             text = text.replace(mark, make()) if mark in text else text
-        for link, made in MADE_OF.items():
-            text = re.sub(link, made, text)
-        text = site_stored.drawn(text, page, figures)
+        for link, link_in_site in LINKS_IN_SITE.items():
+            text = re.sub(link, link_in_site, text)
+        text = site_stored.with_figures(text, page, figures)
         if only is not None and only in page:
-            text = told(page, site_examples.run_page, text, page, work / page, figures)
+            text = timed(page, site_examples.run_page, text, page, work / page, figures)
         path.write_text(text if isinstance(text, str) else "")
     navigation = {section: [*pages] for section, pages in NAVIGATION.items()}
-    named = {LITERATURE, *(page for pages in navigation.values() for page in pages)}
+    listed = {LITERATURE, *(page for pages in navigation.values() for page in pages)}
     written = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md")}
-    navigation["In depth"] += sorted(written - named)
+    navigation["In depth"] += sorted(written - listed)
     navigation = {s: [p for p in pages if p in written] for s, pages in navigation.items()}
     navigation["Gallery"] = stage_gallery(docs, work, figures, only)
     navigation["Reference"] = [*stage_reference(docs), LITERATURE]
@@ -111,12 +128,12 @@ def stage_gallery(docs: Path, work: Path, figures: Path, only: str | None) -> li
     (docs / "gallery").mkdir(exist_ok=True)
     entries = []
     for script in sorted((ROOT / "docs" / "gallery").glob("*.py")):
-        place, run = work / script.stem, only is not None and only in f"gallery/{script.stem}"
-        title, text, picture = told(
-            script.name, site_examples.run_script, script, place, figures, run
+        folder, run = work / script.stem, only is not None and only in f"gallery/{script.stem}"
+        title, text, picture = timed(
+            script.name, site_examples.run_script, script, folder, figures, run
         )
         if run and title and picture is None:
-            FAILED.append(f"{script} must save a figure, and saved none.")
+            FAILED.append(f"{script} must save a figure; it saved none.")
         (docs / "gallery" / f"{script.stem}.md").write_text(text)
         entries.append((script.stem, title, picture))
     (docs / "gallery" / "index.md").write_text(site_pages.gallery(entries))
@@ -134,34 +151,34 @@ def stage_reference(docs: Path) -> list[str]:
     return [*pages, "reference/command-line.md"]
 
 
-FAILED: list[str] = []  # what went wrong on a page; the others run all the same
+FAILED: list[str] = []  # messages of pages whose examples failed; the other pages still run
 
 
-def told(name: str, run: Callable[..., Any], *arguments: Any) -> Any:
-    """`run(*arguments)`, with its seconds on standard error where it took any."""
+def timed(name: str, run: Callable[..., Any], *arguments: Any) -> Any:
+    """`run(*arguments)`; prints its time on standard error if it took more than a second."""
     before = time.perf_counter(), processor_seconds()
     try:
-        made = run(*arguments)
+        result = run(*arguments)
     except site_examples.ExampleFailed as error:
         FAILED.append(str(error))
-        made = "", "", None
+        result = "", "", None
     wall, cpu = time.perf_counter() - before[0], processor_seconds() - before[1]
     if wall > 1:
-        print(f"{name}: {wall:.0f} s, {cpu:.0f} of the processor", file=sys.stderr, flush=True)
-    return made
+        print(f"{name}: {wall:.0f} s, {cpu:.0f} s of processor time", file=sys.stderr, flush=True)
+    return result
 
 
 def processor_seconds() -> float:
-    used = [resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(each.ru_utime + each.ru_stime for each in used)
+    usage = [resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(part.ru_utime + part.ru_stime for part in usage)
 
 
 def html(docs: Path, out: Path, navigation: dict[str, list[str]]) -> None:
-    """MkDocs, strictly: a warning ends the build."""
+    """Build the HTML with MkDocs in strict mode: a warning ends the build."""
     from mkdocs.commands.build import build  # pyright: ignore[reportMissingImports]
     from mkdocs.config import load_config  # pyright: ignore[reportMissingImports]
 
-    logging.basicConfig(format="%(levelname)s: %(message)s")  # what a strict build stumbles over
+    logging.basicConfig(format="%(levelname)s: %(message)s")  # shows the warnings
     nav = [{section: pages} for section, pages in navigation.items() if pages]
     config = load_config(
         str(ROOT / "mkdocs.yml"), docs_dir=str(docs), site_dir=str(out), nav=nav, strict=True
@@ -175,22 +192,24 @@ def html(docs: Path, out: Path, navigation: dict[str, list[str]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("out", type=Path, help="folder for the site; what it holds is replaced")
-    parser.add_argument("--quick", action="store_true", help="leave the examples alone")
-    parser.add_argument("--only", default="", help="run those of pages whose name contains this")
+    parser.add_argument("out", type=Path, help="folder for the site; its contents are replaced")
+    parser.add_argument("--quick", action="store_true", help="do not run the examples")
+    parser.add_argument(
+        "--only", default="", help="run only the examples of pages with this in the name"
+    )
     parser.add_argument("--keep", type=Path, help="keep the sources of the site in this new folder")
-    given = parser.parse_args()
+    options = parser.parse_args()
     import matplotlib
 
     matplotlib.rcParams["svg.hashsalt"] = "attnlens"  # the same figure gives the same file
     with tempfile.TemporaryDirectory() as folder:
-        docs = (given.keep or Path(folder)).resolve() / "docs"
-        navigation = stage(docs, None if given.quick else given.only)
+        docs = (options.keep or Path(folder)).resolve() / "docs"
+        navigation = stage(docs, None if options.quick else options.only)
         if FAILED:
             raise SystemExit("\n".join(FAILED))
-        html(docs, given.out.resolve(), navigation)
-    site_check.main(given.out)
-    print(f"{given.out / 'index.html'}: {processor_seconds():.0f} s of the processor")
+        html(docs, options.out.resolve(), navigation)
+    site_check.main(options.out)
+    print(f"{options.out / 'index.html'}: {processor_seconds():.0f} s of processor time")
 
 
 if __name__ == "__main__":

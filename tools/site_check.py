@@ -1,4 +1,4 @@
-"""What must hold for a site that was built: every link inside resolves, and nothing is fetched.
+"""Check a built site: every internal link resolves, and nothing is fetched from other servers.
 
 python tools/site_check.py FOLDER
 """
@@ -12,11 +12,19 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-# Attributes through which a browser fetches something by itself; `a href` waits for a reader.
+# Attributes through which a browser fetches something by itself; `a href` is followed by readers.
 FETCHED = {
-    ("script", "src"), ("link", "href"), ("img", "src"), ("img", "srcset"), ("iframe", "src"),
-    ("source", "src"), ("video", "src"), ("audio", "src"), ("object", "data"), ("embed", "src"),
-}  # fmt: skip
+    ("script", "src"),
+    ("link", "href"),
+    ("img", "src"),
+    ("img", "srcset"),
+    ("iframe", "src"),
+    ("source", "src"),
+    ("video", "src"),
+    ("audio", "src"),
+    ("object", "data"),
+    ("embed", "src"),
+}
 NOT_FETCHED = {"canonical", "prev", "next", "edit", "alternate", "author", "license"}
 OUTSIDE = re.compile(r"(?:https?:)?//", re.IGNORECASE)
 
@@ -32,10 +40,10 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = {name: value or "" for name, value in attrs}
-        self.anchors |= {given[name] for name in ("id", "name") if given.get(name)}
-        fetches = given.get("rel", "") not in NOT_FETCHED
-        for name, value in given.items():
+        attributes = {name: value or "" for name, value in attrs}
+        self.anchors |= {attributes[n] for n in ("id", "name") if attributes.get(n)}
+        fetches = attributes.get("rel", "") not in NOT_FETCHED
+        for name, value in attributes.items():
             if (tag, name) in FETCHED and fetches:
                 self.fetched.append(value)
             if name in ("href", "src"):
@@ -45,14 +53,14 @@ class Page(HTMLParser):
 
 
 def urls(css: str) -> list[str]:
-    """What a style sheet fetches."""
+    """The addresses that a style sheet fetches."""
     return re.findall(r"url\(\s*['\"]?([^'\")]+)", css) + re.findall(
         r"@import\s+['\"]([^'\"]+)", css
     )
 
 
 def problems(site: Path) -> Iterator[str]:
-    """One sentence for every broken link and everything that would be fetched from elsewhere."""
+    """One sentence for each broken link and for each address that would be fetched."""
     pages = {path: Page(path.read_text()) for path in sorted(site.rglob("*.html"))}
     if not pages:
         yield f"there is no page in {site}"
@@ -62,8 +70,8 @@ def problems(site: Path) -> Iterator[str]:
             if OUTSIDE.match(target):
                 yield f"{here} fetches {target}"
         for link in dict.fromkeys(page.links):
-            if path.name != "404.html" and (wrong := broken(link, path, pages)):
-                yield f"{here} links to {link}: {wrong}"
+            if path.name != "404.html" and (reason := broken(link, path, pages)):
+                yield f"{here} links to {link}: {reason}"
     for path in sorted(site.rglob("*.css")):
         for target in urls(path.read_text()):
             if OUTSIDE.match(target):
@@ -71,7 +79,7 @@ def problems(site: Path) -> Iterator[str]:
 
 
 def broken(link: str, path: Path, pages: dict[Path, Page]) -> str | None:
-    """Why a link does not resolve; None if it does, or leads elsewhere."""
+    """Why a link does not resolve; None if it does, or if it leads to another site."""
     parts = urlsplit(link)
     if parts.scheme or parts.netloc:
         return None
@@ -87,11 +95,11 @@ def broken(link: str, path: Path, pages: dict[Path, Page]) -> str | None:
 
 
 def main(site: Path) -> None:
-    found = list(problems(site.resolve()))
-    for sentence in found:
+    sentences = list(problems(site.resolve()))
+    for sentence in sentences:
         print(sentence, file=sys.stderr)
-    if found:
-        raise SystemExit(f"{len(found)} problems in {site}")
+    if sentences:
+        raise SystemExit(f"{len(sentences)} problems in {site}")
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""Run the examples of the documentation and put what they print and draw beneath them.
+"""Run the examples of the documentation and insert their output and figures below them.
 
-A page is Markdown; its Python blocks share one namespace and run from top to bottom in an empty
+A page is Markdown. Its Python blocks share one namespace and run from top to bottom in an empty
 folder. What a block prints, and every picture that it saves there or leaves open in pyplot, is
-shown below it. A comment above a block changes that:
+shown below it. A comment above a block changes this:
 
     <!-- not run: reason -->    shown, not run
-    <!-- saved as: name.py -->  written to a file of that name, not run
-    <!-- run -->                on a block of shell commands: run too
+    <!-- saved as: name.py -->  written to a file of this name, not run
+    <!-- run -->                above a block of shell commands: run as well
 
-A warning is an error, as in the tests. A script of the gallery is a page with one block.
+A warning is an error, as in the tests. A gallery script is a page with one block.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class ExampleFailed(Exception):
     """An example of a page did not run."""
 
 
-class Shown(NamedTuple):
-    """What a block printed, and the pictures it made."""
+class Output(NamedTuple):
+    """What a block printed, and the pictures that it saved."""
 
     printed: str
     pictures: tuple[Path, ...]
 
 
 class Runner:
-    """Runs the blocks of one page in `folder`, which is empty and its own."""
+    """Runs the blocks of one page in `folder`, an empty folder that no other page uses."""
 
     def __init__(self, page: str, folder: Path):
         self.page, self.folder, self.count = page, folder, 0
@@ -53,8 +53,8 @@ class Runner:
         self.seen: dict[Path, int] = {}
         folder.mkdir(parents=True, exist_ok=True)
 
-    def python(self, code: str) -> Shown:
-        """Execute a block; its pictures are those it saved, else those it left open."""
+    def python(self, code: str) -> Output:
+        """Execute a block; its pictures are those that it saved, else its open figures."""
         self.count += 1
         printed = io.StringIO()
         with contextlib.chdir(self.folder), contextlib.redirect_stdout(printed):
@@ -66,18 +66,21 @@ class Runner:
                     raise ExampleFailed(f"{self.page}:\n{traceback.format_exc()}") from error
             saved = self._new_pictures() or self._open_figures()
             self._close_figures()
-        return Shown(printed.getvalue(), tuple(saved))
+        return Output(printed.getvalue(), tuple(saved))
 
-    def shell(self, code: str) -> Shown:
-        """Run commands with this Python's scripts first on the path."""
+    def shell(self, code: str) -> Output:
+        """Run commands with the scripts of this Python first on the path."""
         scripts = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         done = subprocess.run(
-            ["bash", "-euc", code], cwd=self.folder, capture_output=True, text=True,
+            ["bash", "-euc", code],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
             env={**os.environ, "PATH": scripts, "COLUMNS": "100", "NO_COLOR": "1"},
-        )  # fmt: skip
+        )
         if done.returncode:
             raise ExampleFailed(f"{self.page}: {code}{done.stdout}{done.stderr}")
-        return Shown(done.stdout, tuple(self._new_pictures()))
+        return Output(done.stdout, tuple(self._new_pictures()))
 
     def _new_pictures(self) -> list[Path]:
         now = {p: p.stat().st_mtime_ns for p in self.folder.iterdir() if p.suffix in PICTURES}
@@ -102,10 +105,10 @@ class Runner:
 
 
 def run_page(text: str, page: str, folder: Path, pictures: Path) -> str:
-    """The page with the output of its blocks; pictures go to `pictures` under the page's name."""
+    """The page with the output of its blocks; pictures go to the folder `pictures`."""
     runner = Runner(page, folder)
 
-    def filled(block: re.Match[str]) -> str:
+    def with_output(block: re.Match[str]) -> str:
         mark, code = block["mark"], block["code"]
         if mark == "saved as":
             (folder / block["words"]).write_text(code)
@@ -113,55 +116,53 @@ def run_page(text: str, page: str, folder: Path, pictures: Path) -> str:
             return block[0].partition("-->\n")[2].replace("```python\n", title, 1)
         if mark == "not run" or (block["language"] == "sh" and mark != "run"):
             return block[0]
-        shown = runner.python(code) if block["language"] == "python" else runner.shell(code)
-        return block[0].replace("<!-- run -->\n", "") + told(shown, page, pictures)
+        output = runner.python(code) if block["language"] == "python" else runner.shell(code)
+        return block[0].replace("<!-- run -->\n", "") + as_markdown(output, page, pictures)
 
-    return BLOCK.sub(filled, text)
+    return BLOCK.sub(with_output, text)
 
 
 def run_blocks(text: str) -> list[str]:
-    """The Python of a page that is run, or saved and run as a file.
+    """The Python blocks of a page that are run, or saved and run as a file.
 
-    A block that *needs* what the site's build does not have is run by a test of its own.
+    A block marked "not run: needs …" counts too: a test runs it where the package is installed.
     """
 
     def run(block: re.Match[str]) -> bool:
         return block["mark"] != "not run" or (block["words"] or "").startswith("needs ")
 
-    found = BLOCK.finditer(text)
-    return [block["code"] for block in found if block["language"] == "python" and run(block)]
+    blocks = [block for block in BLOCK.finditer(text) if block["language"] == "python"]
+    return [block["code"] for block in blocks if run(block)]
 
 
 def run_script(
     path: Path, folder: Path, pictures: Path, run: bool = True
 ) -> tuple[str, str, str | None]:
-    """A gallery script as (title, page, its first picture)."""
+    """A gallery script as (title, page in Markdown, name of its first picture)."""
     source = path.read_text()
     title, _, words = (ast.get_docstring(ast.parse(source)) or path.stem).partition("\n")
     page = f"gallery/{path.stem}.md"
-    shown = Runner(page, folder).python(source) if run else Shown("", ())
-    first = f"{_slug(page)}-{shown.pictures[0].name}" if shown.pictures else None
+    output = Runner(page, folder).python(source) if run else Output("", ())
+    first = f"{_slug(page)}-{output.pictures[0].name}" if output.pictures else None
     code = source.split('"""', 2)[2].strip()
     text = f"# {title.rstrip('.')}\n\n{words.strip()}\n\n```python\n{code}\n```"
-    return title.rstrip("."), text + told(shown, page, pictures) + "\n", first
+    return title.rstrip("."), text + as_markdown(output, page, pictures) + "\n", first
 
 
-def told(shown: Shown, page: str, pictures: Path) -> str:
-    """Output and pictures as Markdown; pictures are moved to where the site keeps them."""
+def as_markdown(output: Output, page: str, pictures: Path) -> str:
+    """What a block printed and drew as Markdown; pictures are copied to the folder `pictures`."""
     pictures.mkdir(parents=True, exist_ok=True)
     up = "../" * page.count("/")
-    said = ""
-    if shown.printed.strip():
-        said += (
-            f'\n\n<div class="output" markdown>\n\n```text\n{shown.printed.rstrip()}\n```\n\n</div>'
-        )
-    for path in shown.pictures:
+    text = ""
+    if output.printed.strip():
+        printed = output.printed.rstrip()
+        text += f'\n\n<div class="output" markdown>\n\n```text\n{printed}\n```\n\n</div>'
+    for path in output.pictures:
         name = f"{_slug(page)}-{path.name}"
         (pictures / name).write_bytes(path.read_bytes())
-        said += (
-            f"\n\n![{path.stem.replace('-', ' ').replace('_', ' ')}]({up}{pictures.name}/{name})"
-        )
-    return said
+        title = path.stem.replace("-", " ").replace("_", " ")
+        text += f"\n\n![{title}]({up}{pictures.name}/{name})"
+    return text
 
 
 def _slug(page: str) -> str:

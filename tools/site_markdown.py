@@ -1,11 +1,11 @@
-"""How the site reads text: formulas as MathML, and docstrings as Markdown.
+"""Markdown extensions of the site: formulas as MathML, and docstrings as Markdown.
 
-`$…$` and `$$…$$` become MathML when the page is built (latex2mathml), so that neither script nor
-font has to be fetched to show them. `Docstrings` is an extension of Griffe, which reads the source
-for the reference: it turns the layout of our docstrings into Markdown.
+`$…$` and `$$…$$` become MathML when the page is built (latex2mathml), so that showing them needs
+neither a script nor a font. `Docstrings` is an extension of Griffe, which reads the source
+for the reference: it converts our docstrings to Markdown.
 """
 
-# The packages of the extra `docs` are not there where types are checked.
+# The packages of the extra `docs` are not installed where types are checked.
 # pyright: reportMissingImports=false, reportMissingModuleSource=false
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def makeExtension(**settings: Any) -> MathML:
 
 
 class Docstrings(griffe.Extension):
-    """Every docstring as Markdown."""
+    """Converts every docstring to Markdown."""
 
     def on_package(self, *, pkg: Any, **_: Any) -> None:
         waiting = [pkg]
@@ -60,7 +60,7 @@ class Docstrings(griffe.Extension):
 
 
 def as_markdown(docstring: str) -> str:
-    """A docstring's paragraphs: examples are fenced, tables kept, arguments made a list."""
+    """A docstring as Markdown: examples are fenced, tables stay, arguments become a list."""
     return "\n\n".join(map(_paragraph, re.split(r"\n{2,}", docstring.strip("\n"))))
 
 
@@ -68,14 +68,24 @@ def _paragraph(text: str) -> str:
     lines = text.split("\n")
     if lines[0].startswith(">>>"):
         return f"```pycon\n{text}\n```"
+    if len(lines) > 2 and re.fullmatch("-{3,}", lines[1]):
+        return _section(lines[0], "\n".join(lines[2:]))
     if text.startswith("    "):
-        return text  # a formula: shown as it stands
+        return text  # a formula: unchanged
     if len(lines) > 1 and all(re.search(r"\S {2,}\S|^ {4}", line) for line in lines):
         return "\n".join(f"    {line}" for line in lines)  # a table in columns
     if re.match(ARGUMENT, text) and (len(lines) == 1 or re.search(f"^({ARGUMENT}|    )", lines[1])):
         return re.sub(rf"^({ARGUMENT})", r"- `\2`: ", text, flags=re.MULTILINE)
-    # The exact predictor f* is no emphasis.
+    # The star of f*, the exact predictor, does not start emphasis.
     return re.sub(r"\b([fg])\*", r"\1\\*", text)
 
 
 ARGUMENT = r"(\w+(?:, \w+)*): (?=\S)"
+
+
+def _section(title: str, body: str) -> str:
+    """A numpydoc section: the title in bold, then a fenced example or a list of its entries."""
+    if body.startswith(">>>"):
+        return f"**{title}**\n\n{_paragraph(body)}"
+    entries = re.sub(r"^(\S[^:\n]*?) : (.*)$", r"- `\1` (\2):", body, flags=re.MULTILINE)
+    return f"**{title}**\n\n{entries}"

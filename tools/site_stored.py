@@ -1,7 +1,7 @@
 """Figures of stored runs, drawn when the site is built.
 
-A page that says `<!-- figure: NAME -->` gets the picture of that name there. The numbers lie in
-`docs/runs/`; no picture is kept beside them. `lens_page.py` and `pretrained_page.py` write the
+The comment `<!-- figure: NAME -->` on a page is replaced by the picture of that name. The numbers
+are stored in `docs/runs/`; pictures are not. `lens_page.py` and `pretrained_page.py` write the
 numbers and the pages.
 """
 
@@ -14,22 +14,22 @@ from pathlib import Path
 import lens_page
 import pretrained_page
 
-from attnlens.records import Surface, View
+from attnlens.core.drawing import Surface, View
 
 MARK = re.compile(r"<!-- figure: (\S+) -->")
 
 
 @cache
 def stored() -> dict[str, View]:
-    """Everything that can be drawn, by name."""
+    """All stored figures, by name."""
     return {**lens_page.figures(), **pretrained_page.figures()}
 
 
-def drawn(text: str, page: str, pictures: Path) -> str:
-    """`text` with its pictures, which are written to the folder `pictures` beside the pages."""
+def with_figures(text: str, page: str, pictures: Path) -> str:
+    """`text` with links to its figures, which are drawn into the folder `pictures`."""
     up = "../" * page.count("/")
 
-    def shown(mark: re.Match[str]) -> str:
+    def link(mark: re.Match[str]) -> str:
         if mark[1] not in stored():
             raise SystemExit(f"{page} asks for a figure {mark[1]}; no stored run has one.")
         view, file = stored()[mark[1]], f"{mark[1].replace('.', '-')}.svg"
@@ -38,4 +38,4 @@ def drawn(text: str, page: str, pictures: Path) -> str:
         title = view.quantity if isinstance(view, Surface) else view.title
         return f"![{title}]({up}{pictures.name}/{file})"
 
-    return MARK.sub(shown, text)
+    return MARK.sub(link, text)

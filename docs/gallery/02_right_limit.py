@@ -1,8 +1,8 @@
 """The mean that softmax attention does converge to.
 
-The same operator as in the first example, compared with another truth: the mean of values
-*smoothed* by the kernel, which is known in closed form for linear functions on the sphere. To
-that it converges as one over the square root of the number of tokens.
+The same operator as in the first example, compared with another target: the mean of values
+*smoothed* by the kernel, which is known in closed form for linear functions on the sphere. The
+distance to it falls as one over the square root of the number of tokens.
 """
 
 from functools import partial

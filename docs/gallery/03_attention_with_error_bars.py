@@ -1,9 +1,9 @@
-"""Attention that knows how sure it is.
+"""Attention with error bars.
 
 Conditional-mean-embedding attention divides by the keys' covariance where softmax, and every
 other normalised kernel, divides by a row sum. With the noise variance as its ridge it is the
-exact posterior mean of a Gaussian process, at any number of tokens, and its posterior variance
-comes along.
+exact posterior mean of a Gaussian process, at any number of tokens, and it also returns the
+posterior variance.
 """
 
 import jax
@@ -27,6 +27,6 @@ axes.plot(tokens.key[:, 0], tokens.value[:, 0], "k.", label="tokens")
 axes.plot(line, mean, label="CME attention")
 axes.fill_between(line, mean - 2 * std, mean + 2 * std, alpha=0.2, label="± 2 deviations")
 axes.plot(line, smooth[:, 0], "--", label="normalised kernel attention")
-axes.set(xlabel="key and query", ylabel="value", title="24 tokens, two ways to read them")
+axes.set(xlabel="key and query", ylabel="value", title="Two estimates from 24 tokens")
 axes.legend()
 figure.savefig("posterior.svg")

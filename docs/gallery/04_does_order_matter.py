@@ -1,8 +1,8 @@
 """Does the order of tokens matter?
 
-A hundred short sequences in which each number remembers three tenths of the one before. An exact
-permutation test finds it, and the figure says which kind of order it is: neighbours are alike. That
-also lets single sequences wander ("own drift"), but there is no drift that all of them share, and
+In a hundred short sequences each number contains three tenths of the one before. An exact
+permutation test detects this, and the figure shows which kind of order it is: neighbours are alike.
+Single sequences therefore drift ("own drift"), but there is no drift that all of them share, and
 the spread does not change.
 """
 

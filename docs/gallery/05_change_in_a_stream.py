@@ -1,8 +1,8 @@
-"""A change in a stream, noticed while it happens.
+"""A change in a stream, detected while it happens.
 
-One unit of money is bet against "the order does not matter", token by token. If that is true,
-nobody can expect to win, and the wealth ever reaches 20 with a probability of at most 1/20. Here
-the mean moves after 300 tokens, and the wealth takes off.
+A test martingale starts with one unit and bets against "the order does not matter", token by token.
+If the order does not matter, no bet gains in expectation, and the wealth ever reaches 20 with a
+probability of at most 1/20. Here the mean changes after 300 tokens, and the wealth grows quickly.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from attnlens.instruments import wealth
 random = np.random.default_rng(1)
 stream = np.concatenate([random.normal(size=300), random.normal(size=100) + 1.5])
 
-found = wealth(stream)
-print(found)
-print("could have been rejected at the 5 % level after token", found.reached(0.05))
-found.plot().savefig("wealth.svg")
+course = wealth(stream)
+print(course)
+print("exchangeability is rejected at the 5 % level after token", course.reached(0.05))
+course.plot().savefig("wealth.svg")

@@ -1,9 +1,10 @@
 """How many labels does each model need?
 
 The label is the product of two of six columns. Attention multiplies inputs, so one might expect it
-to be ahead. It is not: a plain network needs fewer labels, for it is always the same two columns
-that matter, and attention first has to learn to look there. A linear model never gets anywhere.
-Measure before you choose. Every learner is trained on the same nested samples of the same folds.
+to need fewer labels. It does not: a plain network needs fewer, because it is always the same two
+columns that matter, and attention first has to learn to select them. A linear model does not learn
+the label at all. Measure before you choose. Every learner is trained on the same nested samples of
+the same folds.
 """
 
 import numpy as np

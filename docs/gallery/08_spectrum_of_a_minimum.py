@@ -1,8 +1,8 @@
 """The spectrum of a Hessian at a minimum.
 
 A small self-attention network at a local minimum (gradient norm below 1e−8). Most eigenvalues are
-near zero: directions in which nothing changes. The raw largest eigenvalue depends on how the
-network is written down; the scaled one does not.
+near zero: in these directions the loss hardly changes. The raw largest eigenvalue depends on how
+the weights are scaled; the scaled one does not.
 """
 
 from functools import partial
@@ -21,7 +21,7 @@ data = np.asarray(tokens.key), np.asarray(tokens.value)
 found = stationary_points(partial(SelfAttention, **shape), *data, l2=1e-4, starts=4)
 model = found.model(found.points[0])
 
-bent = attnlens.curvature(Supervised("squared"), model, data)
-print(bent)
-print("share of eigenvalues below 0.01:", bent.density.share_below(0.01))
-bent.plot().savefig("spectral-density.svg")
+curvature = attnlens.curvature(Supervised("squared"), model, data)
+print(curvature)
+print("share of eigenvalues below 0.01:", curvature.density.share_below(0.01))
+curvature.plot().savefig("spectral-density.svg")

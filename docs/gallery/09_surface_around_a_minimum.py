@@ -1,8 +1,8 @@
 """The loss around a minimum, and what a random slice hides.
 
 The same minimum twice: over two random directions, scaled to the network's own weights, it looks
-like a bowl. Over the directions in which the loss bends most and least, one side is a wall and
-the other a flat valley.
+like a bowl. Over the directions of largest and smallest curvature, the loss is steep along one
+and nearly flat along the other.
 """
 
 from functools import partial

@@ -1,7 +1,7 @@
-"""Are two minima one valley?
+"""Do two minima lie in one valley?
 
-Two networks that start in different places end in different minima. The straight line between
-them climbs over a barrier; a curve that was trained to stay low finds a lower pass.
+Two networks with different starts end in different minima. The straight line between
+them crosses a barrier; on a curve that was trained to stay low the barrier is lower.
 """
 
 from functools import partial

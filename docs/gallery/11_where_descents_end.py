@@ -1,8 +1,8 @@
 """Where descents end.
 
 Eight descents for each of three teachers, run until the gradient norm is below 1e−8. The typical
-local minimum of the attention network predicts well; the worst one does not. "Every local minimum
-is good" is a strong word, and this is the picture that refutes it.
+local minimum of the attention network predicts well; the worst one does not. This refutes "every
+local minimum has low prediction error".
 """
 
 from functools import partial

@@ -1,12 +1,16 @@
 from . import attention as attention
-from . import bridges as bridges
 from . import data as data
+from . import integrations as integrations
 from . import networks as networks
 from . import worlds as worlds
-from .bridges import AttentionClassifier as AttentionClassifier
-from .bridges import AttentionRegressor as AttentionRegressor
-from .bridges import KernelAttentionRegressor as KernelAttentionRegressor
-from .bridges import from_torch as from_torch
+from .advice import advise as advise
+from .advice import landscape as landscape
+from .advice import transfer as transfer
+from .core.cells import Cell as Cell
+from .core.drawing import Surface as Surface
+from .core.readings import Curve as Curve
+from .core.readings import Reading as Reading
+from .core.verdicts import Verdict as Verdict
 from .instruments import attention_maps as attention_maps
 from .instruments import condition_number as condition_number
 from .instruments import curvature as curvature
@@ -17,18 +21,14 @@ from .instruments import guidelines as guidelines
 from .instruments import inference_error as inference_error
 from .instruments import known_condition_number as known_condition_number
 from .instruments import learning_curve as learning_curve
-from .instruments import representation as representation
 from .instruments import stationarity as stationarity
 from .instruments import surface as surface
 from .instruments import tightening as tightening
-from .practice import advise as advise
-from .practice import landscape as landscape
-from .practice import transfer as transfer
-from .records import Cell as Cell
-from .records import Curve as Curve
-from .records import Reading as Reading
-from .records import Surface as Surface
-from .records import Verdict as Verdict
-from .verification import verify as verify
+from .instruments.representation.sufficiency import representation as representation
+from .integrations import AttentionClassifier as AttentionClassifier
+from .integrations import AttentionRegressor as AttentionRegressor
+from .integrations import KernelAttentionRegressor as KernelAttentionRegressor
+from .integrations import from_torch as from_torch
+from .runs.verify import verify as verify
 
 __version__: str

@@ -11,11 +11,11 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attention import references
-from attention.references import EPSILON
-from attnlens import kernels
+import attention_references as references
+from attention_references import EPSILON
 from attnlens.attention import Estimate, WithVariance, cme
-from attnlens.checks import BadInput
+from attnlens.core import kernels
+from attnlens.core.checks import BadInput
 
 LENGTH, QUERIES, DIM = 12, 5, 3
 
@@ -30,7 +30,7 @@ def draw(seed=0, length=LENGTH, queries=QUERIES, dim=DIM, noise=0.3):
 
 
 @pytest.mark.parametrize("kernel", sorted(kernels.KERNELS))
-def test_mean_and_variance_are_scipys(kernel):
+def test_mean_and_variance_equal_a_scipy_solve(kernel):
     @jax.jit
     def ours(query, key, value, temperature, ridge):
         return cme(
@@ -38,62 +38,62 @@ def test_mean_and_variance_are_scipys(kernel):
         )
 
     @given(
-        layout=st.sampled_from(["random", "duplicate", "collinear", "zero"]),
+        arrangement=st.sampled_from(["random", "duplicate", "collinear", "zero"]),
         log_temperature=st.floats(-3, 3),
         log_ridge=st.floats(-4, 2),
         seed=st.integers(0, 2**32 - 1),
     )
-    def check(layout, log_temperature, log_ridge, seed):
+    def check(arrangement, log_temperature, log_ridge, seed):
         random = np.random.default_rng(seed)
         query, key, value = map(np.asarray, draw(seed))
-        if layout == "duplicate":
+        if arrangement == "duplicate":
             key = key[random.integers(0, 3, LENGTH)]
-        elif layout == "collinear":
+        elif arrangement == "collinear":
             key = random.normal(size=(LENGTH, 1)) * key[:1]
-        elif layout == "zero":
+        elif arrangement == "zero":
             key = np.zeros_like(key)
         temperature, ridge = 10**log_temperature, 10**log_ridge
         mean, var, condition = references.cme(query, key, value, temperature, ridge, kernel)
-        got = ours(*map(jnp.asarray, (query, key, value, temperature, ridge)))
-        # A solve is right to c·ε·cond relative to ‖κ(q, K)‖ ‖A⁻¹V‖ ≤ √L max κ · √L max v / λ; the
-        # error of A itself enters the same way, and for a function of a distance that is √ε
-        # where points coincide: κ is then off by √(2ε(‖q‖² + ‖k‖²)/τ), at most √ε·4/√τ.
+        actual = ours(*map(jnp.asarray, (query, key, value, temperature, ridge)))
+        # The error of a solve is c·ε·cond times ‖κ(q, K)‖ ‖A⁻¹V‖ ≤ √L max κ · √L max v / λ. An
+        # error of A itself enters the same way. Where points coincide the error of a distance is
+        # √ε, and that of κ is √(2ε(‖q‖² + ‖k‖²)/τ), at most √ε·4/√τ.
         largest = max(
             np.max(np.abs(references.gram(kernel, query, key, temperature))),
             np.max(np.abs(references.gram(kernel, key, key, temperature))),
             np.max(np.abs(references.gram(kernel, query, query, temperature))),
         )
-        # Rounding of one κ: 50 ε(1 + r²/τ or |q·k|/τ) relative to the largest.
+        # Rounding error of one κ, relative to the largest: 50 ε(1 + r²/τ or |q·k|/τ).
         rounding = 50 * EPSILON * (1 + 40 / temperature)
         if kernel == "laplace":
             rounding += np.sqrt(EPSILON) * 4 / np.sqrt(temperature)
-        gain = 1 + LENGTH * largest / ridge  # how a change of κ or A reaches κ(q, K) A⁻¹ v
+        gain = 1 + LENGTH * largest / ridge  # by which a change of κ or A changes κ(q, K) A⁻¹ v
         bound = LENGTH * (EPSILON * condition + rounding) * gain * max(largest, 1)
-        np.testing.assert_allclose(got.mean, mean, rtol=0, atol=bound * np.max(np.abs(value)))
-        np.testing.assert_allclose(got.var, var, rtol=0, atol=bound * gain)
+        np.testing.assert_allclose(actual.mean, mean, rtol=0, atol=bound * np.max(np.abs(value)))
+        np.testing.assert_allclose(actual.var, var, rtol=0, atol=bound * gain)
 
     check()
 
 
-def test_equal_to_kernel_ridge():
+def test_cme_equals_kernel_ridge_of_scikit_learn():
     kernel_ridge = pytest.importorskip(
         "sklearn.kernel_ridge", reason="scikit-learn is not installed"
     )
     query, key, value = draw()
     temperature, ridge = 0.8, 0.05
     peer = kernel_ridge.KernelRidge(alpha=ridge, kernel="rbf", gamma=1 / (2 * temperature))
-    wanted = peer.fit(key, value).predict(query)
+    expected = peer.fit(key, value).predict(query)
     # cond ≤ (L + λ)/λ = 241; values of order 1.
     bound = 10 * LENGTH * EPSILON * (LENGTH + ridge) / ridge
     np.testing.assert_allclose(
-        cme(query, key, value, ridge=ridge, temperature=temperature), wanted, rtol=0, atol=bound
+        cme(query, key, value, ridge=ridge, temperature=temperature), expected, rtol=0, atol=bound
     )
 
 
 @pytest.mark.parametrize(
     ("kernel", "smoothness"), [("laplace", 0.5), ("matern32", 1.5), ("matern52", 2.5)]
 )
-def test_equal_to_a_gaussian_process(kernel, smoothness):
+def test_cme_equals_a_gaussian_process_of_scikit_learn(kernel, smoothness):
     processes = pytest.importorskip(
         "sklearn.gaussian_process", reason="scikit-learn is not installed"
     )
@@ -104,36 +104,37 @@ def test_equal_to_a_gaussian_process(kernel, smoothness):
     mean, deviation = peer.fit(np.asarray(key), np.asarray(value[:, :1])).predict(
         np.asarray(query), return_std=True
     )
-    got = cme(
+    actual = cme(
         query, key, value[:, :1], ridge=ridge, temperature=temperature, kernel=kernel, variance=True
     )
-    assert isinstance(got, WithVariance)
+    assert isinstance(actual, WithVariance)
     bound = 10 * LENGTH * EPSILON * (LENGTH + ridge) / ridge
     if kernel == "laplace":
-        # On the diagonal a distance of 0 comes out as √ε·‖k‖ at most: the matrix moves by that.
+        # The computed distance on the diagonal is up to √ε·‖k‖ instead of 0: the error of the
+        # matrix.
         bound = 10 * np.sqrt(EPSILON) / ridge
-    np.testing.assert_allclose(got.mean[:, 0], mean, rtol=0, atol=bound)
-    np.testing.assert_allclose(got.var[:, 0], deviation**2, rtol=0, atol=bound)
+    np.testing.assert_allclose(actual.mean[:, 0], mean, rtol=0, atol=bound)
+    np.testing.assert_allclose(actual.var[:, 0], deviation**2, rtol=0, atol=bound)
 
 
-def test_leave_one_out_residuals_are_those_of_leaving_out():
+def test_leave_one_out_residuals_equal_fits_without_the_token():
     query, key, value = draw()
     mask = jnp.ones(LENGTH, bool).at[3].set(False)
-    got = cme(query, key, value, ridge=0.1, temperature=1.0, mask=mask, residuals=True)
-    assert isinstance(got, Estimate)
-    assert got.residuals is not None
-    assert not np.any(got.residuals[3])
+    actual = cme(query, key, value, ridge=0.1, temperature=1.0, mask=mask, residuals=True)
+    assert isinstance(actual, Estimate)
+    assert actual.residuals is not None
+    assert not np.any(actual.residuals[3])
     leave = jax.jit(lambda mask: cme(key, key, value, ridge=0.1, temperature=1.0, mask=mask))
     for i in (0, 5, 11):
         without = leave(mask.at[i].set(False))[i]
         # cond ≤ 121, and a quotient of two solves.
         np.testing.assert_allclose(
-            got.residuals[i], value[i] - without, rtol=0, atol=100 * LENGTH * 121 * EPSILON
+            actual.residuals[i], value[i] - without, rtol=0, atol=100 * LENGTH * 121 * EPSILON
         )
 
 
 @pytest.mark.slow
-def test_ridge_by_leave_one_out_is_the_best_of_a_search():
+def test_ridge_by_leave_one_out_minimises_the_error():
     query, key, value = draw(length=40, noise=0.5)
 
     @jax.jit
@@ -158,7 +159,7 @@ def test_ridge_by_leave_one_out_is_the_best_of_a_search():
 
 
 @pytest.mark.slow
-def test_ridge_by_evidence_is_the_best_of_a_search_and_ignores_masked_tokens():
+def test_ridge_by_evidence_maximises_it_and_ignores_masked_tokens():
     query, key, value = draw(length=40, noise=0.5)
 
     def evidence(log_ridge):
@@ -190,7 +191,7 @@ def test_ridge_by_evidence_is_the_best_of_a_search_and_ignores_masked_tokens():
     np.testing.assert_allclose(np.log(padded.ridge), np.log(chosen.ridge), rtol=0, atol=1.6e-3)
 
 
-def test_a_chosen_ridge_is_one_a_member_and_a_constant_to_differentiation():
+def test_a_ridge_from_the_data_is_one_per_member_and_a_constant_in_differentiation():
     query, key, value = (jnp.stack([x, x]) for x in draw())
     value = value * jnp.array([1.0, 0.0])[:, None, None] + jnp.array([0.0, 1.0])[:, None, None]
     estimate = cme(query, key, value, ridge="loo", return_info=True)
@@ -204,11 +205,11 @@ def test_a_chosen_ridge_is_one_a_member_and_a_constant_to_differentiation():
         jax.grad(lambda key: loss(key, "loo"))(key),
         jax.grad(lambda key: loss(key, estimate.ridge))(key),
         rtol=0,
-        atol=1e-10,  # the same program but for how the ridge reaches it; cond·ε·L ~ 1e−12
+        atol=1e-10,  # the same program except for where the ridge comes from; cond·ε·L ~ 1e−12
     )
 
 
-def test_the_gradient_does_not_go_through_the_factorisation():
+def test_the_gradient_does_not_differentiate_the_factorisation():
     query, key, value = draw()
     text = str(jax.make_jaxpr(jax.grad(lambda k: jnp.sum(cme(query, k, value, ridge=0.1))))(key))
     assert len(re.findall(r"= cholesky\b", text)) == 1
@@ -248,6 +249,6 @@ def test_a_matrix_that_is_not_positive_definite_is_reported():
         ({"ridge": 0.1, "mask": jnp.ones((QUERIES, LENGTH), bool)}, "one mask for all queries"),
     ],
 )
-def test_bad_settings_are_refused(settings, sentence):
+def test_bad_settings_raise_one_sentence(settings, sentence):
     with pytest.raises(BadInput, match=sentence):
         cme(*draw(), **settings)

@@ -1,4 +1,4 @@
-"""CME attention by conjugate gradients: the Cholesky result, its status, and its memory."""
+"""CME attention by conjugate gradients: agreement with Cholesky, its status, and its memory."""
 
 import warnings
 from functools import partial
@@ -10,7 +10,7 @@ import pytest
 
 from attnlens.attention import cme
 from attnlens.attention.solve import System, preconditioner
-from attnlens.kernels import KERNELS
+from attnlens.core.kernels import KERNELS
 
 pytestmark = pytest.mark.slow  # compiling takes most of a minute
 
@@ -27,13 +27,13 @@ def draw(length=LENGTH, dtype=jnp.float64, queries=7):
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "laplace", "linear", "polynomial"])
-def test_equal_to_cholesky(kernel):
+def test_iterative_equals_cholesky(kernel):
     query, key, value = draw()
     mask = jnp.arange(LENGTH) % 7 != 3
     key = jnp.where(mask[:, None], key, jnp.nan)
 
-    # Rank 20 leaves conjugate gradients something to do, and is more than the linear and
-    # polynomial kernels have (3 and 10): their factors end early.
+    # With rank 20 conjugate gradients need several steps. The linear and polynomial kernels have a
+    # smaller rank (3 and 10), so their partial factors end early.
     settings = {"ridge": 0.1, "temperature": 1.0, "kernel": kernel, "mask": mask, "rank": 20}
 
     @partial(jax.jit, static_argnames="method")
@@ -43,9 +43,9 @@ def test_equal_to_cholesky(kernel):
     direct, iterated = (result(query, key, value, m) for m in ("cholesky", "iterative"))
     assert bool(iterated.info.converged), str(iterated.info)
     assert 0 < int(iterated.info.steps) < 200
-    # ‖b − A x‖ ≤ 2e−8 ‖b‖. The mean is κ(q, K) A⁻¹ b, so it is off by ‖κ(q, K) A⁻¹‖ 2e−8 ‖b‖,
-    # and ‖κ(q, K) A⁻¹‖ ≤ √κ(q, q)/(2√λ) (the largest of √e/(e + λ)); the same for the variance,
-    # whose right side κ(K, q) has norm at most √L max κ.
+    # ‖b − A x‖ ≤ 2e−8 ‖b‖. The mean is κ(q, K) A⁻¹ b, so its error is ‖κ(q, K) A⁻¹‖ 2e−8 ‖b‖, and
+    # ‖κ(q, K) A⁻¹‖ ≤ √κ(q, q)/(2√λ) (the maximum of √e/(e + λ)). The same holds for the variance,
+    # whose right-hand side κ(K, q) has norm at most √L max κ.
     largest = float(jnp.max(jnp.abs(KERNELS[kernel](query, query, 1.0))))
     gain = np.sqrt(largest) / (2 * np.sqrt(0.1))
     size = np.sqrt(LENGTH) * max(float(jnp.max(jnp.abs(value))), 5 * largest)
@@ -53,7 +53,7 @@ def test_equal_to_cholesky(kernel):
     np.testing.assert_allclose(iterated.var, direct.var, rtol=0, atol=gain * 2e-8 * size)
 
 
-def test_what_was_not_reached_is_said():
+def test_a_solve_that_does_not_converge_warns_and_reports_it():
     inputs = draw(60)
 
     def stopped_early():
@@ -74,7 +74,7 @@ def test_what_was_not_reached_is_said():
     assert 1e-8 < float(estimate.info.residual) < 10
     assert "raise ridge, rank or max_steps" in str(estimate.info)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # inside jit it cannot warn, and says it in `info`
+        warnings.simplefilter("error")  # inside jit it cannot warn; `info` reports it
         assert not bool(jax.jit(stopped_early)().info.converged)
 
 
@@ -85,8 +85,8 @@ def test_the_preconditioner_is_the_inverse_of_its_matrix():
     correct = preconditioner(System(KERNELS["rbf"], key, None, 1.0, ridge), rank=50)
     inverse = jax.vmap(correct)(jnp.eye(50))
     product = inverse @ (gram + ridge * jnp.eye(50))
-    # Full rank: the inverse up to a constant, to ε·cond = 2e−16·501 and the partial factor's own
-    # rounding, √50 columns of it.
+    # Full rank: the inverse up to a constant. The error is ε·cond = 2e−16·501, and the rounding of
+    # the 50 columns of the partial factor.
     np.testing.assert_allclose(product / product[0, 0], jnp.eye(50), rtol=0, atol=1e-10)
 
 
@@ -104,13 +104,13 @@ def test_single_precision_converges_too():
     inputs = draw(1000)
     direct = cme(*inputs, ridge=0.1, temperature=1.0)
     settings = {"ridge": 0.1, "temperature": 1.0, "method": "iterative", "rank": 64}
-    got = jax.jit(lambda *a: cme(*a, tolerance=1e-4, return_info=True, **settings))(
+    actual = jax.jit(lambda *a: cme(*a, tolerance=1e-4, return_info=True, **settings))(
         *(x.astype(jnp.float32) for x in inputs)
     )
-    assert got.mean.dtype == jnp.float32
-    assert bool(got.info.converged), str(got.info)
+    assert actual.mean.dtype == jnp.float32
+    assert bool(actual.info.converged), str(actual.info)
     # A residual of at most 2e−4·‖v‖, ‖v‖ = √1000·0.8, times the gain 1/(2√0.1) above.
-    np.testing.assert_allclose(got.mean, direct, rtol=0, atol=2e-4 * np.sqrt(1000) * 0.8 * 1.6)
+    np.testing.assert_allclose(actual.mean, direct, rtol=0, atol=2e-4 * np.sqrt(1000) * 0.8 * 1.6)
 
 
 @pytest.mark.slow
@@ -125,12 +125,12 @@ def test_memory_is_linear_in_the_length():
         return analysis.temp_size_in_bytes
 
     short, long = scratch(16384), scratch(65536)
-    assert long < 4.5 * short  # quadratic would be 16
-    assert long < 0.02 * 65536**2 * 4  # the matrix alone
+    assert long < 4.5 * short  # 16 if it were quadratic
+    assert long < 0.02 * 65536**2 * 4  # 2 % of the size of the matrix
 
 
 @pytest.mark.parametrize(("length", "method"), [(8192, "cholesky"), (8193, "iterative")])
-def test_the_choice_is_by_length(length, method):
+def test_the_method_is_chosen_by_length(length, method):
     shapes = [jax.ShapeDtypeStruct((n, 3), jnp.float32) for n in (2, length, length)]
     chosen = jax.eval_shape(lambda *a: cme(*a, ridge=0.1, return_info=True), *shapes)
     assert chosen.info.method == method

@@ -1,4 +1,4 @@
-"""In a user's process JAX runs many threads; LAPACK calls in flight together can hang there."""
+"""No deadlock with JAX's default threads, where concurrent LAPACK calls can hang."""
 
 import os
 import subprocess
@@ -29,8 +29,8 @@ for i in range({steps}):
 
 @pytest.mark.slow
 def test_gradients_of_cme_do_not_hang_with_default_threads():
-    """Several solves, an eigendecomposition and their gradients, with a loss that is linear (so
-    that a backward solve need not wait for a forward one), 200 times over."""
+    """Several solves, an eigendecomposition and their gradients, 200 times. The loss is linear, so
+    that a backward solve need not wait for a forward solve."""
     environment = {
         name: value
         for name, value in os.environ.items()

@@ -1,4 +1,4 @@
-"""Softmax attention and several heads against PyTorch's, in float32, forward and backward."""
+"""Softmax and multi-head attention against PyTorch, in float32, forward and backward."""
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ def draw():
 
 @pytest.mark.parametrize("method", ["dense", "blocks"])
 @pytest.mark.parametrize("masked", [False, True])
-def test_equal_to_scaled_dot_product_attention(method, masked):
+def test_softmax_equals_scaled_dot_product_attention(method, masked):
     query, key, value, weights = draw()
     mask = np.tril(np.ones((10, 17), bool)) if masked else None
 
@@ -29,26 +29,28 @@ def test_equal_to_scaled_dot_product_attention(method, masked):
     theirs = attention(*parts, attn_mask=None if mask is None else torch.tensor(mask))
     (theirs * torch.tensor(weights)).sum().backward()
 
-    def weighed(parts):
+    def weighted_sum(parts):
         out = softmax(*parts, mask=None if mask is None else jnp.asarray(mask), method=method)
         return jnp.sum(out * weights), out
 
-    gradient, ours = jax.grad(weighed, has_aux=True)(tuple(map(jnp.asarray, (query, key, value))))
-    # Logits of at most 4 with 8 products, sums of 17 weights, values up to 4: both sides are off
-    # by ε·(10·4 + 17)·4; a gradient sums 10 or 17 such terms.
+    gradient, ours = jax.grad(weighted_sum, has_aux=True)(
+        tuple(map(jnp.asarray, (query, key, value)))
+    )
+    # Logits of at most 4 from 8 products, sums of 17 weights, values up to 4: the error of both
+    # sides is ε·(10·4 + 17)·4; a gradient sums 10 or 17 such terms.
     bound = EPSILON * (10 * 4 + 17) * 4
     np.testing.assert_allclose(ours, theirs.detach().numpy(), rtol=0, atol=bound)
-    for got, part in zip(gradient, parts, strict=True):
+    for actual, part in zip(gradient, parts, strict=True):
         assert part.grad is not None
-        np.testing.assert_allclose(got, part.grad.numpy(), rtol=0, atol=17 * bound)
+        np.testing.assert_allclose(actual, part.grad.numpy(), rtol=0, atol=17 * bound)
 
 
-def test_equal_to_multihead_attention():
+def test_multihead_equals_torch_multihead_attention():
     layer = MultiHead(jax.random.key(0), dim=8, heads=2)
     layer = jax.tree.map(lambda x: x.astype(jnp.float32), layer)
     peer = torch.nn.MultiheadAttention(8, 2, bias=False, batch_first=True)
     with torch.no_grad():
-        # PyTorch stacks the heads' projections as rows of one matrix, applied from the left.
+        # PyTorch stacks the projections of all heads as rows of one matrix, applied from the left.
         stacked = [
             np.concatenate(np.asarray(w), -1).T for w in (layer.query, layer.key, layer.value)
         ]
@@ -57,5 +59,5 @@ def test_equal_to_multihead_attention():
     tokens = np.random.default_rng(0).normal(size=(3, 6, 8)).astype(np.float32)
     theirs, _ = peer(*3 * [torch.tensor(tokens)])
     ours = layer(*3 * [jnp.asarray(tokens)])
-    # Three products of 8 terms of order 1 in a row, and a mean of 6.
+    # Three successive products of 8 terms of order 1, and a mean of 6.
     np.testing.assert_allclose(ours, theirs.detach().numpy(), rtol=0, atol=100 * EPSILON)

@@ -1,4 +1,4 @@
-"""Slopes that claims judge: which lengths are fitted, and that the range is said with the rate."""
+"""Slopes that claims judge: the lengths that are fitted, and the range named with the rate."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from attnlens.claims import Measured
-from attnlens.claims.lens_a import cme_rate
-from attnlens.claims.lens_a.trained_is_bayes import asymptotic
+from attnlens.claims.exchangeability import cme_rate
+from attnlens.claims.exchangeability.trained_is_bayes import asymptotic_cells
 from attnlens.claims.rates import judge_slopes
-from attnlens.claims.trained import within
-from attnlens.records import Region
-from attnlens.statistics import log_of_mean, mean_reading, slopes, t_interval
+from attnlens.claims.trained_networks import within_cells
+from attnlens.core.statistics import log_of_mean, mean_reading, slopes, t_interval
+from attnlens.core.verdicts import Region
 
 
 def falling(m: int, power: float, lengths: tuple[int, ...] = (16, 64, 256)) -> list[Measured]:
-    """Two blocks a length whose root mean square is L^power, the second twice the first."""
+    """Two blocks per length with root mean squares L^power and √2 L^power."""
     return [
         Measured(
             {"manifold_dim": m, "length": length},
@@ -30,7 +30,7 @@ def falling(m: int, power: float, lengths: tuple[int, ...] = (16, 64, 256)) -> l
     ]
 
 
-def test_a_rate_comes_with_its_range_and_with_what_m_is():
+def test_the_quantity_of_a_rate_names_its_range_and_explains_m():
     cells = falling(1, -0.5) + falling(3, -0.25, (64, 4096))
     parts = judge_slopes(cells, "slope of the error in length", lambda _: Region(high=0))
     # Exact power laws: a few rounding units of log 4096.
@@ -41,7 +41,7 @@ def test_a_rate_comes_with_its_range_and_with_what_m_is():
     ]
 
 
-def test_a_difference_of_rates_comes_with_its_range():
+def test_the_quantity_of_a_difference_of_rates_names_its_range():
     *ratios, slope = cme_rate.judge(falling(2, -0.5))
     assert [part.estimate for part in ratios] == [1.0] * 3
     assert "m = 2, L = 64" in ratios[1].quantity
@@ -58,35 +58,36 @@ def test_a_difference_of_rates_comes_with_its_range():
         ((0.4, 0.3, 0.2, 0.1), [16, 32, 64, 128]),
     ],
 )
-def test_slopes_start_where_half_of_the_prior_variance_is_resolved(
+def test_slopes_are_fitted_where_half_of_the_prior_variance_is_resolved(
     uncertainty: tuple[float, ...], fitted: list[int]
 ):
     cells = [
         Measured({"length": length}, (0, 1), {"uncertainty": np.full(2, var)})
         for length, var in zip((16, 32, 64, 128), uncertainty, strict=True)
     ]
-    assert [cell.parameters["length"] for cell in asymptotic(cells)] == fitted
+    assert [cell.parameters["length"] for cell in asymptotic_cells(cells)] == fitted
 
 
-def test_a_gap_that_noise_turns_negative_still_has_a_slope_with_an_honest_interval():
-    """Gaps 1/n with noise of half of the smallest: of single rows many are below zero, of means
-    over sixteen none is. Of 300 intervals at 95 % at least 92 % should hold −1: three binomial
-    deviations below, 0.95 − 3 √(0.95 · 0.05 / 300) = 0.912."""
-    random, at = np.random.default_rng(0), np.array([1.0, 4.0, 16.0])
-    held, negative = [], 0
+def test_slopes_of_gaps_with_negative_rows_have_intervals_with_nominal_coverage():
+    """Gaps are 1/n, and the noise of the smallest gap has its own size as standard deviation: many
+    single rows are negative, but no mean over sixteen rows is. Of 300 intervals at 95 % at least
+    91.2 % should contain −1: three binomial standard deviations below 95 %,
+    0.95 − 3 √(0.95 · 0.05 / 300) = 0.912."""
+    random, sizes = np.random.default_rng(0), np.array([1.0, 4.0, 16.0])
+    covered, negative = [], 0
     for _ in range(300):
-        rows = 1 / at + random.normal(size=(16, 3)) / 32 * np.array([1.0, 1.0, 2.0])
-        low, high = t_interval(mean_reading(slopes(np.log(at), log_of_mean(rows))))
-        held.append(low <= -1 <= high)
+        rows = 1 / sizes + random.normal(size=(16, 3)) / 32 * np.array([1.0, 1.0, 2.0])
+        low, high = t_interval(mean_reading(slopes(np.log(sizes), log_of_mean(rows))))
+        covered.append(low <= -1 <= high)
         negative += int((rows < 0).sum())
     assert negative > 300
-    assert np.mean(held) > 0.912
+    assert np.mean(covered) > 0.912
 
 
-def test_a_mean_that_is_not_above_zero_has_no_logarithm():
+def test_the_logarithm_of_a_mean_that_is_not_positive_is_nan():
     rows = np.array([[1.0, 1.0], [1.0, -3.0], [1.0, 1.0]])
     logs = log_of_mean(rows)
     np.testing.assert_allclose(logs[:, 0], 0, atol=1e-12)
     assert np.isnan(logs[:, 1]).all()
     cells = [Measured({"n": [1, 2]}, (i,), {"gap": row[None]}) for i, row in enumerate(rows)]
-    np.testing.assert_array_equal(within(cells, "gap", "n", average=True)[1], logs)
+    np.testing.assert_array_equal(within_cells(cells, "gap", "n", average=True)[1], logs)

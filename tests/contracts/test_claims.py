@@ -1,20 +1,23 @@
-"""What every registered claim promises."""
+"""Contract of every registered claim: texts, plans, pure measurements, judges and figures."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import re
+import sys
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from attnlens.claims import CLAIMS, Claim, Measured, find
-from attnlens.claims.base import PROFILES
-from attnlens.records import Cell, plain
-from attnlens.report.page import _formula
-from attnlens.report.views import restored, views
+from attnlens.claims.claim import PROFILES
+from attnlens.core.cells import Cell
+from attnlens.core.drawing import plain
+from attnlens.report.page import render_formula
+from attnlens.report.views import restore_view, views
+from attnlens.runs.planning import cells_of
 from counting import compilations
 
 ALL = find()
@@ -26,20 +29,70 @@ def test_the_registry_lists_each_claim_under_its_own_id():
 
 
 @each_claim
-def test_it_says_what_it_is(claim: Claim):
+def test_a_claim_has_all_its_texts(claim: Claim):
     assert re.fullmatch(r"[AB]\.[a-z-]+", claim.id)
     for name in ("title", "statement", "formula", "prediction", "meaning", "source"):
         assert getattr(claim, name).strip(), name
     assert claim.controls
     assert claim.assumptions
-    assert "<math" in _formula(claim.formula)
+    assert "<math" in render_formula(claim.formula)
     assert claim.measure.__module__.split(".")[-1].replace("_", "-") == claim.id[2:]
+
+
+# The papers as a source must name them, and the words that mark a prediction of our own.
+PAPERS = {
+    "A": "Lens A (Zhang et al., 2022, arXiv 2212.14852)",
+    "B": "Lens B (ICLR 2021 submission)",
+}
+OWN = "Our own prediction"
+# In docs/theory.md: the numbers of each lens's predictions, and the section without numbers.
+NUMBERS = {"A": range(1, 15), "B": range(15, 21)}
+SECTION = "section A(a)"
+
+
+def source_problems(lens: str, source: str) -> list[str]:
+    """What is missing in the source of a claim of this lens; empty if it is complete."""
+    problems = []
+    if not source.startswith((PAPERS[lens], OWN)):
+        problems.append("does not begin with the paper of its lens, nor as our own prediction")
+    place = re.search(r"docs/theory\.md, (?:prediction (\d+)\b|(.+))", source)
+    if place is None:
+        problems.append("does not cite docs/theory.md")
+    elif place[1] is None and not place[2].startswith(SECTION):
+        problems.append("cites no prediction and no section of docs/theory.md")
+    elif place[1] is not None and int(place[1]) not in NUMBERS[lens]:
+        problems.append("cites a prediction of another lens")
+    return problems
+
+
+@each_claim
+def test_a_claim_names_its_source(claim: Claim):
+    assert source_problems(claim.lens, claim.source) == []
+    docstring = sys.modules[claim.measure.__module__].__doc__ or ""
+    assert {"A": "Zhang et al., 2022", "B": "ICLR 2021 submission"}[claim.lens] in docstring
+    assert "docs/theory.md" in docstring
+
+
+@pytest.mark.parametrize(
+    ("lens", "source"),
+    [
+        ("A", "A book of 1950; docs/theory.md, prediction 4."),  # a year alone is no source
+        ("A", f"{PAPERS['A']}, statement (b); prediction (4) of our formalisation."),
+        ("A", f"{PAPERS['A']}, statement (b); docs/theory.md, prediction 17."),  # of lens B
+        ("A", f"{PAPERS['B']}, section 2; docs/theory.md, prediction 4."),  # of the other paper
+        ("B", "Lens B, section 2; docs/theory.md, prediction 15."),
+        ("B", f"{OWN} (docs/theory.md, prediction 21)."),  # there are twenty
+        ("B", f"{PAPERS['B']}, section 2; docs/theory.md, somewhere."),
+    ],
+)
+def test_an_incomplete_source_is_noticed(lens: str, source: str):
+    assert len(source_problems(lens, source)) == 1
 
 
 @each_claim
 @pytest.mark.parametrize("profile", PROFILES)
-def test_its_plan_covers_every_arm_with_distinct_plain_cells(claim: Claim, profile):
-    cells = claim.cells(profile)
+def test_a_plan_covers_every_arm_with_distinct_cells_of_plain_data(claim: Claim, profile):
+    cells = cells_of(claim, profile)
     assert {cell.arm for cell in cells} == set(claim.arms)
     assert len({cell.key for cell in cells}) == len(cells)
     assert all(json.loads(json.dumps(cell.parameters)) == cell.parameters for cell in cells)
@@ -48,31 +101,35 @@ def test_its_plan_covers_every_arm_with_distinct_plain_cells(claim: Claim, profi
 
 @each_claim
 def test_a_larger_profile_costs_more(claim: Claim):
-    costs = [sum(cell.cost for cell in claim.cells(profile)) for profile in PROFILES]
+    costs = [sum(cell.cost for cell in cells_of(claim, profile)) for profile in PROFILES]
     assert costs == sorted(costs)
 
 
-class Ran(NamedTuple):
+class Measurement(NamedTuple):
     cell: Cell
     values: dict[str, np.ndarray]
     compiled: int
 
 
-def ran(claim: Claim, cell: Cell) -> Ran:
+def measurement(claim: Claim, cell: Cell) -> Measurement:
     before = compilations()
     values = claim.measure(cell.arm, cell.parameters, cell.seeds)
     arrays = {name: np.asarray(value) for name, value in values.items()}
-    return Ran(cell, arrays, compilations() - before)
+    return Measurement(cell, arrays, compilations() - before)
 
 
-# Most claims take ten seconds to compile: they are looked at with the slow tests, and `.ci/run`
-# runs the smoke profile of all. An exact and a statistical one stay among the quick tests.
+# Most claims take ten seconds to compile. They belong to the slow tests, and `.ci/run` runs the
+# smoke profile of all. One exact and one statistical claim stay among the quick tests.
 QUICK = ("A.weights-are-posterior", "A.softmax-smoothed")
-# What these measure is also kept as an example to look at.
-SHOWN = (
-    "A.weights-are-posterior", "A.exchangeable", "A.heads", "B.known-attention",
-    "B.stationary-points", "B.flatness",
-)  # fmt: skip
+# Claims with further views, drawn from example arrays that some of their cells hold.
+WITH_VIEWS = (
+    "A.weights-are-posterior",
+    "A.exchangeable",
+    "A.heads",
+    "B.known-attention",
+    "B.stationary-points",
+    "B.flatness",
+)
 
 
 def by_cost(claim: Claim):
@@ -81,34 +138,34 @@ def by_cost(claim: Claim):
 
 
 @pytest.mark.parametrize("claim", [by_cost(claim) for claim in ALL])
-def test_its_smoke_cells_are_pure_share_programs_and_can_be_judged_and_drawn(claim: Claim):
+def test_smoke_cells_are_pure_share_programs_and_can_be_judged_and_drawn(claim: Claim):
     if claim.needs:
         pytest.skip(claim.needs)
-    smoke = [ran(claim, cell) for cell in claim.cells("smoke")]
-    # Pure: twice the same bits, whatever ran between, and finite numbers only.
+    smoke = [measurement(claim, cell) for cell in cells_of(claim, "smoke")]
+    # Pure: the same bits a second time, after other cells were measured; and only finite numbers.
     for first in (smoke[0], smoke[-1]):
-        again = ran(claim, first.cell)
+        again = measurement(claim, first.cell)
         assert first.values.keys() == again.values.keys()
         for name, value in first.values.items():
             assert value.dtype.kind in "fib"
             assert np.isfinite(value).all()
             assert value.tobytes() == again.values[name].tobytes()
-    # Cells that differ in their seeds alone share a compiled program.
-    seen = set()
+    # Cells that differ only in their seeds share a compiled program.
+    kinds = set()
     for cell, _, compiled in smoke:
         kind = (cell.arm, json.dumps(cell.parameters), len(cell.seeds))
-        assert kind not in seen or compiled == 0, kind
-        seen.add(kind)
-    # Judged and drawn, arm by arm.
+        assert kind not in kinds or compiled == 0, kind
+        kinds.add(kind)
+    # Each arm can be judged and drawn.
     arms: dict[str, list[Measured]] = {arm: [] for arm in claim.arms}
     for cell, values, _ in smoke:
         arms[cell.arm].append(Measured(cell.parameters, cell.seeds, values))
     figure = claim.figure(arms)
     assert any(series.control for series in figure.series)
     json.dumps(dataclasses.asdict(figure), allow_nan=False)
-    drawn = views([restored(plain(view)) for view in claim.views(arms)])
+    drawn = views([restore_view(plain(view)) for view in claim.views(arms)])
     json.dumps(drawn, allow_nan=False)
-    assert bool(drawn) == (claim.id in SHOWN)
+    assert bool(drawn) == (claim.id in WITH_VIEWS)
     for measured in arms.values():
         parts = claim.judge(measured)
         assert parts

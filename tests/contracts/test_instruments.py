@@ -1,5 +1,5 @@
-"""What every registered instrument promises: readings with standard errors, in float64, that do
-not depend on what ran before and do not change their subject."""
+"""The contract of every registered instrument: readings with standard errors, that depend on the
+seed and not on earlier calls, computed in float64."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 import jax
 import pytest
 
+from attnlens.core.readings import Reading
 from attnlens.instruments import INSTRUMENTS
-from attnlens.records import Reading
 
 each_instrument = pytest.mark.parametrize("name", INSTRUMENTS)
 
 
-def readings(measured: Any) -> tuple[Reading, ...]:
-    return (measured,) if isinstance(measured, Reading) else measured.readings
+def readings(result: Any) -> tuple[Reading, ...]:
+    return (result,) if isinstance(result, Reading) else result.readings
 
 
 @each_instrument
-def test_it_returns_readings_with_standard_errors(name: str):
+def test_every_instrument_returns_readings_with_standard_errors(name: str):
     for reading in readings(INSTRUMENTS[name]()):
         assert reading.status == "ok"
         assert math.isfinite(reading.value)
@@ -29,14 +29,14 @@ def test_it_returns_readings_with_standard_errors(name: str):
 
 
 @each_instrument
-def test_the_seed_decides(name: str):
+def test_results_depend_on_the_seed_only(name: str):
     first, again, other = (INSTRUMENTS[name](seed=seed) for seed in (0, 0, 1))
     assert first == again
     assert [r.value for r in readings(first)] != [r.value for r in readings(other)]
 
 
 @each_instrument
-def test_it_computes_in_float64_whatever_the_process_uses(name: str):
+def test_results_are_computed_in_float64_in_a_float32_process(name: str):
     expected = INSTRUMENTS[name]()
     with jax.enable_x64(False):
         assert INSTRUMENTS[name]() == expected

@@ -1,5 +1,7 @@
-"""What every registered network promises: pure, differentiable, vmappable, precise, and (without
-positions) blind to the order of tokens where it says so."""
+"""Every registered network is pure, differentiable, works under vmap and keeps its precision.
+
+Encoders without positions are equivariant under permutations of the tokens.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes
 
 @cache
 def program(name: str):
-    """Everything the contracts look at, as one compiled program."""
+    """Everything that the tests compare, as one compiled program."""
     example = NETWORKS[name]
 
     def compute(keys):
@@ -68,7 +70,7 @@ def test_the_key_decides_the_parameters(name: str):
 
 
 @each_network
-def test_a_batch_is_its_samples_one_by_one(name: str):
+def test_a_batch_gives_the_same_outputs_as_single_samples(name: str):
     # Sums of at most 16 terms of order one in another order, a few layers deep; CME has a
     # condition number of at most (5 + 0.1)/0.1 besides.
     np.testing.assert_allclose(
@@ -78,27 +80,27 @@ def test_a_batch_is_its_samples_one_by_one(name: str):
 
 @each_network
 def test_loss_and_gradient_are_finite(name: str):
-    found = measured(name)
-    assert found["loss"].shape == ()
-    assert np.isfinite(found["loss"])
-    assert np.isfinite(found["gradient"]).all()
-    assert np.any(found["gradient"] != 0)
+    values = measured(name)
+    assert values["loss"].shape == ()
+    assert np.isfinite(values["loss"])
+    assert np.isfinite(values["gradient"]).all()
+    assert np.any(values["gradient"] != 0)
 
 
 @each_network
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_precision_is_kept(name: str, precision: str):
     with jax.enable_x64(precision == "float64"):
-        found = jax.eval_shape(program(name), jax.random.split(jax.random.key(0)))
-    assert {leaf.dtype.name for leaf in jax.tree.leaves(found)} == {precision}
+        values = jax.eval_shape(program(name), jax.random.split(jax.random.key(0)))
+    assert {leaf.dtype.name for leaf in jax.tree.leaves(values)} == {precision}
 
 
 @each_network
-def test_the_gradient_is_the_slope(name: str):
-    found = measured(name)
+def test_the_gradient_agrees_with_central_differences(name: str):
+    values = measured(name)
     # Central differences: h² times a third derivative (up to ~1e3 here) and ε/h in rounding.
     bound = 1e3 * STEP**2 + 10 * EPS / STEP
-    assert float(found["slope"]) == pytest.approx(float(found["along"]), rel=1e-5, abs=bound)
+    assert float(values["slope"]) == pytest.approx(float(values["along"]), rel=1e-5, abs=bound)
 
 
 @pytest.mark.slow  # fourteen operators to compile
@@ -118,13 +120,13 @@ def test_an_encoder_without_positions_is_equivariant_with_any_operator(operator:
         return (moved, tokens[order]), (pooled(padded), pooled(x[:4])), placed
 
     *equal, (placed, moved) = compute(jax.random.key(1))
-    for found, expected in equal:
+    for values, expected in equal:
         # 100 ε relative for sums in another order; CME's systems have condition number ≤ 61.
         # Relative to the layer-normed rows, which are of order one: a pooled output that comes
         # out near zero by cancellation carries their rounding, not its own.
         bound = 100 * EPS * (61 if operator.startswith("cme") else 1)
         scale = max(1.0, np.max(np.abs(expected)))
-        np.testing.assert_allclose(found, expected, rtol=0, atol=bound * scale)
+        np.testing.assert_allclose(values, expected, rtol=0, atol=bound * scale)
     assert np.max(np.abs(moved - placed)) > 1e-3  # the control: positions break it
 
 

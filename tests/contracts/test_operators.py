@@ -1,4 +1,4 @@
-"""What every registered attention operator promises."""
+"""Contract of every registered attention operator."""
 
 from functools import cache, partial
 
@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from attnlens.attention import OPERATORS
-from attnlens.checks import BadInput
+from attnlens.core.checks import BadInput
 
 EPSILON = float(jnp.finfo(jnp.float64).eps)
 BATCH, QUERIES, LENGTH, DIM, VALUE_DIM = 2, 5, 7, 3, 2
 MASK = jnp.array([[[1, 1, 0, 1, 1, 1, 1]], [[1, 0, 1, 1, 1, 0, 1]]], bool)
-# Condition number of what is solved: at most (L·max κ + λ)/λ, with κ(k, k) ≤ 10 for these keys
-# in the linear kernel. The normalised operators are far below it.
+# Condition number of the linear system: at most (L·max κ + λ)/λ, with κ(k, k) ≤ 10 for these keys
+# and the linear kernel. The normalised operators are far below it.
 CONDITION = (LENGTH * 10 + 0.1) / 0.1
-# Rounding: a few operations a token, each amplified by the condition number.
+# Rounding: a few operations per token, each amplified by the condition number.
 ROUNDING = 10 * LENGTH * CONDITION * EPSILON
 
 every_operator = pytest.mark.parametrize("name", sorted(OPERATORS))
@@ -35,7 +35,7 @@ def compiled(name):
 
 @cache
 def loss(name):
-    """A scalar that depends on every output, and not linearly; of (query, key, value, τ)."""
+    """A scalar function of (query, key, value, τ) that is nonlinear in every output."""
     weights = jax.random.normal(jax.random.key(9), (BATCH, QUERIES, VALUE_DIM))
 
     @jax.jit
@@ -56,14 +56,14 @@ TEMPERATURE = (jnp.array(1.5),)
 
 @every_operator
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64, jnp.bfloat16])
-def test_shape_and_precision_are_kept(name, dtype):
+def test_outputs_have_the_shape_and_dtype_of_the_inputs(name, dtype):
     out = jax.eval_shape(OPERATORS[name], *draw(dtype=dtype))
     assert out.shape == (BATCH, QUERIES, VALUE_DIM)
     assert out.dtype == dtype
 
 
 @every_operator
-def test_members_of_a_batch_do_not_meet(name):
+def test_members_of_a_batch_are_independent(name):
     inputs = draw()
     together = compiled(name)(inputs, MASK)
     alone = [compiled(name)(tuple(x[i] for x in inputs), MASK[i]) for i in range(BATCH)]
@@ -81,22 +81,22 @@ def test_order_of_tokens_does_not_matter(name):
 
 
 @every_operator
-def test_masked_tokens_are_as_if_absent(name):
+def test_masking_tokens_equals_leaving_them_out(name):
     query, key, value = (x[0] for x in draw())
-    seen = np.flatnonzero(MASK[0, 0])
+    visible = np.flatnonzero(MASK[0, 0])
     masked = compiled(name)(draw(), MASK)[0]
     np.testing.assert_allclose(
-        masked, jax.jit(OPERATORS[name])(query, key[seen], value[seen]), rtol=0, atol=ROUNDING
+        masked, jax.jit(OPERATORS[name])(query, key[visible], value[visible]), rtol=0, atol=ROUNDING
     )
 
 
 @every_operator
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_nothing_behind_the_mask_is_read(name, bad):
+def test_masked_numbers_are_not_read(name, bad):
     query, key, value = draw()
     hidden = jnp.swapaxes(~MASK, -1, -2)
     poisoned = query, jnp.where(hidden, bad, key), jnp.where(hidden, bad, value)
-    # Bit for bit: the same program on inputs that differ only where it must not look.
+    # Bit for bit: the same program on inputs that differ only where they are masked.
     np.testing.assert_array_equal(
         compiled(name)(poisoned, MASK), compiled(name)((query, key, value), MASK)
     )
@@ -112,10 +112,10 @@ def test_nothing_behind_the_mask_is_read(name, bad):
 
 
 @every_operator
-def test_nothing_to_attend_to_gives_zeros(name):
-    nothing = jnp.zeros_like(MASK)
-    assert not np.any(compiled(name)(draw(), nothing))
-    for part in gradient(name)(draw() + TEMPERATURE, nothing):
+def test_a_mask_that_hides_all_tokens_gives_zeros(name):
+    empty = jnp.zeros_like(MASK)
+    assert not np.any(compiled(name)(draw(), empty))
+    for part in gradient(name)(draw() + TEMPERATURE, empty):
         assert not np.any(part)
 
 
@@ -138,9 +138,9 @@ def test_gradient_and_hessian_product_agree_with_finite_differences(name):
     def dot(left, right):
         return float(sum(jnp.vdot(a, b) for a, b in zip(left, right, strict=True)))
 
-    # A central difference is off by step²·f‴/6, where f‴ is of order 1,000 times the terms of the
-    # slope, and by rounding/step: 1.7e−8, and ROUNDING/1e−5 at the very most; 2e−9 is seen. The
-    # slope is a sum of terms of both signs, so errors are judged against their absolute sum.
+    # The error of a central difference is step²·f‴/6, 1.7e−8, where f‴ is of order 1,000 times the
+    # terms of the slope, plus rounding/step, at most ROUNDING/1e−5; the measured error is 2e−9. The
+    # slope is a sum of terms of both signs, so errors are relative to the sum of absolute terms.
     tolerance = 1e-7
     slope = (loss(name)(moved(step), MASK) - loss(name)(moved(-step), MASK)) / (2 * step)
     derivative = gradient(name)(inputs, MASK)
@@ -162,21 +162,22 @@ def test_gradient_and_hessian_product_agree_with_finite_differences(name):
 @every_operator
 def test_forward_mode_agrees_with_reverse_mode(name):
     inputs, direction = draw(0) + TEMPERATURE, (*draw(1), jnp.array(0.3))
-    total = loss(name)  # made here, not while tracing: its weights are cached
+    total = loss(name)  # created here, not while tracing, because its weights are cached
     value, rate = jax.jit(lambda x, d: jax.jvp(lambda x: total(x, MASK), (x,), (d,)))(
         inputs, direction
     )
     backward = sum(
         jnp.vdot(a, b) for a, b in zip(gradient(name)(inputs, MASK), direction, strict=True)
     )
-    # Both are sums of about 60 products, each right to the operator's rounding. (The iterative
-    # solve's preconditioner has rank 8 for 7 tokens: it is exact, and so is the solve.)
+    # Both are sums of about 60 products, each with the rounding error of the operator. (The
+    # preconditioner of the iterative solve has rank 8 for 7 tokens: it is exact, and so is the
+    # solve.)
     bound = 60 * ROUNDING * max(1.0, abs(float(value)))
     np.testing.assert_allclose(rate, backward, rtol=0, atol=bound)
 
 
 @every_operator
 @pytest.mark.parametrize("bad", [0.0, -1.0, np.inf, np.nan])
-def test_impossible_temperatures_are_refused(name, bad):
+def test_invalid_temperatures_raise(name, bad):
     with pytest.raises(BadInput, match="temperature must be a finite number above 0"):
         partial(OPERATORS[name], temperature=bad)(*draw())

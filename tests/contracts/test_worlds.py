@@ -1,4 +1,4 @@
-"""What every registered world promises; exact worlds promise more.
+"""Contract of every registered world, and the stronger contract of exact worlds.
 
 Tolerance of comparisons in float64: the systems behind the examples have condition numbers below
 1e5 (a Gaussian process on 6 tokens with noise variance 0.04 has at most 6/0.04 = 150), so two
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from attnlens.checks import BadInput
+from attnlens.core.checks import BadInput
 from attnlens.worlds import (
     EXAMPLES,
     ExactWorld,
@@ -28,7 +28,7 @@ from attnlens.worlds.normal_inverse_gamma import MeanVar
 
 ROUNDING = 1e-10
 LENGTH, QUERIES = 6, 3
-# Worlds whose posterior is NUTS's are held to their own tests, tests/worlds/test_reference.py.
+# Worlds whose posterior comes from NUTS have tests of their own, tests/runs/test_references.py.
 CLOSED = {
     name: world
     for name, world in EXAMPLES.items()
@@ -97,7 +97,7 @@ def test_sampling_is_a_pure_function_of_the_key(world):
 
 
 @over_all
-def test_an_episode_may_have_no_tokens(world):
+def test_an_episode_of_length_zero_has_no_tokens(world):
     episode = world.sample(jax.random.key(0), 0)
     assert all(leaf.shape[0] == 0 for leaf in jax.tree.leaves(episode.tokens))
 
@@ -111,23 +111,28 @@ def test_sampling_follows_the_default_precision(world):
 
 @over_closed
 def test_order_masks_and_batches(world):
-    """Permuting tokens changes nothing; a mask is the same as leaving tokens out, whatever stands
-    behind it; and each member of a vmapped batch equals itself alone."""
+    """Permuting tokens changes nothing; masking tokens equals leaving them out, whatever the masked
+    numbers are; and each member of a vmapped batch equals the same episode computed alone."""
     tokens, query = (episode := episode_of(world)).tokens, episode.query
     order = jnp.array([3, 0, 5, 1, 4, 2])
     keep = jnp.array([True, True, False, True, False, True])
-    spoilt = jax.tree.map(
+    poisoned = jax.tree.map(
         lambda leaf: jnp.where(keep.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, jnp.nan), tokens
     )
-    rows = [(tokens, FULL), (cut(tokens, order), FULL), (spoilt, keep), (spoilt, FULL & False)]
+    rows = [
+        (tokens, FULL),
+        (cut(tokens, order), FULL),
+        (poisoned, keep),
+        (poisoned, FULL & False),
+    ]
     batch = jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)
     plain, permuted, masked, nothing = zip(*many(world, batch[0], batch[1], query), strict=True)
     assert_same(plain, one(world, tokens, None, query))
     assert_same(permuted, plain)
     assert_same(masked, one(world, cut(tokens, keep), None, query))
     assert_same(nothing, one(world, cut(tokens, slice(0, 0)), None, query))
-    assert float(nothing[3]) == 0  # the evidence of no tokens is certain
-    # The comparison can fail: leaving out two tokens does change the answers.
+    assert float(nothing[3]) == 0  # no tokens have log evidence 0
+    # The comparison can fail: leaving out two tokens changes the answers.
     with pytest.raises(AssertionError):
         assert_same(masked, plain)
 
@@ -150,7 +155,7 @@ def test_sequential_update_equals_batch_update(world):
 
 @over_closed
 def test_evidence_is_the_product_of_predictions(world):
-    """log p(x¹ … x^L) = Σ_ℓ log p(x_ℓ | x¹ … x^{ℓ−1}): two independent ways to the same number."""
+    """log p(x¹ … x^L) = Σ_ℓ log p(x_ℓ | x¹ … x^{ℓ−1}), computed in two independent ways."""
     episode = episode_of(world)
 
     def next_log_prob(tokens, mask, index):
@@ -162,9 +167,9 @@ def test_evidence_is_the_product_of_predictions(world):
         return jnp.sum(world.predict(tokens, None, mask).log_prob(token))
 
     prefixes = jnp.tril(jnp.ones((LENGTH, LENGTH), bool), -1)
-    each = jax.jit(jax.vmap(next_log_prob, in_axes=(None, 0, 0)))
-    chained = each(episode.tokens, prefixes, jnp.arange(LENGTH))
-    assert_same(jnp.sum(chained), one(world, episode.tokens, None, episode.query)[3])
+    over_prefixes = jax.jit(jax.vmap(next_log_prob, in_axes=(None, 0, 0)))
+    terms = over_prefixes(episode.tokens, prefixes, jnp.arange(LENGTH))
+    assert_same(jnp.sum(terms), one(world, episode.tokens, None, episode.query)[3])
 
 
 @over_closed
@@ -185,8 +190,8 @@ def test_bayes_rule_holds_at_every_latent(world):
 
 
 @over_closed
-def test_the_representation_adds_up_and_does_not_grow(world):
-    """Natural statistics are the prior's plus one term a token, in a space free of the length."""
+def test_the_representation_is_additive_and_its_size_does_not_depend_on_the_length(world):
+    """Natural statistics are those of the prior plus one term per token."""
     episode = episode_of(world)
     head = jnp.arange(LENGTH) < 2
     masks = jnp.stack([FULL, head, ~head, FULL & False])
@@ -195,13 +200,13 @@ def test_the_representation_adds_up_and_does_not_grow(world):
     short = jax.eval_shape(world.representation, cut(episode.tokens, slice(0, 2)))
     assert whole.shape == short.shape
     assert whole.ndim == 1
-    if not isinstance(world, GaussianProcess):  # its statistics are functions, read at landmarks
+    if not isinstance(world, GaussianProcess):  # its statistics are functions, given at landmarks
         assert_same(whole - none, (first - none) + (rest - none))
 
 
 @over_closed
-def test_float32_in_float32_out(world):
-    """float32 answers keep four digits: eps 1.2e-7 times condition numbers up to about 1e3."""
+def test_float32_inputs_give_float32_answers(world):
+    """float32 answers have four correct digits: eps 1.2e-7 times condition numbers up to 1e3."""
     episode = episode_of(world)
     exact = one(world, episode.tokens, None, episode.query)
     single = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), (episode.tokens, episode.query))
@@ -210,22 +215,24 @@ def test_float32_in_float32_out(world):
     assert_same(rounded, exact, tolerance=1e-4)
 
 
-# Simulation-based calibration (Talts et al., 2018): the rank of the truth among draws from the
-# posterior is uniform. RANKS − 1 draws give RANKS equally likely ranks; EPISODES / RANKS is well
-# above the 5 a cell that the chi-square law needs. ALARM is the false-alarm rate of one world.
-RANKS, EPISODES, ALARM = 16, 2000, 1e-4
-LIMIT = scipy.stats.chi2.isf(ALARM, RANKS - 1)
+# Simulation-based calibration (Talts et al., 2018): the rank of the true latent among draws from
+# the posterior is uniform. RANKS − 1 draws give RANKS equally likely ranks; EPISODES / RANKS is
+# well above the 5 per bin that the chi-square approximation needs.
+RANKS, EPISODES = 16, 2000
+FALSE_POSITIVE_RATE = 1e-4  # of one world
+LIMIT = scipy.stats.chi2.isf(FALSE_POSITIVE_RATE, RANKS - 1)
 SHORT = 4
 
 
 @eqx.filter_jit
 def trials(truth, judge, keys):
-    """Episodes drawn from `truth`, judged by `judge`; one row an episode:
+    """Episodes drawn from the world `truth`, with the posterior of the world `judge`.
 
-    the rank of the first coordinate of the latent (of the answer at a query, where there is one)
-    among draws from the posterior; the squared error of the prediction; the uncertainty."""
+    Per episode: the rank of the first coordinate of the latent (of the answer at a query, if there
+    is one) among draws from the posterior, the squared error of the prediction, the uncertainty.
+    """
 
-    def each(key):
+    def trial(key):
         for_episode, for_draws, for_ties = jax.random.split(key, 3)
         episode = truth.sample(for_episode, SHORT, 1)
         posterior = judge.posterior(episode.tokens)
@@ -235,16 +242,16 @@ def trials(truth, judge, keys):
             draws, latent = law.mean[0, 0] + jnp.sqrt(law.var[0, 0]) * noise, episode.answer[0, 0]
             squared = jnp.mean((law.mean - episode.answer) ** 2)
         else:
-            drawn = jax.vmap(posterior.sample)(jax.random.split(for_draws, RANKS - 1))
-            first = [jnp.reshape(leaf, (RANKS - 1, -1))[:, 0] for leaf in jax.tree.leaves(drawn)]
+            latents = jax.vmap(posterior.sample)(jax.random.split(for_draws, RANKS - 1))
+            first = [jnp.reshape(leaf, (RANKS - 1, -1))[:, 0] for leaf in jax.tree.leaves(latents)]
             draws, latent = first[0], jnp.ravel(jax.tree.leaves(episode.latent)[0])[0]
             squared = jnp.sum((law.mean - token_mean(truth, episode.latent)) ** 2)
-        # Equal draws (a latent class) are broken at random, which keeps the rank uniform.
+        # Ties (of a latent class) are broken at random, which keeps the rank uniform.
         ties = jax.random.randint(for_ties, (), 0, jnp.sum(draws == latent) + 1)
         rank = jnp.sum(draws < latent) + ties
         return rank, squared, judge.uncertainty(posterior, episode.query)
 
-    return jax.lax.map(each, keys)
+    return jax.lax.map(trial, keys)
 
 
 def token_mean(world, latent):
@@ -255,9 +262,9 @@ def token_mean(world, latent):
 
 
 def departure(truth, judge) -> float:
-    """The chi-square distance of the ranks from uniform."""
-    found = trials(truth, judge, jax.random.split(jax.random.key(11), EPISODES))[0]
-    counts = np.bincount(np.asarray(found), minlength=RANKS)
+    """The chi-square statistic of the ranks against the uniform distribution."""
+    ranks = trials(truth, judge, jax.random.split(jax.random.key(11), EPISODES))[0]
+    counts = np.bincount(np.asarray(ranks), minlength=RANKS)
     return float(np.sum((counts - EPISODES / RANKS) ** 2) / (EPISODES / RANKS))
 
 
@@ -267,25 +274,25 @@ def test_simulation_based_calibration(world):
 
 
 @over_closed
-def test_risk_is_what_the_exact_prediction_errs(world):
+def test_risk_is_the_mean_squared_error_of_the_exact_prediction(world):
     """Bayes risk = E ‖truth − prediction‖² = E uncertainty.
 
-    4.4 standard errors: a false alarm every 1e-5 (two-sided normal). Some worlds' uncertainty
-    does not vary at all; then only rounding is left.
+    4.4 standard errors: false-positive rate 1e-5 (two-sided normal). In some worlds the uncertainty
+    does not vary at all; then only rounding errors are left.
     """
-    _, squared, uncertain = trials(world, world, jax.random.split(jax.random.key(7), EPISODES))
+    _, squared, uncertainty = trials(world, world, jax.random.split(jax.random.key(7), EPISODES))
     risk = world.risk(SHORT)
-    for drawn in (np.asarray(squared), np.asarray(uncertain)):
-        error = np.hypot(drawn.std() / np.sqrt(drawn.size), risk.standard_error)
-        assert abs(drawn.mean() - risk.value) < 4.4 * error + 1e-12 * risk.value
+    for values in (np.asarray(squared), np.asarray(uncertainty)):
+        error = np.hypot(values.std() / np.sqrt(values.size), risk.standard_error)
+        assert abs(values.mean() - risk.value) < 4.4 * error + 1e-12 * risk.value
 
 
-def test_calibration_catches_a_wrong_scale():
-    """A judge that takes the noise's variance for its standard deviation is found out."""
+def test_calibration_detects_a_wrong_scale():
+    """The judge uses the variance of the noise in place of its standard deviation."""
     assert departure(NormalMean(noise_std=0.5), NormalMean(noise_std=0.25)) > LIMIT
 
 
-def test_a_world_that_predicts_at_queries_says_so():
+def test_a_prediction_without_the_required_query_is_an_error():
     world = CLOSED["linear-regression"]
-    with pytest.raises(BadInput, match=r"predicts at a query, but none came; give query="):
+    with pytest.raises(BadInput, match=r"needs a query; got none; give query="):
         world.predict(episode_of(world).tokens)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnlens.checks import BadInput
-from attnlens.data import Dataset, deduplicated, digits, split, table
+from attnlens.core.checks import BadInput
+from attnlens.data import Dataset, deduplicated, digits, split
 
 
 def texts(*content: str, labels: list[int] | None = None) -> Dataset:
@@ -24,7 +24,7 @@ def rows(count: int) -> Dataset:
     return Dataset("toy", "rows", values, np.arange(count) % 2, ("no", "yes"), "here", "none")
 
 
-def test_a_duplicate_is_kept_once_and_a_contradiction_not_at_all():
+def test_duplicates_are_kept_once_and_dropped_if_their_labels_differ():
     data = texts("Good film", "bad", "good  FILM", "odd", "odd", labels=[1, 0, 1, 0, 1])
     kept = deduplicated(data)
     assert kept.inputs == ("Good film", "bad")
@@ -33,43 +33,24 @@ def test_a_duplicate_is_kept_once_and_a_contradiction_not_at_all():
     assert deduplicated(kept) is kept
 
 
-def test_iris_has_one_row_twice():
-    iris = table("iris")
-    assert len(iris) == 149
-    assert len(np.unique(iris.array, axis=0)) == 149
-
-
-@pytest.mark.parametrize(
-    ("name", "count", "features", "classes"),
-    [("breast-cancer", 569, 30, 2), ("diabetes", 442, 10, 0), ("wine", 178, 13, 3)],
-)
-def test_tables_are_what_scikit_learn_has(name: str, count: int, features: int, classes: int):
-    data = table(name)
-    assert data.array.shape == (count, features)
-    assert len(data.classes) == classes
-    assert (data.labels.dtype.kind == "i") == bool(classes)
-    assert data.source
-    assert data.licence
-
-
 @given(seed=st.integers(0, 2**40), sizes=st.lists(st.integers(1, 12), min_size=1, max_size=4))
-def test_sets_and_parts_share_no_row_and_repeat_exactly(seed: int, sizes: list[int]):
-    data, wanted = rows(97), {f"set {i}": size for i, size in enumerate(sizes)}
-    parts = [split(data, wanted, seed, part) for part in range(97 // sum(sizes))]
-    seen = [row for part in parts for chosen in part.values() for row in chosen.array[:, 0]]
+def test_sets_and_parts_share_no_row_and_are_repeatable(seed: int, sizes: list[int]):
+    data, named = rows(97), {f"set {i}": size for i, size in enumerate(sizes)}
+    parts = [split(data, named, seed, part) for part in range(97 // sum(sizes))]
+    seen = [row for part in parts for subset in part.values() for row in subset.array[:, 0]]
     assert len(seen) == len(set(seen)) == sum(sizes) * len(parts)
-    again = split(data, wanted, seed)
-    for name, size in wanted.items():
+    again = split(data, named, seed)
+    for name, size in named.items():
         assert len(again[name]) == size
         assert again[name].sha256 == parts[0][name].sha256 == again[name].splits[name]
 
 
 def test_a_split_does_not_depend_on_the_order_of_the_file():
     data = digits()
-    turned = data.take(np.arange(len(data))[::-1], "turned")
+    backwards = data.take(np.arange(len(data))[::-1], "reversed")
     sizes = {"train": 100, "test": 200}
-    for name, chosen in split(data, sizes, 5).items():
-        assert chosen.sha256 == split(turned, sizes, 5)[name].sha256
+    for name, subset in split(data, sizes, 5).items():
+        assert subset.sha256 == split(backwards, sizes, 5)[name].sha256
     assert split(data, sizes, 5)["train"].sha256 != split(data, sizes, 6)["train"].sha256
 
 
@@ -83,15 +64,15 @@ def test_a_split_is_the_one_that_the_docstring_describes():
 
 
 def test_splits_mix_the_classes():
-    """400 of 1,797 digits: a class's count is hypergeometric with mean near 40 and standard
-    deviation 5.3; 6 of those is a false alarm of 2e-9 a class."""
+    """400 of 1,797 digits: the count of a class is hypergeometric with mean near 40 and standard
+    deviation 5.3; beyond 6 standard deviations the false-positive rate is 2e-9 per class."""
     chosen = split(digits(), {"train": 400}, 0)["train"]
     counts = np.bincount(chosen.labels, minlength=10)
     expected = np.bincount(digits().labels) * 400 / len(digits())
     assert np.abs(counts - expected).max() <= 6 * 5.3
 
 
-def test_hashes_know_inputs_and_labels():
+def test_hashes_depend_on_inputs_and_labels_but_not_on_byte_order():
     data = rows(5)
     other = dataclasses.replace(data, labels=1 - data.labels)
     moved = dataclasses.replace(data, inputs=data.array + 1)
@@ -101,23 +82,22 @@ def test_hashes_know_inputs_and_labels():
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("make", "message"),
     [
-        (lambda: split(rows(5), {"train": 6}, 0), "needs 6 rows, but toy has 5"),
-        (lambda: split(rows(5), {"train": 3}, 0, part=1), "needs 6 rows"),
+        (lambda: split(rows(5), {"train": 6}, 0), "must have 6 rows .*; got 5"),
+        (lambda: split(rows(5), {"train": 3}, 0, part=1), "must have 6 rows"),
         (lambda: split(rows(5), {}, 0), "at least one set"),
         (lambda: split(rows(5), {"train": 0}, 0), "the size of train must be a whole number"),
         (lambda: split(rows(5), {"train": 2}, -1), "seed must be a whole number"),
         (lambda: split(texts("a", "A"), {"train": 1}, 0), "call deduplicated"),
-        (lambda: texts("a").array, "holds texts, not numbers"),
+        (lambda: texts("a").array, "must hold numbers; got texts"),
         (lambda: texts("a", labels=[0, 1]), "one label for each of the 1 inputs"),
         (lambda: dataclasses.replace(rows(2), kind="images"), "images must have 3 axes"),
         (lambda: dataclasses.replace(rows(2), kind="sounds"), "kind must be one of"),
         (lambda: dataclasses.replace(rows(1), inputs=np.array([[np.nan, 0]])), "finite numbers"),
-        (lambda: table("california"), "name must be one of breast-cancer"),
     ],
-)  # fmt: skip
-def test_bad_input_gets_one_sentence(make, says: str):
-    with pytest.raises(BadInput, match=says) as caught:
+)
+def test_bad_input_raises_one_sentence(make, message: str):
+    with pytest.raises(BadInput, match=message) as caught:
         make()
     assert "\n" not in str(caught.value)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnlens.checks import BadInput
+from attnlens.core.checks import BadInput
 from attnlens.networks import LOSSES, Hidden
 from attnlens.networks.losses import named
 
@@ -24,30 +24,38 @@ EPS = np.finfo(float).eps
         ("softmax", [0.0, math.log(2), 0.0], jnp.array(1), math.log(2)),  # 2/(1 + 2 + 1)
         # v = 4: ½ (log 4 + 9/4 + log 2π)
         (
-            "gaussian", [[1.0], [math.log(4)]], jnp.array([4.0]),
+            "gaussian",
+            [[1.0], [math.log(4)]],
+            jnp.array([4.0]),
             0.5 * (math.log(4) + 9 / 4 + math.log(2 * math.pi)),
         ),
-        # Only the hidden token counts: (1 + 9)/2. What is not hidden may be anything.
+        # Only the hidden token counts: (1 + 9)/2. The other one may have any error.
         (
-            "masked-squared", [[7.0, 7.0], [1.0, 3.0]],
-            Hidden(jnp.array([[0.0, 0.0], [0.0, 0.0]]), jnp.array([False, True])), 5.0,
+            "masked-squared",
+            [[7.0, 7.0], [1.0, 3.0]],
+            Hidden(jnp.array([[0.0, 0.0], [0.0, 0.0]]), jnp.array([False, True])),
+            5.0,
         ),
         (
-            "masked-squared", [[7.0, 7.0], [1.0, 3.0]],
-            Hidden(jnp.zeros((2, 2)), jnp.array([[False, False], [False, True]])), 9.0,
+            "masked-squared",
+            [[7.0, 7.0], [1.0, 3.0]],
+            Hidden(jnp.zeros((2, 2)), jnp.array([[False, False], [False, True]])),
+            9.0,
         ),
         (
-            "masked-softmax", [[0.0, 0.0], [0.0, math.log(3)]],
-            Hidden(jnp.array([0, 1]), jnp.array([True, True])), (math.log(2) + math.log(4 / 3)) / 2,
+            "masked-softmax",
+            [[0.0, 0.0], [0.0, math.log(3)]],
+            Hidden(jnp.array([0, 1]), jnp.array([True, True])),
+            (math.log(2) + math.log(4 / 3)) / 2,
         ),
     ],
-)  # fmt: skip
-def test_by_hand(name: str, outputs, target, expected: float):
+)
+def test_losses_have_the_values_worked_out_by_hand(name: str, outputs, target, expected: float):
     assert float(LOSSES[name](jnp.array(outputs), target)) == pytest.approx(expected, rel=8 * EPS)
 
 
-def test_the_logistic_loss_keeps_its_tail():
-    # log(1 + e^(−50)) = e^(−50) to first order; 1 + e^(−50) itself would round to 1.
+def test_the_logistic_loss_of_a_certain_answer_is_zero_to_rounding():
+    # log(1 + e^50) − 50 = e^(−50), a difference of two numbers of 50: known to 50 ε.
     value = float(LOSSES["logistic"](jnp.array([50.0]), jnp.array([1.0])))
     assert value == pytest.approx(math.exp(-50), abs=50 * EPS)
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnlens.checks import BadInput
+from attnlens.core.checks import BadInput
 from attnlens.networks import (
     Attended,
     Baseline,
@@ -23,7 +23,7 @@ from attnlens.networks import (
     count,
     softplus,
 )
-from making import blank, put
+from network_builders import blank, put
 
 KEY = jax.random.key(0)
 EPS = np.finfo(float).eps
@@ -43,11 +43,12 @@ def test_softplus_is_within_log_2_over_sharpness_of_relu_and_reaches_it_at_zero(
         np.asarray(softplus(x, sharpness))[safe],
         np.log1p(np.exp(sharpness * np.asarray(x)[safe])) / sharpness,
         # log1p of a number near 1 + e^(τ₀x): relative error of a few ε, and absolute of x's own.
-        rtol=8 * EPS, atol=50 * EPS,
-    )  # fmt: skip
+        rtol=8 * EPS,
+        atol=50 * EPS,
+    )
 
 
-def test_softplus_has_its_derivatives_also_at_zero():
+def test_softplus_has_the_right_derivatives_at_zero():
     # φ' = σ, φ'' = τ₀ σ(1 − σ), φ''' = τ₀² σ(1 − σ)(1 − 2σ): ½, τ₀/4, 0 at x = 0.
     phi = lambda x: softplus(x, 5.0)  # noqa: E731
     first = jax.grad(phi)
@@ -63,8 +64,9 @@ def test_softplus_has_its_derivatives_also_at_zero():
 def test_baseline_by_hand():
     model = put(
         blank(Baseline, features=2, hidden=3, sharpness=math.inf),
-        first=[[1, 0], [0, 1], [-1, -1]], second=[[2, 3, 5]],
-    )  # fmt: skip
+        first=[[1, 0], [0, 1], [-1, -1]],
+        second=[[2, 3, 5]],
+    )
     # Units: max(1, 0) = 1, max(-2, 0) = 0, max(1, 0) = 1; 2·1 + 3·0 + 5·1 = 7.
     assert model(jnp.array([1.0, -2.0])).tolist() == [7.0]
     assert count(model) == 3 * 2 + 3
@@ -76,8 +78,9 @@ def test_baseline_by_hand():
 def test_baseline_reads_tokens_column_after_column():
     model = put(
         blank(Baseline, features=4, hidden=1, sharpness=math.inf),
-        first=[[1, 10, 100, 1000]], second=[[1]],
-    )  # fmt: skip
+        first=[[1, 10, 100, 1000]],
+        second=[[1]],
+    )
     # x has columns (1, 2) and (3, 4): 1 + 20 + 300 + 4000.
     assert model(jnp.array([[1.0, 3.0], [2.0, 4.0]])).tolist() == [4321.0]
 
@@ -110,7 +113,7 @@ def test_gates_multiply_inputs():
 
 
 def hand_made(**changes):
-    """t = 1, p = 2, d_q = d_v = 1: a network small enough for paper."""
+    """t = 1, p = 2, d_q = d_v = 1: a network small enough to compute by hand."""
     model = blank(SelfAttention, tokens=2, token_dim=1, hidden=1, sharpness=math.inf)
     layer = put(model.layer, query=[[math.log(2)]], key=[[1]], value=[[1]])
     model = eqx.tree_at(lambda m: m.layer, model, layer)
@@ -169,15 +172,15 @@ def test_encoder_by_hand():
     model = blank(Encoder, token_dim=2, outputs=1, width=2, heads=1, layers=1)
     model = put(model, embedding=np.eye(2), readout=[[3, 1]], readout_bias=[10])
     model = eqx.tree_at(lambda m: m.norm.scale, model, jnp.ones(2))
-    block = eqx.tree_at(lambda m: m.before_attention.scale, model.blocks[0], jnp.ones(2))
-    model = eqx.tree_at(lambda m: m.blocks, model, (block,))
+    layer = eqx.tree_at(lambda m: m.before_attention.scale, model.layers[0], jnp.ones(2))
+    model = eqx.tree_at(lambda m: m.layers, model, (layer,))
     x = jnp.array([[4.0, 2.0], [1.0, 3.0], [5.0, 1.0]])
     two = 2 / math.sqrt(4 + 1e-5)
     # Half differences 1, −1 and 2 become one, −one and two; 3a − a = 2a; the first two cancel.
     assert float(model(x)[0]) == pytest.approx(10 + 2 * two / 3, rel=8 * EPS)
     # Now with attention: uniform (queries zero), values = the normed tokens, output the identity.
-    block = put(block, value=[np.eye(2)], output=[np.eye(2)])
-    attending = eqx.tree_at(lambda m: m.blocks, model, (block,))
+    layer = put(layer, value=[np.eye(2)], output=[np.eye(2)])
+    attending = eqx.tree_at(lambda m: m.layers, model, (layer,))
     # Normed tokens are (one, −one), −(one, −one), (two, −two): the mean is m = two/3 in the first
     # coordinate; each token moves by (m, −m), so half differences become 1 + m, −1 + m, 2 + m.
     m = two / 3
@@ -186,7 +189,7 @@ def test_encoder_by_hand():
     assert float(attending(x)[0]) == pytest.approx(expected, rel=32 * EPS)
 
 
-def test_a_hidden_token_is_not_read():
+def test_the_output_does_not_depend_on_hidden_values():
     # One program called three times: members of one vmapped call may differ in their last bits.
     @jax.jit
     def outputs(x):
@@ -207,7 +210,7 @@ def test_a_hidden_token_is_not_read():
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("make", "message"),
     [
         (lambda: Baseline(KEY, features=0, hidden=2), "features must be a whole number"),
         (lambda: Baseline(KEY, features=2, hidden=2, sharpness=0.0), "sharpness must be above 0"),
@@ -225,6 +228,6 @@ def test_a_hidden_token_is_not_read():
         ),
     ],
 )
-def test_bad_settings_get_one_sentence(make, says: str):
-    with pytest.raises(BadInput, match=says):
+def test_bad_settings_raise_one_sentence(make, message: str):
+    with pytest.raises(BadInput, match=message):
         make()

@@ -1,4 +1,4 @@
-"""`Reader` against an example worked out by hand, its symmetry, and its refusals."""
+"""`Reader` against an example worked out by hand, its symmetry, and its error messages."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnlens.checks import BadInput
+from attnlens.core.checks import BadInput
 from attnlens.networks import Asked, Reader, count
-from making import blank, put
+from network_builders import blank, put
 
 EPS = np.finfo(float).eps
 
@@ -39,9 +39,9 @@ def test_a_forward_pass_by_hand():
 
 def test_parameter_counts_by_hand():
     sizes = {"key_dim": 3, "value_dim": 2, "heads": 2, "head_dim": 4, "hidden": 5, "outputs": 1}
-    asked = blank(Reader, query_dim=3, read_dim=6, **sizes)
+    with_query = blank(Reader, query_dim=3, read_dim=6, **sizes)
     # w_Q 2·4·3, w_K 2·4·3, w_V 2·6·2; features 2·6 + 3 = 15: w₀ 15, w₁ 75, b₁ 5, w₂ 5, b₂ 1.
-    assert count(asked) == 24 + 24 + 24 + 15 + 75 + 5 + 5 + 1
+    assert count(with_query) == 24 + 24 + 24 + 15 + 75 + 5 + 5 + 1
     # Learned queries: w_Q 2·4; features 2·2 = 4; positions 7·(3 + 2).
     pooled = blank(Reader, max_length=7, **sizes)
     assert count(pooled) == 8 + 24 + 8 + 4 + 20 + 5 + 5 + 1 + 35
@@ -56,7 +56,7 @@ def test_order_does_not_matter_without_positions_and_does_with_them():
         assert (abs(float((forth - back)[0])) < 100 * EPS) == symmetric
 
 
-def test_tokens_behind_the_mask_are_not_read():
+def test_tokens_outside_the_mask_are_not_read():
     model = Reader(jax.random.key(0), key_dim=2, value_dim=2)
     tokens = jax.random.normal(jax.random.key(1), (4, 2))
     longer = jnp.concatenate([tokens, jnp.full((2, 2), 7.0)])
@@ -65,15 +65,15 @@ def test_tokens_behind_the_mask_are_not_read():
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "name"),
     [({"heads": 0}, "heads"), ({"operator": "none"}, "operator"), ({"hidden": -1}, "hidden")],
 )
-def test_wrong_settings_get_a_sentence(wrong: dict, said: str):
-    with pytest.raises(BadInput, match=said):
+def test_wrong_settings_raise_a_sentence_with_their_name(wrong: dict, name: str):
+    with pytest.raises(BadInput, match=name):
         Reader(jax.random.key(0), **{"key_dim": 2, **wrong})
 
 
-def test_more_tokens_than_positions_get_a_sentence():
+def test_more_tokens_than_positions_raise_one_sentence():
     model = Reader(jax.random.key(0), key_dim=1, max_length=2)
-    with pytest.raises(BadInput, match="positions for 2 tokens, but 3 came"):
+    with pytest.raises(BadInput, match="positions for 2 tokens; got 3"):
         model(Asked(jnp.ones((3, 1)), jnp.ones((3, 1))))

@@ -1,7 +1,8 @@
-"""Controls: what each breaks, and that the exchangeable ones keep their promise.
+"""Control worlds: moments of their tokens, and the order-invariant law of the exchangeable ones.
 
 Statistical thresholds: covariances over EPISODES sequences are compared in units of their
-standard error; 4.9 is a false alarm of 1e-6, two-sided, and each test makes at most 30 of them.
+standard error; 4.9 has a two-sided false-positive rate of 1e-6, and a test makes at most 30
+comparisons.
 """
 
 import equinox as eqx
@@ -10,14 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnlens.checks import BadInput
-from attnlens.worlds import (
-    AutoRegressive,
-    DirichletCategorical,
-    Drifting,
-    Equicorrelated,
-    PolyaUrn,
-)
+from attnlens.core.checks import BadInput
+from attnlens.worlds import AutoRegressive, DirichletCategorical, Drifting, Equicorrelated, PolyaUrn
 
 EPISODES, LENGTH = 20_000, 4
 
@@ -35,7 +30,7 @@ def moments(world):
     return products.mean(0), products.std(0) / np.sqrt(EPISODES)
 
 
-def test_auto_regressive_covariance_falls_with_distance():
+def test_auto_regressive_covariance_decreases_with_distance():
     mean, error = moments(AutoRegressive(coefficient=0.5, token_std=2.0))
     apart = np.abs(np.subtract.outer(np.arange(LENGTH), np.arange(LENGTH)))
     assert (np.abs(mean - 4 * 0.5**apart) < 4.9 * error).all()
@@ -48,14 +43,14 @@ def test_drifting_mean_moves_by_the_drift():
 
 
 @pytest.mark.parametrize("correlation", [-1 / 3, -0.1, 0.0, 0.5])
-def test_equicorrelated_tokens(correlation):
+def test_equicorrelated_tokens_have_the_given_correlation(correlation):
     mean, error = moments(Equicorrelated(correlation=correlation))
     expected = np.where(np.eye(LENGTH, dtype=bool), 1, correlation)
     assert (np.abs(mean - expected) < 4.9 * error).all()
 
 
-def test_the_urn_is_dirichlet_categorical():
-    """The frequency of every sequence of three draws is its exact evidence under the Dirichlet."""
+def test_the_polya_urn_has_the_law_of_dirichlet_categorical():
+    """The frequency of every sequence of three draws equals its evidence under the Dirichlet."""
     urn = np.asarray(draws(PolyaUrn(classes=2, concentration=[0.5, 1.5])))[:, :3, 0]
     twin = DirichletCategorical(classes=2, concentration=[0.5, 1.5])
     for code in range(8):
@@ -64,12 +59,12 @@ def test_the_urn_is_dirichlet_categorical():
         chance = float(jnp.exp(twin.log_evidence(tokens)))
         error = np.sqrt(chance * (1 - chance) / EPISODES)
         assert abs((urn == first).all(1).mean() - chance) < 4.9 * error
-    # Exchangeable, and far from independent: two draws agree more often than chance.
+    # Exchangeable, and far from independent: two draws agree more often than independent ones.
     both = (urn[:, 0] * urn[:, 1]).mean()
     assert both - urn[:, 0].mean() * urn[:, 1].mean() > 0.05
 
 
-def test_only_the_ordered_controls_give_up_exchangeability():
+def test_which_controls_are_exchangeable():
     assert not AutoRegressive.exchangeable
     assert not Drifting.exchangeable
     assert PolyaUrn.exchangeable
@@ -82,9 +77,9 @@ def test_only_the_ordered_controls_give_up_exchangeability():
         (lambda: AutoRegressive(coefficient=1.0), "between -1 and 1"),
         (lambda: Equicorrelated(correlation=1.0), "from -1 to below 1"),
         (lambda: Equicorrelated(correlation=-0.5).sample(jax.random.key(0), 4), "at least -1/"),
-        (lambda: PolyaUrn(concentration=[1.0, 0.0, 1.0]), "above 0 everywhere, but 0 came"),
+        (lambda: PolyaUrn(concentration=[1.0, 0.0, 1.0]), "above 0 everywhere; got 0"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(make, sentence):
+def test_bad_settings_raise_one_sentence(make, sentence):
     with pytest.raises(BadInput, match=sentence):
         make()

@@ -1,4 +1,4 @@
-"""Split R-hat and effective sample size: against NumPyro's own, and on chains made to fail."""
+"""Split R-hat and effective sample size: against NumPyro, and on chains that have not converged."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -27,9 +27,9 @@ def auto_regressive(coefficient: float, seed: int = 0) -> np.ndarray:
 
 @pytest.mark.parametrize("coefficient", [0.0, 0.5, 0.9])
 def test_against_numpyro(coefficient):
-    """R-hat is the same formula, so it agrees to rounding. NumPyro's effective sample size does
-    not split chains; on the half-chains themselves both use Geyer's estimate, and differ only in
-    where they cut the noise: 10 %."""
+    """R-hat is the same formula, so it agrees up to rounding. The effective sample size of NumPyro
+    does not split chains; on half-chains both use Geyer's estimator and differ only in where they
+    truncate the autocorrelations: 10 %."""
     chain = auto_regressive(coefficient)
     np.testing.assert_allclose(
         split_r_hat(jnp.asarray(chain)), split_gelman_rubin(chain), rtol=1e-10
@@ -42,23 +42,23 @@ def test_against_numpyro(coefficient):
 
 @pytest.mark.parametrize("coefficient", [0.0, 0.5, 0.8])
 def test_effective_size_of_a_known_chain(coefficient):
-    """n (1 − c)/(1 + c), averaged over 20 sets of chains; single estimates scatter by about 10 %,
-    so the average by 2 to 3 %: 12 % is four standard errors and more."""
+    """n (1 − c)/(1 + c), averaged over 20 sets of chains. The standard deviation of one estimate is
+    about 10 %, so that of the average 2 to 3 %: 12 % is at least four standard errors."""
     exact = CHAINS * DRAWS * (1 - coefficient) / (1 + coefficient)
-    found = [
+    estimates = [
         float(effective_sample_size(jnp.asarray(auto_regressive(coefficient, seed)))[0])
         for seed in range(20)
     ]
-    assert abs(np.mean(found) / exact - 1) < 0.12
+    assert abs(np.mean(estimates) / exact - 1) < 0.12
 
 
-def test_sound_chains_pass_and_chains_apart_do_not():
-    sound = jnp.asarray(auto_regressive(0.3))
-    assert split_r_hat(sound)[0] < R_HAT_LIMIT
-    assert effective_sample_size(sound)[0] > EFFECTIVE_LIMIT
-    apart = sound + jnp.arange(CHAINS, dtype=sound.dtype)[:, None, None]
-    assert split_r_hat(apart)[0] > R_HAT_LIMIT
-    drifting = sound + jnp.linspace(0, 3, DRAWS)[None, :, None]
+def test_converged_chains_pass_and_others_do_not():
+    converged = jnp.asarray(auto_regressive(0.3))
+    assert split_r_hat(converged)[0] < R_HAT_LIMIT
+    assert effective_sample_size(converged)[0] > EFFECTIVE_LIMIT
+    separate = converged + jnp.arange(CHAINS, dtype=converged.dtype)[:, None, None]
+    assert split_r_hat(separate)[0] > R_HAT_LIMIT
+    drifting = converged + jnp.linspace(0, 3, DRAWS)[None, :, None]
     assert split_r_hat(drifting)[0] > R_HAT_LIMIT
-    sticky = jnp.asarray(auto_regressive(0.95))
-    assert effective_sample_size(sticky)[0] < EFFECTIVE_LIMIT
+    correlated = jnp.asarray(auto_regressive(0.95))
+    assert effective_sample_size(correlated)[0] < EFFECTIVE_LIMIT

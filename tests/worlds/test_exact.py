@@ -1,8 +1,8 @@
-"""Closed forms against code that nobody here wrote: SciPy, scikit-learn, numerical integration.
+"""Closed forms against independent code: SciPy, scikit-learn, numerical integration.
 
-Tolerance: both sides are float64 algorithms on systems with condition numbers below 1e5, so they
-agree to about 1e5 · 2.2e-16 = 2e-11 relative; EXACT leaves a factor of five. Quadrature is asked
-for 1e-10 itself.
+Tolerance: both sides are float64 algorithms on systems with condition numbers below 1e5, so their
+relative difference is about 1e5 · 2.2e-16 = 2e-11; EXACT is five times that. The tolerance of the
+quadrature is smaller.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ import scipy.stats
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, Matern
 
-from attnlens import kernels
+from attnlens.core import kernels
 from attnlens.worlds import (
     DirichletCategorical,
     FiniteMixture,
@@ -37,8 +37,8 @@ def normal(mean: Any, cov: Any) -> Any:
     return scipy.stats.multivariate_normal(mean, cov)
 
 
-def assert_close(found, expected):
-    np.testing.assert_allclose(found, expected, rtol=EXACT, atol=EXACT)
+def assert_close(actual, expected):
+    np.testing.assert_allclose(actual, expected, rtol=EXACT, atol=EXACT)
 
 
 # -- Gaussian process ------------------------------------------------------------------------------
@@ -63,8 +63,8 @@ def test_gaussian_process_against_scikit_learn(kernel, keys):
     model.fit(keys_, values[:, 0])
     mean, std = model.predict(np.asarray(episode.query), return_std=True)[:2]
     law = world.predict(episode.tokens, episode.query)
-    # √ of a squared distance computed as ‖q‖² + ‖k‖² − 2 q·k is exact to √ε ≈ 1e-8 only where
-    # points coincide; these do not, but close pairs lose digits: 1e-9 for the rough kernels.
+    # A distance is √(‖q‖² + ‖k‖² − 2 q·k), whose error is √ε ≈ 1e-8 where points coincide. These do
+    # not, but pairs that are close lose digits: 1e-9 for the kernels that are not smooth.
     tolerance = EXACT if kernel == "rbf" else 1e-9
     np.testing.assert_allclose(law.mean[:, 0], mean, rtol=tolerance, atol=tolerance)
     np.testing.assert_allclose(law.var[:, 0], np.square(std), rtol=tolerance, atol=tolerance)
@@ -72,7 +72,7 @@ def test_gaussian_process_against_scikit_learn(kernel, keys):
     np.testing.assert_allclose(world.log_evidence(episode.tokens), evidence, rtol=tolerance)
 
 
-def test_bayes_rule_for_a_function_at_its_keys():
+def test_bayes_rule_of_the_gaussian_process_at_its_keys():
     """prior(z) likelihood(z) = posterior(z) evidence, with z the function at the tokens' keys."""
     world = GaussianProcess(temperature=0.1)
     episode = world.sample(jax.random.key(1), 6)
@@ -130,25 +130,26 @@ def test_linear_regression_against_its_dense_joint_law(features):
     assert_close(posterior.mean, np.linalg.solve(precision, mapped.T @ value / 0.4**2))
 
 
-def test_keys_and_queries_have_the_chosen_covariances():
-    """Second moments over 50,000 keys, five standard errors; a singular one stays singular."""
-    chosen, asked = np.array([[1.0, 0.6], [0.6, 0.5]]), np.diag([1.0, 0.0])
-    world = LinearRegression(2, key_covariance=chosen, query_covariance=asked)
+def test_keys_and_queries_have_the_given_covariances():
+    """Second moments over 50,000 keys, five standard errors; one covariance is singular."""
+    key_covariance, query_covariance = np.array([[1.0, 0.6], [0.6, 0.5]]), np.diag([1.0, 0.0])
+    world = LinearRegression(2, key_covariance=key_covariance, query_covariance=query_covariance)
     count = 50_000
     episode = world.sample(jax.random.key(4), count, count)
-    for points, expected in ((episode.tokens.key, chosen), (episode.query, asked)):
+    drawn = ((episode.tokens.key, key_covariance), (episode.query, query_covariance))
+    for points, expected in drawn:
         products = np.asarray(points)[:, :, None] * np.asarray(points)[:, None, :]
         error = products.std(0) / np.sqrt(count)
         assert (np.abs(products.mean(0) - expected) <= 5 * error).all()
 
 
-def test_random_features_approach_the_kernel():
-    """The mean over D features of 2 cos cos has a standard deviation of at most √(1/D) (each term
-    lies in [−2, 2] with variance at most 1): five of those."""
+def test_random_features_approximate_the_kernel():
+    """The mean of D terms 2 cos cos has a standard deviation of at most √(1/D) (each term lies in
+    [−2, 2] and has a variance of at most 1): five standard deviations."""
     points = jax.random.normal(jax.random.key(5), (6, 3))
     features = RandomFeatures(3, 20_000, temperature=0.7)
-    found = features(points) @ features(points).T
-    assert np.abs(found - kernels.rbf(points, points, 0.7)).max() < 5 / np.sqrt(20_000)
+    gram_matrix = features(points) @ features(points).T
+    assert np.abs(gram_matrix - kernels.rbf(points, points, 0.7)).max() < 5 / np.sqrt(20_000)
 
 
 # -- conjugate worlds ------------------------------------------------------------------------------
@@ -180,9 +181,14 @@ def integral(log_density, low, high):
     heights = [log_density(x) for x in grid]
     peak, points = max(heights), [grid[int(np.argmax(heights))]]
     value, _ = scipy.integrate.quad(
-        lambda x: np.exp(log_density(x) - peak), low, high, points=points, limit=500,
-        epsabs=0, epsrel=1e-11,
-    )  # fmt: skip
+        lambda x: np.exp(log_density(x) - peak),
+        low,
+        high,
+        points=points,
+        limit=500,
+        epsabs=0,
+        epsrel=1e-11,
+    )
     return np.log(value) + peak
 
 
@@ -198,7 +204,7 @@ def test_normal_mean_evidence_by_integration():
 
 
 def test_normal_inverse_gamma_evidence_by_integration():
-    """Over σ² alone: given σ² the mean integrates to a normal law of the tokens."""
+    """Integrated over σ²; given σ² the tokens are jointly normal."""
     world = NormalInverseGamma(1, prior_mean=0.3, prior_count=2.0, freedom=5.0, noise_var=0.8)
     tokens = np.asarray(world.sample(jax.random.key(8), 4).tokens)[:, 0]
     shape, scale = 5 / 2, 5 * 0.8 / 2
@@ -211,7 +217,7 @@ def test_normal_inverse_gamma_evidence_by_integration():
         prior = scipy.stats.invgamma.logpdf(var, shape, scale=scale) + log_var
         return prior + constant - 2 * log_var - 0.5 * energy / var
 
-    class Fast:  # scipy.stats' logpdf is slow one point at a time: written out
+    class Fast:  # the formula itself: scipy.stats' logpdf is slow for single points
         constant = shape * np.log(scale) - scipy.special.gammaln(shape)
 
     def quick(log_var):
@@ -244,7 +250,7 @@ def test_dirichlet_evidence_against_scipy_and_integration():
     world = DirichletCategorical(2, concentration=[1.5, 2.5])
     tokens = world.sample(jax.random.key(10), 7).tokens
     counts = np.asarray(tokens).sum(0)
-    # SciPy gives the law of the counts: the sequence's is that over the number of orders.
+    # SciPy has the law of the counts; that of a sequence is divided by the number of orders.
     orders = scipy.special.gammaln(8) - scipy.special.gammaln(counts + 1).sum()
     law = scipy.stats.dirichlet_multinomial([1.5, 2.5], 7)
     assert_close(world.log_evidence(tokens), law.logpmf(counts.astype(int)) - orders)
@@ -271,5 +277,5 @@ def test_finite_mixture_against_a_plain_sum():
     assert_close(counted.log_evidence(jnp.asarray(drawn)), np.log(joint.sum()))
 
 
-def test_pairs_are_what_tokens_with_keys_are():
+def test_tokens_with_keys_are_pairs():
     assert isinstance(LinearRegression().sample(jax.random.key(0), 2).tokens, Pairs)

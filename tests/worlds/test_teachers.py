@@ -1,17 +1,17 @@
-"""Seed B's teachers: sparse and input-dependent attention, chosen rank, exact noise floor."""
+"""The teachers of lens B: sparse input-dependent attention, rank, and exact noise floor."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnlens.checks import BadInput
+from attnlens.core.checks import BadInput
 from attnlens.worlds import SparseTeacher, TokenTeacher, noise
 from attnlens.worlds.sparse_teacher import softplus
 
 
 @pytest.mark.parametrize("kind", noise.KINDS)
-def test_noise_has_the_stated_moments(kind):
+def test_moments_of_the_noise(kind):
     """Mean 0 and variance std² within 4.9 standard errors (1e-6, two-sided) of n draws.
 
     Var(mean) = std²/n, and Var(sample variance) = (m₄ − 1) std⁴/n with m₄ = 3, 9/5 and 1: the
@@ -31,14 +31,14 @@ TEACHERS = [SparseTeacher(noise="uniform"), TokenTeacher(noise="rademacher", lay
 
 
 @pytest.mark.parametrize("teacher", TEACHERS, ids=["sparse", "token"])
-def test_the_noise_floor_is_what_the_noise_free_answer_misses(teacher):
+def test_the_noise_floor_is_the_error_of_the_noise_free_answer(teacher):
     """mean (y − E[y | x])² = noise_std² within 4.9 standard errors √((m₄ − 1)/n), m₄ ≤ 9/5."""
     count = 4000
     episode = teacher.sample(jax.random.key(1), count)
-    missed = np.asarray(episode.tokens.value - teacher.answer(episode.latent, episode.tokens.key))
-    relative = np.mean(missed**2) / teacher.noise_floor
+    errors = np.asarray(episode.tokens.value - teacher.answer(episode.latent, episode.tokens.key))
+    relative = np.mean(errors**2) / teacher.noise_floor
     assert abs(relative - 1) < 4.9 * np.sqrt(0.8 / count)
-    # The signal is well above the floor: there is something to learn.
+    # The variance of the values is well above the floor: there is something to learn.
     assert np.var(episode.tokens.value) > 2 * teacher.noise_floor
 
 
@@ -48,11 +48,11 @@ def test_known_attention_is_sparse_positive_and_depends_on_the_input():
     weights = np.asarray(teacher.attention(episode.latent, episode.tokens.key))
     assert ((weights > 0).sum(1) == 3).all()
     np.testing.assert_allclose(weights.sum(1), 3, rtol=1e-12)
-    assert ((weights > 0) == (weights[:1] > 0)).all()  # one support a teacher
-    assert weights[:, weights[0] > 0].std(0).min() > 0.05  # and weights that move with x
+    assert ((weights > 0) == (weights[:1] > 0)).all()  # one support per teacher
+    assert weights[:, weights[0] > 0].std(0).min() > 0.05  # and weights that depend on x
 
 
-def test_features_off_the_support_do_not_matter():
+def test_features_outside_the_support_have_no_effect():
     teacher = SparseTeacher(features=12, attended=3)
     latent, inputs = teacher.teacher(jax.random.key(3)), jnp.ones((4, 12))
     off = jnp.where(latent.support[None, :] > 0, inputs, 7.0)
@@ -64,17 +64,17 @@ def test_features_off_the_support_do_not_matter():
 
 
 @pytest.mark.parametrize("rank", [1, 2, None])
-def test_the_query_key_product_has_the_chosen_rank(rank):
+def test_the_query_key_product_has_the_given_rank(rank):
     teacher = TokenTeacher(token_dim=4, query_dim=3, rank=rank)
     latent = teacher.teacher(jax.random.key(4))
     singular = np.linalg.svd(latent.query[0].T @ latent.key[0], compute_uv=False)
-    wanted = 3 if rank is None else rank
-    # Rounding leaves singular values of about 1e-16 of the largest where the rank has ended.
-    assert (singular > 1e-12 * singular[0]).sum() == wanted
+    expected = 3 if rank is None else rank
+    # Singular values beyond the rank are rounding errors, about 1e-16 of the largest.
+    assert (singular > 1e-12 * singular[0]).sum() == expected
 
 
-def test_the_token_teacher_is_the_formula_of_seed_b():
-    """Against a plain loop over tokens, as the formula is printed."""
+def test_the_token_teacher_equals_the_formula_of_lens_b():
+    """Against a loop over tokens that follows the formula of the paper."""
     teacher = TokenTeacher(tokens=3, token_dim=4, query_dim=2, value_dim=5)
     episode = teacher.sample(jax.random.key(5), 2)
     w = jax.tree.map(np.asarray, episode.latent)
@@ -113,6 +113,6 @@ def test_softplus_is_within_log_two_of_relu():
         (lambda: TokenTeacher(layers=2, value_dim=3), "value_dim must equal token_dim, 4"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(make, sentence):
+def test_bad_settings_raise_one_sentence(make, sentence):
     with pytest.raises(BadInput, match=sentence):
         make()

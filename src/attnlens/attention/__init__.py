@@ -3,8 +3,8 @@
 Shapes: query (..., Lq, d), key (..., L, d), value (..., L, dv) give (..., Lq, dv). Inputs keep
 their precision: float64 in, float64 throughout.
 
-Imported eagerly, unlike the other packages: operators share their names with their files, and a
-lazy name would turn into the module once somebody imports that.
+Imported eagerly, unlike the other packages: operators have the same names as their modules, and a
+lazy name would be replaced by the module when somebody imports that module.
 """
 
 from .cme import Estimate, SolveInfo, WithVariance, cme

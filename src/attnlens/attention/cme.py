@@ -3,10 +3,10 @@
     CME(q; K, V) = κ(q, K) (κ(K, K) + λ I)⁻¹ V
 
 λ is the whole ridge, not λL. In a Gaussian-process world with covariance κ and noise variance λ
-this *is* the exact posterior mean, and the posterior variance is
+this is the exact posterior mean, and the posterior variance is
 κ(q, q) − κ(q, K)(κ(K, K) + λ I)⁻¹ κ(K, q) (`worlds.gaussian_process`).
 
-Leaving token i out changes its prediction by a closed form: the residual of the fit without it is
+Leave-one-out residuals have a closed form: the residual at token i of the fit without it is
 v_i − CME_{−i}(k_i) = α_i / (A⁻¹)_ii with A = κ(K, K) + λ I and α = A⁻¹ V.
 
 (Song, Huang, Smola and Fukumizu, Hilbert space embeddings of conditional distributions, 2009;
@@ -25,17 +25,19 @@ import jax.core
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from attnlens import checks, kernels
+from attnlens.core import checks, kernels
 
-from . import factors, inputs, solve
+from . import inputs, solve
+from .native import cholesky
 from .ridge import RULES, choose
 
 METHODS = ("auto", "cholesky", "iterative")
-# Up to here the matrix and its factor fit (1 GB in float64) and Cholesky is the faster one.
+# Up to this length the matrix and its factor fit into memory (1 GB in float64) and Cholesky is
+# faster.
 LONGEST_CHOLESKY = 8192
-# Matrix entries factorised in one batched call: by LAPACK, where longer sequences go one at a time,
-# and by the compiled kernel, where they are dealt out to threads and should stay in the last cache.
-TOGETHER, TOGETHER_COMPILED = 2**14, 2**20
+# Matrix entries factorised in one batched call. LAPACK: longer sequences are factorised one at a
+# time. Native: matrices are distributed over threads and should stay in the last-level cache.
+BATCH_ENTRIES, NATIVE_BATCH_ENTRIES = 2**14, 2**20
 
 
 class WithVariance(NamedTuple):
@@ -51,7 +53,7 @@ class WithVariance(NamedTuple):
 
 
 class SolveInfo(eqx.Module):
-    """How the linear system was solved; `str(info)` says it in a sentence outside jit.
+    """How the linear system was solved; outside jit `str(info)` is one sentence about it.
 
     >>> one = jnp.ones((1, 1))
     >>> bool(cme(one, one, one, ridge=1.0, return_info=True).info.converged)
@@ -60,7 +62,7 @@ class SolveInfo(eqx.Module):
 
     method: str = eqx.field(static=True)
     tolerance: float = eqx.field(static=True)
-    residual: Float[Array, "*batch"]  # the largest ‖b − A x‖/‖b‖ over the right sides
+    residual: Float[Array, "*batch"]  # the largest ‖b − A x‖/‖b‖ over the right-hand sides
     steps: Int[Array, "*batch"]
     converged: Bool[Array, "*batch"]
 
@@ -71,13 +73,13 @@ class SolveInfo(eqx.Module):
         if self.method == "cholesky":
             return "cholesky: the matrix is not positive definite in this precision; raise ridge."
         return (
-            f"iterative: not converged: relative residual {worst:.1e} after {steps} steps, where "
-            f"{self.tolerance:.0e} was asked for; raise ridge, rank or max_steps."
+            f"iterative: not converged: relative residual {worst:.1e} after {steps} steps, above "
+            f"the tolerance {self.tolerance:.0e}; raise ridge, rank or max_steps."
         )
 
 
 class Estimate(NamedTuple):
-    """Everything `cme` can tell; what was not asked for is None.
+    """All results of `cme`; those that were not requested are None.
 
     >>> one = jnp.ones((1, 1))
     >>> fit = cme(one, one, one, ridge=1.0, return_info=True)
@@ -108,21 +110,21 @@ def cme(
     tolerance: float | None = None,
     rank: int = 256,
     max_steps: int = 500,
-) -> Any:  # an array (*batch, queries, value_dim), `WithVariance` or `Estimate`, as asked for
+) -> Any:  # an array (*batch, queries, value_dim), `WithVariance` or `Estimate`
     """Kernel ridge attention; `temperature` defaults to √d.
 
-    `ridge` is a number (or one a batch member), or "loo" or "evidence": chosen by leave-one-out
-    error or by marginal likelihood, and then a constant to differentiation. `mask` (true = may
-    be attended to) is one row for all queries: (..., length) or (..., 1, length).
+    `ridge` is a number (or one number per batch member), or "loo" or "evidence": chosen by
+    leave-one-out error or by marginal likelihood, and then a constant in differentiation. `mask`
+    (true = may be attended to) is one row for all queries: (..., length) or (..., 1, length).
 
-    With `variance=True` the posterior variance comes back beside the mean. With
-    `residuals=True` (each token's leave-one-out residual) or `return_info=True` the result is an
-    `Estimate`, whose `info` has the achieved residual and whether the solve converged.
+    With `variance=True` the result has the posterior variance beside the mean. With
+    `residuals=True` (leave-one-out residuals, one per token) or `return_info=True` the result is
+    an `Estimate`, whose `info` has the relative residual and whether the solve converged.
 
     `method` is "cholesky", "iterative" (conjugate gradients until the relative residual is below
     `tolerance`, at most `max_steps`, with a partial-Cholesky preconditioner of rank `rank`;
     memory linear in the length) or "auto": Cholesky up to length 8,192. Outside jit an iterative
-    solve that did not converge warns; inside, ask for `return_info`.
+    solve that does not converge warns; inside jit, check `return_info`.
 
     >>> keys = jnp.eye(2)
     >>> value = jnp.array([[1.0], [3.0]])
@@ -148,7 +150,7 @@ def cme(
         system = solve.System(kappa, key, seen, scale, 0.0 if given is None else given)
         if isinstance(ridge, str):
             system = system._replace(ridge=choose(ridge, system.gram(), value, seen))
-        # One solve for everything that is asked, so that LAPACK is called in sequence.
+        # One solve for all right-hand sides, so that LAPACK calls never overlap.
         right = [value]
         cross = system.cross(query) if variance else None
         if cross is not None:
@@ -169,14 +171,15 @@ def cme(
             var = jnp.maximum(_prior(kappa, query, scale) - explained, 0)[:, None]
         if residuals:
             left_out = weights / jnp.diagonal(rest[:, -length:])[:, None] if length else weights
-        watched = return_info or residuals or method == "iterative"
-        info = _info(system, columns, solved, method, goal) if watched else None
+        needs_info = return_info or residuals or method == "iterative"
+        info = _info(system, columns, solved, method, goal) if needs_info else None
         return Estimate(mean, var, left_out, jnp.asarray(system.ridge, key.dtype), info)
 
     given = None if isinstance(ridge, str) else jnp.broadcast_to(_number(ridge, key.dtype), batch)
     members = (query, key, value, seen, given)
-    compiled = given is not None and method == "cholesky" and factors.usable(length, key.dtype)
-    estimate = _for_each(one, members, batch, length, compiled)
+    direct = given is not None and method == "cholesky"
+    native = direct and cholesky.fits(length, key.dtype) and cholesky.load()
+    estimate = _for_each(one, members, batch, length, native)
     _warn(estimate.info)
     if residuals or return_info:
         return _cast(estimate, dtype)
@@ -194,9 +197,9 @@ def _method(method: str, length: int, ridge: object, residuals: bool) -> str:
         method = "cholesky" if length <= LONGEST_CHOLESKY else "iterative"
     if method == "iterative" and (residuals or isinstance(ridge, str)):
         raise checks.BadInput(
-            f"leave-one-out residuals and a chosen ridge need the whole matrix, which an iterative "
-            f"solve at length {length} does not hold; give ridge a number and residuals=False, or "
-            f"method='cholesky'."
+            f"leave-one-out residuals and a ridge chosen from the data need the whole matrix, "
+            f"which an iterative solve at length {length} does not hold; give a number as ridge "
+            f"and residuals=False, or method='cholesky'."
         )
     return method
 
@@ -217,21 +220,21 @@ def _info(
 ) -> SolveInfo:
     stop = jax.lax.stop_gradient
     residual = solve.relative_residual(system.frozen(), stop(columns), stop(solved.columns))
-    # Conjugate gradients watch a running residual, which rounding parts from the true one: a
-    # factor of two is allowed for that. A factorisation fails by NaN.
+    # Conjugate gradients stop by a residual that is updated recursively and differs from the true
+    # one by rounding: a factor of two allows for that. A factorisation that fails gives NaN.
     converged = residual <= 2 * goal if method == "iterative" else jnp.isfinite(residual)
     return SolveInfo(method, goal, residual, solved.steps, converged)
 
 
-def _for_each(one, members, batch: tuple[int, ...], length: int, compiled: bool) -> Estimate:
-    """`one` over the leading dimensions, in turn; short sequences some at a time."""
+def _for_each(one, members, batch: tuple[int, ...], length: int, native: bool) -> Estimate:
+    """`one` for every batch member in sequence; short sequences in groups."""
     if not batch:
         return one(members)
     count = math.prod(batch)
     flat = jax.tree.map(lambda array: array.reshape(count, *array.shape[len(batch) :]), members)
-    entries = TOGETHER_COMPILED if compiled else TOGETHER
-    together = max(1, min(count, entries // max(length, 1) ** 2))
-    results = jax.lax.map(one, flat, batch_size=together if together > 1 else None)
+    entries = NATIVE_BATCH_ENTRIES if native else BATCH_ENTRIES
+    group = max(1, min(count, entries // max(length, 1) ** 2))
+    results = jax.lax.map(one, flat, batch_size=group if group > 1 else None)
     return jax.tree.map(lambda array: array.reshape(*batch, *array.shape[1:]), results)
 
 
@@ -243,7 +246,7 @@ def _warn(info: SolveInfo | None) -> None:
 
 
 def _cast(result, dtype: jnp.dtype):
-    """Back to half precision, if the caller's was."""
+    """The result in half precision, if the inputs were."""
     if dtype.itemsize >= 4:
         return result
     return jax.tree.map(lambda array: array.astype(dtype), result)

@@ -1,10 +1,10 @@
-"""What every operator does with its inputs before the mathematics: shapes, masks, precision.
+"""Preparation of the inputs of every operator: shapes, masks and precision.
 
-A mask says who may look at what (true = may). Nothing behind it is ever read: a NaN or an
-infinity there must not reach the result or a gradient, and multiplying by a weight of zero is not
-enough (0·NaN = NaN). So tokens that no query sees, and queries that see no token, become zeros
-before anything is computed. A token that is not finite and is seen by *some* queries becomes
-zeros as well, and those queries' rows are set to NaN at the end, so that the others stay clean.
+A mask says which query may attend to which token (true = may). Masked tokens are never read: a NaN
+or an infinity there must not reach the result or a gradient, and a weight of zero does not prevent
+that (0·NaN = NaN). So tokens that every query masks, and queries that mask every token, are set to
+zero first. A token that is not finite and that *some* queries attend to is set to zero as well; the
+outputs of these queries are set to NaN at the end, so that the other queries are not affected.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from attnlens import checks
+from attnlens.core import checks
 
 Floats = Float[Array, "..."]
 Bools = Bool[Array, "..."]
 
 
 class Inputs(NamedTuple):
-    """Clean inputs: finite wherever nobody looks; `mask` and `bias` have the logits' rank."""
+    """Inputs with masked tokens set to zero; `mask` and `bias` have the rank of the logits."""
 
     query: Floats
     key: Floats
     value: Floats
     mask: Bools | None
     bias: Floats | None
-    tainted: Bools | None  # (..., queries, 1): sees a token that is not finite
+    tainted: Bools | None  # (..., queries, 1): attends to a token that is not finite
 
     def finish(self, output: Floats, dtype: jnp.dtype) -> Floats:
-        """The output, in half precision if `dtype` is; NaN for who saw a non-finite token."""
+        """The output: NaN for tainted queries, and in half precision if `dtype` is."""
         if self.tainted is not None:
             output = jnp.where(self.tainted, jnp.nan, output)
         return output.astype(dtype) if dtype.itemsize < 4 else output
@@ -46,7 +46,7 @@ def prepare(
     mask: Bools | None = None,
     bias: Floats | None = None,
 ) -> Inputs:
-    """Checked shapes, half precision raised to single, and nothing readable behind the mask."""
+    """Inputs with shapes checked, half precision raised to single, and masked tokens zero."""
     check_shapes(query.shape, key.shape, value.shape)
     query, key, value = (at_least_single(array) for array in (query, key, value))
     logits = (*query.shape[:-1], key.shape[-2])
@@ -71,21 +71,21 @@ def check_shapes(query: tuple[int, ...], key: tuple[int, ...], value: tuple[int,
     """(..., Lq, d), (..., L, d) and (..., L, dv), with the same leading dimensions."""
     if min(len(query), len(key), len(value)) < 2:
         raise checks.BadInput(
-            f"query, key and value must have at least two dimensions (tokens, features), but "
-            f"shapes {query}, {key} and {value} came."
+            f"query, key and value must have at least two dimensions (tokens, features); got "
+            f"shapes {query}, {key} and {value}."
         )
     if query[-1] != key[-1]:
         raise checks.BadInput(
-            f"query and key must have equally many features, but {query[-1]} and {key[-1]} came."
+            f"query and key must have the same number of features; got {query[-1]} and {key[-1]}."
         )
     if key[-2] != value[-2]:
         raise checks.BadInput(
-            f"key and value must have equally many tokens, but {key[-2]} and {value[-2]} came."
+            f"key and value must have the same number of tokens; got {key[-2]} and {value[-2]}."
         )
     if not query[:-2] == key[:-2] == value[:-2]:
         raise checks.BadInput(
-            f"query, key and value must have the same leading dimensions, but {query[:-2]}, "
-            f"{key[:-2]} and {value[:-2]} came; use jnp.broadcast_to first."
+            f"query, key and value must have the same leading dimensions; got {query[:-2]}, "
+            f"{key[:-2]} and {value[:-2]}; use jnp.broadcast_to first."
         )
 
 
@@ -97,14 +97,13 @@ def like_logits(name: str, array: Array, logits: tuple[int, ...]) -> Array:
         fits = False
     if not fits:
         raise checks.BadInput(
-            f"{name} must broadcast to (..., queries, tokens) = {logits}, but shape "
-            f"{array.shape} came."
+            f"{name} must broadcast to (..., queries, tokens) = {logits}; got shape {array.shape}."
         )
     return array.reshape((1,) * (len(logits) - array.ndim) + array.shape)
 
 
 def token_mask(mask: Bools | None, key: tuple[int, ...]) -> Bools | None:
-    """A mask that is the same for every query, as (..., L); also taken: (L,) and (..., 1, L)."""
+    """A mask that is the same for every query, as (..., L); accepts (L,) and (..., 1, L) too."""
     if mask is None:
         return None
     if mask.ndim == len(key) and mask.shape[-2] == 1:
@@ -114,23 +113,23 @@ def token_mask(mask: Bools | None, key: tuple[int, ...]) -> Bools | None:
         return jnp.broadcast_to(mask, tokens)
     except ValueError:
         raise checks.BadInput(
-            f"this operator takes one mask for all queries, of shape {tokens} or with a 1 in the "
-            f"queries' place, but shape {mask.shape} came."
+            f"this operator needs one mask for all queries, of shape {tokens} or (..., 1, length); "
+            f"got shape {mask.shape}."
         ) from None
 
 
 def hide(array: Floats, mask: Bools | None) -> Floats:
-    """Zeros for the tokens that a token mask leaves out."""
+    """`array` with masked tokens set to zero."""
     return array if mask is None else jnp.where(mask[..., None], array, 0)
 
 
 def at_least_single(array: Floats) -> Floats:
-    """Half precision is computed in single; single and double stay what they are."""
+    """Half precision raised to single; single and double precision unchanged."""
     return array.astype(jnp.float32) if array.dtype.itemsize < 4 else array
 
 
 def scale(name: str, given: float | Floats | None, dim: int) -> float | Floats:
-    """The temperature: √d if none was given; a Python number is checked."""
+    """The temperature: √d if None; a Python number must be positive."""
     if given is None:
         return math.sqrt(max(dim, 1))
     return checks.positive(name, given) if isinstance(given, (int, float)) else given

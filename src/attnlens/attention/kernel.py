@@ -4,7 +4,7 @@
 
 κ is any kernel that is never negative (`kernels.LOG_PROFILES`). With keys on a sphere the RBF
 kernel gives softmax attention exactly, since exp(−‖q − k‖²/2τ) ∝ exp(q·k/τ) there. The weights
-are formed from log κ, so a query far from every key attends to the nearest instead of to 0/0.
+are computed from log κ: a query far from every key attends to the nearest key, not to 0/0.
 (Nadaraya, 1964; Watson, 1964; Tsai et al., Transformer dissection, 2019.)
 """
 
@@ -15,7 +15,7 @@ from functools import cache
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from attnlens import checks, kernels
+from attnlens.core import checks, kernels
 
 from . import inputs
 from .normalised import Score, normalised
@@ -48,20 +48,20 @@ def kernel(
     if kernel == "polynomial":
         query = query / scale
     else:
-        # Every other kernel is a function of ‖q − k‖²/τ. The centre comes off once, for all
-        # blocks: distances do not change, and ‖q‖² + ‖k‖² − 2 q·k then cancels less.
+        # Every other kernel is a function of ‖q − k‖²/τ. The centre is subtracted once, for all
+        # tiles: distances do not change, and ‖q‖² + ‖k‖² − 2 q·k then cancels less.
         centre = jnp.mean(key, -2, keepdims=True) if key.shape[-2] else 0
         query, key = (query - centre) / scale**0.5, (key - centre) / scale**0.5
     if kernel == "rbf":
-        # −‖q − k‖²/2 = q·k − ‖k‖²/2 up to ‖q‖²/2, which all keys of a query share: softmax
-        # attention with one more feature.
+        # −‖q − k‖²/2 = q·k − ‖k‖²/2 − ‖q‖²/2, and the last term is the same for all keys of a
+        # query: softmax attention with one more feature.
         query = jnp.concatenate([query, jnp.ones_like(query[..., :1])], -1)
         key = jnp.concatenate([key, -0.5 * jnp.sum(key**2, -1, keepdims=True)], -1)
     ready = ready._replace(query=query, key=key)
     return ready.finish(normalised(_score(kernel), ready, method), value.dtype)
 
 
-@cache  # one function object a kernel: JAX compiles anew for each new one
+@cache  # one function object per kernel: JAX compiles again for each new object
 def _score(name: str) -> Score:
     if name == "rbf":
         return kernels.products

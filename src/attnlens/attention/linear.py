@@ -1,4 +1,4 @@
-"""Feature-map attention: weights φ(q)·φ(k), so that the sum over tokens is taken once.
+"""Feature-map attention: weights φ(q)·φ(k), so that all queries share one sum over tokens.
 
     LA(q; K, V) = φ(q)ᵀ Σ_ℓ φ(k_ℓ) v_ℓᵀ / φ(q)ᵀ Σ_ℓ φ(k_ℓ)
 
@@ -8,10 +8,11 @@ Time and memory are linear in the length. Two maps:
     positive   φ(x) = exp(ω_m·x/√τ − ‖x‖²/2τ) / √M,  m = 1 … M, ω_m ~ N(0, I)
                (Choromanski et al., Rethinking attention with Performers, 2021)
 
-E φ(q)·φ(k) = exp(q·k/τ) for the second, so it estimates softmax attention; rows of ω are made
-orthogonal in groups of d, which lowers the variance. e^{…} would overflow or vanish for long
-keys, so with a_m = max_ℓ log φ_m(k_ℓ) the sums are formed from φ_m(k)e^{−a_m} and
-φ_m(q)e^{a_m − max_m(…)}: both at most 1, and the denominator at least 1. The ratio is unchanged.
+For the second map E φ(q)·φ(k) = exp(q·k/τ), so it estimates softmax attention. Rows of ω are
+orthogonal in groups of d, which lowers the variance. For keys of large norm e^{…} would overflow or
+vanish, so with a_m = max_ℓ log φ_m(k_ℓ) the sums are computed from φ_m(k)e^{−a_m} and
+φ_m(q)e^{a_m − max_m(…)}: both are at most 1, the denominator is at least 1, and the ratio is the
+same.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from attnlens import checks
+from attnlens.core import checks
 
 from . import inputs
 
@@ -44,7 +45,7 @@ def linear(
     """Feature-map attention in time linear in the length.
 
     `features` is "elu" or "positive" (`count` random features drawn from `seed`). `temperature`
-    defaults to 1 for "elu", which has no softmax to imitate, and to √d for "positive". `mask`
+    defaults to 1 for "elu", which does not approximate softmax, and to √d for "positive". `mask`
     must be the same for every query: (..., 1, length), (..., length) or (length,).
 
     >>> linear(jnp.ones((1, 2)), jnp.eye(2), jnp.array([[1.0], [3.0]]))
@@ -91,13 +92,13 @@ def _positive(q: Array, k: Array, omega: Array, seen: Array | None) -> tuple[Arr
 
 @cache
 def _orthogonal(count: int, dim: int, seed: int) -> np.ndarray:
-    """(count, dim) standard normal rows, orthogonal in groups of `dim`; by NumPy, a constant."""
+    """(count, dim) standard normal rows, orthogonal in groups of `dim`; a NumPy constant."""
     random = np.random.default_rng(seed)
     groups = []
     for _ in range(-(-count // dim)):
         directions, upper = np.linalg.qr(random.normal(size=(dim, dim)))
-        # Uniform over rotations only with R's diagonal positive (Mezzadri, 2007): LAPACK's signs
-        # are a convention, and with them every estimate would be biased.
+        # Q is uniform over rotations only if the diagonal of R is positive (Mezzadri, 2007). LAPACK
+        # chooses the signs by convention, and with its choice every estimate would be biased.
         directions = directions * np.sign(np.diagonal(upper))
         lengths = np.linalg.norm(random.normal(size=(dim, dim)), axis=-1)
         groups.append(directions * lengths[:, None])

@@ -1,4 +1,4 @@
-"""Several heads, each with its own projections, around any operator.
+"""Multi-head attention around any operator; each head has projections of its own.
 
     head_h = operator(X_q Q_h, X_k K_h, X_v V_h),    output = Σ_h head_h O_h
 
@@ -15,16 +15,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
-from attnlens import checks
+from attnlens.core import checks
 
 from .softmax import softmax
 
 
 class MultiHead(eqx.Module):
-    """Projections around an attention operator, one set a head.
+    """Projections around an attention operator, one set per head.
 
-    `dim` is the features of query tokens; `key_dim`, `value_dim` and `output_dim` default to it,
-    `head_dim` to dim / heads. `operator` is any function of (query, key, value) with leading
+    `dim` is the number of features of query tokens; `key_dim`, `value_dim` and `output_dim` default
+    to it, `head_dim` to dim / heads. `operator` is any function of (query, key, value) with leading
     dimensions, such as those in `OPERATORS`.
 
     >>> layer = MultiHead(jax.random.key(0), dim=8, heads=2)
@@ -54,8 +54,8 @@ class MultiHead(eqx.Module):
         checks.whole("heads", heads, 1)
         if head_dim is None and checks.whole("dim", dim, 1) % heads:
             raise checks.BadInput(
-                f"dim must be a multiple of heads when head_dim is not given, but dim={dim} and "
-                f"heads={heads} came."
+                f"dim must be a multiple of heads when head_dim is not given; got dim={dim} and "
+                f"heads={heads}."
             )
         head_dim = dim // heads if head_dim is None else head_dim
         shapes = {
@@ -64,13 +64,13 @@ class MultiHead(eqx.Module):
             "value": (dim if value_dim is None else value_dim, head_dim),
             "output": (head_dim, dim if output_dim is None else output_dim),
         }
-        # Glorot's uniform law over the heads together: variance 2/(inputs + outputs).
-        for part, (name, (rows, columns)) in zip(
+        # Glorot's uniform distribution over all heads together: variance 2/(inputs + outputs).
+        for part_key, (name, (rows, columns)) in zip(
             jax.random.split(random_key, 4), shapes.items(), strict=True
         ):
             inner, outer = (rows, heads * columns) if name != "output" else (heads * rows, columns)
             limit = (6 / (inner + outer)) ** 0.5
-            draw = jax.random.uniform(part, (heads, rows, columns), minval=-limit, maxval=limit)
+            draw = jax.random.uniform(part_key, (heads, rows, columns), minval=-limit, maxval=limit)
             setattr(self, name, draw)
         self.operator = operator
 
@@ -83,7 +83,7 @@ class MultiHead(eqx.Module):
         mask: Bool[Array, ...] | None = None,
         **settings: Any,
     ) -> Float[Array, "*batch queries output_dim"]:
-        """`mask` is as the operator takes it, without an axis for heads; so are `settings`."""
+        """`mask` and `settings` are passed to the operator; `mask` has no axis for heads."""
         if mask is not None and mask.ndim > 2:
             mask = mask[..., None, :, :]
         heads = self.operator(

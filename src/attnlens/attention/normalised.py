@@ -1,24 +1,24 @@
-"""Normalised attention for any weight function, dense or in blocks.
+"""Normalised attention for any weight function, dense or tile by tile.
 
     o_i = Σ_j e^{s_ij} v_j / Σ_j e^{s_ij},    s_ij = score(q_i, k_j) + bias_ij   (−∞ where masked)
 
-**In blocks.** Keys come in blocks; a row keeps its largest score so far m, its total
-t = Σ e^{s−m} and its weighted sum a = Σ e^{s−m} v. A block with scores s makes
+**Tile by tile.** The keys are divided into tiles. Each row (query) keeps its largest score so far
+m, the sum t = Σ e^{s−m} and the weighted sum a = Σ e^{s−m} v. A tile with scores s changes them to
 
     m′ = max(m, max s),   t′ = t e^{m−m′} + Σ e^{s−m′},   a′ = a e^{m−m′} + Σ e^{s−m′} v
 
-and at the end o = a/t, and c = m + log t is the log normaliser. (Milakov and Gimelshein, Online
+At the end o = a/t, and c = m + log t is the log normaliser. (Milakov and Gimelshein, Online
 normalizer calculation for softmax, 2018; Rabe and Staats, Self-attention does not need O(n²)
-memory, 2021; Dao et al., FlashAttention, 2022.) Nothing of size queries × length is ever held.
+memory, 2021; Dao et al., FlashAttention, 2022.) No array of size queries × length is ever held.
 
-**Its derivative in blocks.** With p_ij = e^{s_ij − c_i}, tangents ṡ, v̇ and b_i = Σ_j p_ij ṡ_ij
+**Its derivative, tile by tile.** With p_ij = e^{s_ij − c_i}, tangents ṡ, v̇ and b_i = Σ_j p_ij ṡ_ij
 
     ċ_i = b_i,    ȯ_i = Σ_j p_ij (ṡ_ij v_j + v̇_j) − b_i o_i
 
-which is again a sum over blocks and linear in the tangents. So it is given to JAX as a forward
-rule, each block behind `jax.checkpoint`: transposed, it is the backward pass of FlashAttention
-(a block's p is computed again from c, never stored), and because the rule calls `_attend` itself
-it can be differentiated again, to any order, forward or backward, in memory linear in the length.
+which is again a sum over tiles and linear in the tangents. So it is given to JAX as a forward rule
+with `jax.checkpoint` around each tile. Its transpose is the backward pass of FlashAttention: the p
+of a tile is computed again from c, never stored. Because the rule calls `_attend` itself, it can be
+differentiated again, to any order, forward or backward, in memory linear in the length.
 """
 
 from __future__ import annotations
@@ -32,53 +32,61 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from attnlens import checks, kernels
+from attnlens.core import checks, kernels
 
-from . import blocks
 from .inputs import Inputs
+from .native import long_softmax
 
 Score = Callable[[Array, Array], Array]
 METHODS = ("auto", "dense", "blocks")
-# Logits held at once: up to this many, the dense form is the faster one (16 MB in float32).
+# Up to this many logits the dense form is faster (16 MB in float32).
 DENSE_LOGITS = 2**22
-BLOCK_LOGITS = 2**20
-BLOCK_SIZES = (64, 512)
+TILE_LOGITS = 2**20  # logits of one tile, as far as the sizes below allow
+TILE_SIZES = (64, 512)  # fewest and most keys of a tile
 
 
 def normalised(score: Score, inputs: Inputs, method: str = "auto") -> Array:
-    """Attention with weights proportional to exp(score); zeros where nothing may be seen.
+    """Attention with weights proportional to exp(score); zeros where all tokens are masked.
 
-    `score` maps blocks (..., Lq, d) and (..., B, d) to (..., Lq, B). It is a constant to JAX:
-    whatever is differentiated must reach it through the inputs.
+    `score` maps queries (..., Lq, d) and the keys of a tile (..., B, d) to scores (..., Lq, B). It
+    is a constant to JAX: everything that is differentiated must reach it through the inputs.
     """
-    count = blocks_for(inputs, method)
+    count = tile_count(inputs, method)
     query, key, value, mask, bias, _ = inputs
     if query.shape[-1] == 1:
-        # With one feature XLA turns the dot product into a multiplication and repeats it at each
-        # use, fused with the subtraction of the largest: q·k − max is then not 0 at the maximum
-        # but the product's rounding error, and every weight vanishes once that is large. A
+        # With one feature XLA replaces the dot product by a multiplication and repeats it at each
+        # use, fused with the subtraction of the largest score. At the maximum q·k − max is then the
+        # rounding error of the product instead of 0, and if that is large all weights vanish. A
         # second feature of zeros keeps it a dot product.
         query, key = (jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, 1)]) for x in (query, key))
         inputs = inputs._replace(query=query, key=key)
     if count == 1:
-        plain = score is kernels.products and mask is None and bias is None
-        if method == "auto" and plain and blocks.usable(query, key, value):
-            return _compiled(query, key, value)
+        native = method == "auto" and _fits_native(score, query, key, value, bias, mask)
+        if native and long_softmax.load():
+            return _native(query, key, value)
         return _dense(score, inputs)
     return _attend(score, count, query, key, value, bias, mask)[0]
 
 
-def blocks_for(inputs: Inputs, method: str) -> int:
-    """Into how many blocks the keys are cut; 1 is the dense form."""
+def tile_count(inputs: Inputs, method: str) -> int:
+    """The number of tiles into which the keys are divided; 1 is the dense form."""
     checks.one_of("method", method, METHODS)
     rows, length = math.prod(inputs.query.shape[:-1]), inputs.key.shape[-2]
     few = rows * length <= DENSE_LOGITS
     if method == "dense" or (method == "auto" and few) or rows == 0 or length <= 1:
         return 1
-    smallest, largest = BLOCK_SIZES
-    # Forced blocks are at least two, so that they are blocks also in a small example.
-    size = min(max(BLOCK_LOGITS // rows, smallest), largest, -(-length // 2))
+    smallest, largest = TILE_SIZES
+    # At least two tiles where `method` asks for tiles, also in a small example.
+    size = min(max(TILE_LOGITS // rows, smallest), largest, -(-length // 2))
     return -(-length // size)
+
+
+def _fits_native(
+    score: Score, query: Array, key: Array, value: Array, bias: Array | None, mask: Array | None
+) -> bool:
+    """Whether the native version supports this case: scores q·k, no mask, no bias, many scores."""
+    plain = score is kernels.products and mask is None and bias is None
+    return plain and long_softmax.fits(query, key, value)
 
 
 def _logits(
@@ -91,7 +99,7 @@ def _logits(
 
 
 def _finite(top: Array) -> Array:
-    """The largest score of a row, or 0 where the row has none: −∞ − (−∞) is NaN."""
+    """The largest score of a row, or 0 where it is −∞, because −∞ − (−∞) is NaN."""
     return jnp.where(top == -jnp.inf, 0, top)
 
 
@@ -101,14 +109,14 @@ def _divide(summed: Array, total: Array) -> Array:
 
 
 @jax.custom_jvp
-def _compiled(query: Array, key: Array, value: Array) -> Array:
-    """`_dense` of products, faster. Differentiated, it is `_dense` itself, which keeps what it
-    needs for that."""
-    return blocks.attend(query, key, value)[0]
+def _native(query: Array, key: Array, value: Array) -> Array:
+    """`_dense` with scores q·k, faster. Its derivative is that of `_dense`, which stores the
+    weights for it."""
+    return long_softmax.attend(query, key, value)[0]
 
 
-@_compiled.defjvp
-def _compiled_jvp(primals, tangents):
+@_native.defjvp
+def _native_jvp(primals, tangents):
     def dense(query, key, value):
         return _dense(kernels.products, Inputs(query, key, value, None, None, None))
 
@@ -124,8 +132,8 @@ def _dense(score: Score, inputs: Inputs) -> Array:
     return _divide(jnp.einsum("...ql,...ld->...qd", weights, value), total)
 
 
-class Block(NamedTuple):
-    """What varies from one block of keys to the next; None where there is nothing to vary."""
+class Tile(NamedTuple):
+    """The keys, values, biases and masks of one tile; None where there is no bias or mask."""
 
     key: Array
     value: Array
@@ -133,8 +141,10 @@ class Block(NamedTuple):
     mask: Array | None
 
 
-def split(count: int, key: Array, value: Array, bias: Array | None, mask: Array | None) -> Block:
-    """`count` blocks of keys, in a new first axis; what the last ones lack is masked."""
+def split_tiles(
+    count: int, key: Array, value: Array, bias: Array | None, mask: Array | None
+) -> Tile:
+    """`count` tiles of keys along a new first axis; the padding of the last tiles is masked."""
     length = key.shape[-2]
     size = -(-length // count)
     missing = count * size - length
@@ -147,13 +157,13 @@ def split(count: int, key: Array, value: Array, bias: Array | None, mask: Array 
         if array is None:
             return None
         axis = array.ndim + axis
-        if array.shape[axis] != length:  # 1: the same for every key
+        if array.shape[axis] != length:  # it is 1: the same for every key
             return jnp.broadcast_to(array, (count, *array.shape))
         padding = [(0, missing if a == axis else 0) for a in range(array.ndim)]
         shape = (*array.shape[:axis], count, size, *array.shape[axis + 1 :])
         return jnp.moveaxis(jnp.pad(array, padding).reshape(shape), axis, 0)
 
-    return Block(cut(key, -2), cut(value, -2), cut(bias, -1), cut(mask, -1))  # pyright: ignore
+    return Tile(cut(key, -2), cut(value, -2), cut(bias, -1), cut(mask, -1))  # pyright: ignore
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1))
@@ -166,19 +176,18 @@ def _attend(
     bias: Array | None,
     mask: Array | None,
 ) -> tuple[Array, Array]:
-    """(o, c) as above; c is 0 where a row sees nothing."""
-    plain = score is kernels.products and mask is None and bias is None
-    if plain and blocks.usable(query, key, value):
-        return blocks.attend(query, key, value)
+    """(o, c) as above; c is 0 where all tokens are masked."""
+    if _fits_native(score, query, key, value, bias, mask) and long_softmax.load():
+        return long_softmax.attend(query, key, value)
 
-    def step(carry, block: Block):
+    def step(carry, tile: Tile):
         top, total, summed = carry
-        logits = _logits(score, query, block.key, block.bias, block.mask)
+        logits = _logits(score, query, tile.key, tile.bias, tile.mask)
         new = jnp.maximum(top, jnp.max(logits, -1, keepdims=True))
         shift = _finite(new)
         weights, shrink = jnp.exp(logits - shift), jnp.exp(top - shift)
         total = total * shrink + jnp.sum(weights, -1, keepdims=True)
-        summed = summed * shrink + jnp.einsum("...ql,...ld->...qd", weights, block.value)
+        summed = summed * shrink + jnp.einsum("...ql,...ld->...qd", weights, tile.value)
         return (new, total, summed), None
 
     rows = (*query.shape[:-1], 1)
@@ -187,7 +196,7 @@ def _attend(
         jnp.zeros(rows, query.dtype),
         jnp.zeros((*query.shape[:-1], value.shape[-1]), value.dtype),
     )
-    (top, total, summed), _ = jax.lax.scan(step, start, split(count, key, value, bias, mask))
+    (top, total, summed), _ = jax.lax.scan(step, start, split_tiles(count, key, value, bias, mask))
     return _divide(summed, total), _finite(top + jnp.log(total))
 
 
@@ -197,24 +206,23 @@ def _attend_jvp(score: Score, count: int, primals, tangents):
     *parts_dot, _ = tangents
     output, normaliser = _attend(score, count, *parts, mask)
 
-    # prevent_cse: a scan's body is not merged with anything outside it.
+    # prevent_cse is not needed: the body of a scan is not merged with anything outside it.
     @partial(jax.checkpoint, prevent_cse=False)
-    def term(query, normaliser, block: Block):
-        logits = _logits(score, query, block.key, block.bias, block.mask)
+    def term(query, normaliser, tile: Tile):
+        logits = _logits(score, query, tile.key, tile.bias, tile.mask)
         weights = jnp.exp(logits - normaliser)
         total = jnp.sum(weights, -1, keepdims=True)
-        return total, jnp.einsum("...ql,...ld->...qd", weights, block.value)
+        return total, jnp.einsum("...ql,...ld->...qd", weights, tile.value)
 
     def moments(query, key, value, bias):
         """Σ_j p_ij and Σ_j p_ij v_j with c held fixed: their tangents are b_i and the sum in ȯ."""
         start = (jnp.zeros_like(normaliser), jnp.zeros_like(output))
         return jax.lax.scan(
-            lambda sums, block: (jax.tree.map(jnp.add, sums, term(query, normaliser, block)), None),
+            lambda sums, tile: (jax.tree.map(jnp.add, sums, term(query, normaliser, tile)), None),
             start,
-            split(count, key, value, bias, mask),
+            split_tiles(count, key, value, bias, mask),
         )[0]
 
-    # Linearised here and not left to JAX: before version 0.10 it cannot transpose a scan that
-    # stands in a rule as it was written.
+    # Linearised here, because JAX before version 0.10 cannot transpose a scan inside a rule.
     moved, summed = jax.linearize(moments, *parts)[1](*parts_dot)
     return (output, normaliser), (summed - moved * output, moved)

@@ -1,7 +1,8 @@
-"""Every operator by name, so that contract tests, claims and the command line see all of them.
+"""All operators by name, for contract tests, claims and the command line.
 
-An entry is the operator with the settings it needs filled in: a function of (query, key, value)
-that also takes `mask`. A mask of shape (..., 1, length), one row for all queries, suits them all.
+An entry is the operator with its required settings filled in: a function of (query, key, value)
+that also takes `mask`. All of them accept a mask of shape (..., 1, length), one row for all
+queries.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from attnlens import kernels
+from attnlens.core import kernels
 
 from .cme import cme
 from .kernel import kernel

@@ -1,16 +1,16 @@
-"""The ridge λ chosen by the data, in closed form for every λ at once.
+"""The ridge λ chosen from the data; one eigendecomposition gives the criterion for every λ.
 
 With κ(K, K) = U diag(e) Uᵀ, w = Uᵀ V and A = κ(K, K) + λ I:
 
     α = A⁻¹ V = U w/(e + λ),      (A⁻¹)_ii = Σ_k U_ik²/(e_k + λ)
-    loo        (1/L) Σ_i ‖α_i / (A⁻¹)_ii‖²     the mean squared error at each token, fitted
-                                               without it (Wahba, Spline Models, 1990, ch. 4)
+    loo        (1/L) Σ_i ‖α_i / (A⁻¹)_ii‖²     the leave-one-out mean squared error
+                                               (Wahba, Spline Models, 1990, ch. 4)
     evidence   −log N(V; 0, A) = ½ Σ_k ‖w_k‖²/(e_k + λ) + ½ d_v Σ_k log(e_k + λ) + constant
                                                (Rasmussen and Williams, 2006, section 5.4)
 
-The smallest value is looked for on a grid of log λ, then twice on a finer grid about the best.
-A masked token is one eigenvalue 0 with w = 0, so it adds ½ d_v log λ to the evidence, which is
-taken off again. The chosen λ is a constant to differentiation.
+The minimum is searched on a grid of log λ, then twice on a finer grid around the best point. A
+masked token is an eigenvalue 0 with w = 0; it adds ½ d_v log λ to the evidence, which is subtracted
+again. The chosen λ is a constant in differentiation.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 RULES = ("loo", "evidence")
-# λ as a multiple of the mean of κ(k, k): from where rounding begins (above ε L) up to here.
+# Bounds of λ as multiples of the mean of κ(k, k); the lower one also stays above rounding, 32 ε L.
 SMALLEST, LARGEST = 1e-8, 1e3
-GRIDS = (65, 33, 33)
+GRIDS = (65, 33, 33)  # points of the three grids
 
 
 def choose(rule: str, gram: Array, value: Array, mask: Array | None) -> Array:
-    """The ridge with the least leave-one-out error or the greatest evidence; a scalar."""
+    """The ridge with the smallest leave-one-out error or the largest evidence; a scalar."""
     gram, value = jax.lax.stop_gradient((gram, value))
     length, value_dim = value.shape
     seen = jnp.ones(length, bool) if mask is None else mask

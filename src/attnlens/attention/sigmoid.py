@@ -1,8 +1,8 @@
-"""Sigmoid attention: every token is weighed by itself, without competing with the others.
+"""Sigmoid attention: the weight of a token does not depend on the other tokens.
 
     SG(q; K, V) = Σ_ℓ σ(q·k_ℓ/τ + bias_ℓ + offset) v_ℓ,     offset = −log(tokens seen)
 
-With that offset the weights of uninformative logits sum to about one whatever the length
+With this offset the weights of logits near 0 sum to about one at every length
 (Ramapuram et al., Theory, analysis, and best practices for sigmoid self-attention, 2024).
 """
 
@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from attnlens import checks, kernels
+from attnlens.core import checks, kernels
 
 from . import inputs
-from .normalised import METHODS, blocks_for, split
+from .normalised import METHODS, split_tiles, tile_count
 
 
 def sigmoid(
@@ -32,7 +32,7 @@ def sigmoid(
     offset: float | Float[Array, ""] | None = None,
     method: str = "auto",
 ) -> Float[Array, "*batch queries value_dim"]:
-    """Sigmoid attention; `temperature` defaults to √d, `offset` to −log(tokens that a query sees).
+    """Sigmoid attention; `temperature` defaults to √d, `offset` to −log(tokens not masked).
 
     `mask`, `bias` and `method` are as in `softmax`.
 
@@ -50,24 +50,24 @@ def sigmoid(
     else:
         shift = -math.log(max(length, 1)) if offset is None else offset
 
-    # Each block's weights are computed again in the backward pass, never stored.
+    # The weights of a tile are computed again in the backward pass, never stored.
     @partial(jax.checkpoint, prevent_cse=False)
-    def term(query, shift, block):
-        logits = kernels.products(query, block.key) + shift
-        if block.bias is not None:
-            logits = logits + block.bias
+    def term(query, shift, tile):
+        logits = kernels.products(query, tile.key) + shift
+        if tile.bias is not None:
+            logits = logits + tile.bias
         weights = jax.nn.sigmoid(logits)
-        if block.mask is not None:
-            weights = jnp.where(block.mask, weights, 0)
-        return jnp.einsum("...ql,...ld->...qd", weights, block.value)
+        if tile.mask is not None:
+            weights = jnp.where(tile.mask, weights, 0)
+        return jnp.einsum("...ql,...ld->...qd", weights, tile.value)
 
-    count = blocks_for(ready, method)
-    blocks = split(count, ready.key, ready.value, ready.bias, ready.mask)
+    count = tile_count(ready, method)
+    tiles = split_tiles(count, ready.key, ready.value, ready.bias, ready.mask)
     if count == 1:
-        summed = term(ready.query, shift, jax.tree.map(lambda array: array[0], blocks))
+        summed = term(ready.query, shift, jax.tree.map(lambda array: array[0], tiles))
     else:
         start = jnp.zeros((*query.shape[:-1], value.shape[-1]), ready.value.dtype)
         summed, _ = jax.lax.scan(
-            lambda total, block: (total + term(ready.query, shift, block), None), start, blocks
+            lambda total, tile: (total + term(ready.query, shift, tile), None), start, tiles
         )
     return ready.finish(summed, value.dtype)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from jaxtyping import Array, Bool, Float
 
-from attnlens import kernels
+from attnlens.core import kernels
 
-from . import inputs, small
+from . import inputs
+from .native import small_softmax
 from .normalised import normalised
 
 
@@ -25,10 +26,10 @@ def softmax(
 ) -> Float[Array, "*batch queries value_dim"]:
     """Softmax attention (Vaswani et al., 2017); `temperature` defaults to √d.
 
-    `mask` (true = may be attended to) and `bias` broadcast to (..., queries, length). A query
-    with nothing to attend to gets zeros; what stands behind the mask is never read. `method` is
-    "dense" (holds queries × length weights), "blocks" (memory linear in the length, also when
-    differentiated) or "auto": dense while the weights are few.
+    `mask` (true = may be attended to) and `bias` broadcast to (..., queries, length). The output
+    of a query without any token to attend to is zero; masked tokens are never read. `method` is
+    "dense" (holds queries × length weights), "blocks" (computes tile by tile: memory linear in
+    the length, also when differentiated) or "auto": dense while the weights are few.
 
     >>> import jax.numpy as jnp
     >>> one = jnp.ones((1, 2))
@@ -38,7 +39,12 @@ def softmax(
     ready = inputs.prepare(query, key, value, mask, bias)
     scale = inputs.scale("temperature", temperature, query.shape[-1])
     ready = ready._replace(query=ready.query / scale)
-    seen = None if bias is not None else small.same_for_all(ready.mask, ready.key.shape)
-    if method == "auto" and seen is not None and small.usable(*ready[:3]):
-        return ready.finish(small.attend(*ready[:3], seen), value.dtype)
+    seen = None if bias is not None else small_softmax.token_mask(ready.mask, ready.key.shape)
+    if (
+        method == "auto"
+        and seen is not None
+        and small_softmax.fits(*ready[:3])
+        and small_softmax.load()
+    ):
+        return ready.finish(small_softmax.attend(*ready[:3], seen), value.dtype)
     return ready.finish(normalised(kernels.products, ready, method), value.dtype)

@@ -1,19 +1,19 @@
 """(κ(K, K) + λ I) X = B, by Cholesky factors or by preconditioned conjugate gradients.
 
-**Derivatives.** X is defined by A X = B, so Ȧ X + A Ẋ = Ḃ: Ẋ solves the same system with right
-side Ḃ − Ȧ X. `jax.lax.custom_linear_solve` is told A as a product (which it differentiates) and
-the solver (which it does not): a gradient costs one more solve with the same factor or
-preconditioner, and never goes through a factorisation or the iteration's steps.
+**Derivatives.** X is defined by A X = B, so Ȧ X + A Ẋ = Ḃ: Ẋ solves the same system with the
+right-hand side Ḃ − Ȧ X. `jax.lax.custom_linear_solve` gets A as a product, which it differentiates,
+and a solver, which it does not. So a gradient costs one more solve with the same factor or
+preconditioner, and factorisations and iterations are never differentiated.
 
-**Without the matrix.** A X is formed in blocks of rows, each kernel block computed when needed:
-memory linear in the length. The preconditioner is M = s I + F Fᵀ with F the pivoted partial
-Cholesky factor of κ(K, K) (Harbrecht, Peters and Schneider, 2012; Gardner et al., GPyTorch,
-2018): with G = F/√s and the Cholesky factor C Cᵀ = I + Gᵀ G,
+**Without the matrix.** A X is computed in tiles of rows; each tile of the kernel matrix is computed
+when it is needed, so memory is linear in the length. The preconditioner is M = s I + F Fᵀ with F
+the pivoted partial Cholesky factor of κ(K, K) (Harbrecht, Peters and Schneider, 2012; Gardner et
+al., GPyTorch, 2018): with G = F/√s and the Cholesky factor C Cᵀ = I + Gᵀ G,
 
     s M⁻¹ = I − W Wᵀ,   W = G C⁻ᵀ        (Woodbury)
 
-In exact arithmetic s = λ is best. I − W Wᵀ has its smallest eigenvalue near s/‖F‖², which
-drowns in rounding when that is below ε, so s is kept above 32 ε tr(Fᵀ F).
+In exact arithmetic s = λ is best. The smallest eigenvalue of I − W Wᵀ is near s/‖F‖² and is lost in
+rounding when that is below ε, so s is at least 32 ε tr(Fᵀ F).
 """
 
 from __future__ import annotations
@@ -29,33 +29,34 @@ import matfree.low_rank
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array
 
-from attnlens import kernels
+from attnlens.core import kernels
 
-from . import factors
+from .native import cholesky
 
-# Kernel entries held at once by a matrix-free product (32 MB in float64).
-BLOCK_ENTRIES = 2**22
+# Entries of the kernel matrix that a matrix-free product holds at a time (32 MB in float64).
+TILE_ENTRIES = 2**22
 TOLERANCE = {"float32": 1e-5, "float64": 1e-8}
 
 
 def default_tolerance(dtype: jnp.dtype, length: int) -> float:
-    """The relative residual to ask for: small, but not below what rounding lets a solve reach.
+    """The default relative residual: small, but not below what a solve can reach with rounding.
 
-    A product κ(K, K) α rounds each of L terms, which adds up to c ε √L ‖α‖ ≤ c ε √L ‖b‖/λ. At
-    65,536 tokens with κ(k, k)/λ = 11 the residual of a float32 solve stopped at 33 ε √L: c = 3.
-    Forty is asked for, so in float32 this is what counts from a few tokens on.
+    In a product κ(K, K) α each of L terms is rounded, which adds up to c ε √L ‖α‖ ≤ c ε √L ‖b‖/λ.
+    At 65,536 tokens with κ(k, k)/λ = 11 the residual of a float32 solve stopped at 33 ε √L: c = 3.
+    The tolerance is 40 ε √L, which in float32 is the larger of the two from a few tokens on.
     """
     return max(TOLERANCE[dtype.name], 40 * float(jnp.finfo(dtype).eps) * length**0.5)
 
 
-# lineax stops with NaN when pᵀAp ≤ 100 ε n rᵀz, to catch a singular A. At n = 65,536 in float32
-# that is 0.8 rᵀz, which a *good* preconditioner (pᵀAp ≈ rᵀz) meets. A constant factor on the
-# preconditioner changes no step of the iteration and lifts the left side by itself.
-LIFT = 1024.0
+# lineax stops with NaN when pᵀAp ≤ 100 ε n rᵀz, to detect a singular A. At n = 65,536 in float32
+# the right side is 0.8 rᵀz, and with a *good* preconditioner pᵀAp ≈ rᵀz is close to that. A
+# constant factor on the preconditioner changes no step of the iteration and increases the left side
+# relative to the right one by this factor.
+PRECONDITIONER_FACTOR = 1024.0
 
 
 class System(NamedTuple):
-    """A = κ(K, K) + λ I with the tokens outside the mask cut off: their rows are those of λ I."""
+    """A = κ(K, K) + λ I; the rows and columns of masked tokens are those of λ I."""
 
     kernel: kernels.Kernel
     key: Array  # (L, d)
@@ -64,45 +65,45 @@ class System(NamedTuple):
     ridge: float | Array
 
     def frozen(self) -> System:
-        """The same numbers as constants to differentiation."""
+        """The same system with gradients stopped."""
         stop = jax.lax.stop_gradient
         return self._replace(
             key=stop(self.key), temperature=stop(self.temperature), ridge=stop(self.ridge)
         )
 
     def gram(self) -> Array:
-        """κ(K, K), zero outside the mask."""
+        """κ(K, K), zero for masked tokens."""
         gram = self.kernel(self.key, self.key, self.temperature)
         if self.mask is None:
             return gram
         return jnp.where(self.mask[:, None] & self.mask[None, :], gram, 0)
 
     def cross(self, query: Array) -> Array:
-        """κ(K, Q), zero outside the mask."""
+        """κ(K, Q), zero for masked tokens."""
         cross = self.kernel(self.key, query, self.temperature)
         return cross if self.mask is None else jnp.where(self.mask[:, None], cross, 0)
 
     def read(self, query: Array, columns: Array) -> Array:
-        """κ(Q, K) columns, in blocks of queries; each block is computed again to differentiate."""
+        """κ(Q, K) · columns, in tiles of queries; the derivative computes each tile again."""
 
         @jax.checkpoint
-        def rows(block, key, columns, temperature):
-            # Not the transpose of κ(K, Q): XLA multiplies that at a third of the speed.
-            weights = self.kernel(block, key, temperature)
+        def rows(tile, key, columns, temperature):
+            # Not the transpose of κ(K, Q): XLA multiplies with that at a third of the speed.
+            weights = self.kernel(tile, key, temperature)
             if self.mask is not None:
                 weights = jnp.where(self.mask[None, :], weights, 0)
             return weights @ columns
 
         count, length = query.shape[0], self.key.shape[0]
-        size = max(1, min(count, BLOCK_ENTRIES // max(length, 1)))
+        size = max(1, min(count, TILE_ENTRIES // max(length, 1)))
         if size >= count:
             return rows(query, self.key, columns, self.temperature)
         padded = jnp.pad(query, ((0, -count % size), (0, 0))).reshape(-1, size, query.shape[1])
-        blocks = jax.lax.map(lambda b: rows(b, self.key, columns, self.temperature), padded)
-        return blocks.reshape(-1, columns.shape[1])[:count]
+        tiles = jax.lax.map(lambda tile: rows(tile, self.key, columns, self.temperature), padded)
+        return tiles.reshape(-1, columns.shape[1])[:count]
 
     def product(self, columns: Array) -> Array:
-        """A columns, without A."""
+        """A · columns, without forming A."""
         product = self.read(self.key, columns)
         if self.mask is not None:
             product = jnp.where(self.mask[:, None], product, 0)
@@ -110,18 +111,18 @@ class System(NamedTuple):
 
 
 class Solved(NamedTuple):
-    """X, and how many steps it took (0 for a direct solve)."""
+    """X, and the number of iterations (0 for a direct solve)."""
 
     columns: Array
     steps: Array
 
 
 def by_cholesky(system: System, columns: Array) -> Solved:
-    """The solve with the matrix and its Cholesky factor in memory; one LAPACK call at a time."""
+    """Solve with the matrix and its Cholesky factor in memory; one LAPACK call at a time."""
     matrix = system.gram() + system.ridge * jnp.eye(columns.shape[0], dtype=columns.dtype)
     frozen = jax.lax.stop_gradient(matrix)
-    if factors.usable(columns.shape[0], columns.dtype):
-        factor, solve = factors.factor(frozen), factors.solve
+    if cholesky.fits(columns.shape[0], columns.dtype) and cholesky.load():
+        factor, solve = cholesky.factor(frozen), cholesky.solve
     else:
         factor, solve = jnp.linalg.cholesky(frozen, symmetrize_input=False), _by_factor
     solution = jax.lax.custom_linear_solve(
@@ -132,21 +133,21 @@ def by_cholesky(system: System, columns: Array) -> Solved:
 
 @jax.custom_batching.sequential_vmap
 def _by_factor(factor: Array, columns: Array) -> Array:
-    # One member of a batch after the other: for a batch JAX calls no BLAS but a loop of its own,
-    # ten times as slow.
+    # Batch members in sequence: for a whole batch JAX does not call BLAS but a loop of its own,
+    # which is ten times slower.
     return cho_solve((factor, True), columns)
 
 
 def by_iteration(
     system: System, columns: Array, tolerance: float, rank: int, max_steps: int
 ) -> Solved:
-    """Preconditioned conjugate gradients, one system a column, all columns in step."""
+    """Preconditioned conjugate gradients, one system per column, vmapped over the columns."""
     frozen = system.frozen()
     correct = preconditioner(frozen, rank)
     dtype = columns.dtype
 
     def solve(_, right):
-        # (K/λ + I) u = b with u = λ x: then ‖u‖ ≤ ‖b‖, and one absolute tolerance suits both.
+        # (K/λ + I) u = b with u = λ x: then ‖u‖ ≤ ‖b‖, and one absolute tolerance serves both.
         unit = jax.ShapeDtypeStruct((right.shape[0],), dtype)
         product = lineax.FunctionLinearOperator(
             lambda u: frozen.product(u[:, None])[:, 0] / frozen.ridge,
@@ -164,10 +165,10 @@ def by_iteration(
                 max_steps=max_steps,
             )
             with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-                answer = lineax.linear_solve(
+                solution = lineax.linear_solve(
                     product, b, solver, options={"preconditioner": inverse}, throw=False
                 )
-            return answer.value / frozen.ridge, answer.stats["num_steps"]
+            return solution.value / frozen.ridge, solution.stats["num_steps"]
 
         solution, steps = jax.vmap(one, 1, (1, 0))(right)
         return solution, jnp.max(steps, initial=0).astype(jnp.int32)
@@ -195,8 +196,8 @@ def preconditioner(system: System, rank: int) -> Callable[[Array], Array]:
             seen_element, nrows=length, rank=min(rank, length)
         )
         factor = partial_cholesky()[0].astype(dtype)
-    # Once the remaining diagonal is rounding error, the next column and all after it are NaN:
-    # the columns before them are the whole matrix, to rounding.
+    # When the remaining diagonal is rounding error, the next column and all later ones are NaN. The
+    # columns before them represent the whole matrix up to rounding.
     factor = jnp.where(jnp.all(jnp.isfinite(factor), 0), factor, 0)
     shift = jnp.maximum(system.ridge, 32 * jnp.finfo(dtype).eps * jnp.sum(factor**2))
     g = factor / jnp.sqrt(shift)
@@ -206,7 +207,7 @@ def preconditioner(system: System, rank: int) -> Callable[[Array], Array]:
 
 
 def _correct(w: Array, b: Array) -> Array:
-    return (b - w @ (w.T @ b)) * LIFT
+    return (b - w @ (w.T @ b)) * PRECONDITIONER_FACTOR
 
 
 def relative_residual(system: System, columns: Array, solution: Array) -> Array:

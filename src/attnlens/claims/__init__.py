@@ -1,6 +1,7 @@
 """Claims: one prediction each, with cells to measure, a rule to judge and a control that must fail.
 
-`lens_a/` and `lens_b/` hold one file a claim; `registry.py` lists them.
+`exchangeability/` (lens A) and `sample_complexity/` (lens B) hold one file per claim; `registry.py`
+lists them. `README.md` in this folder says how a claim travels from its file to the ledger.
 """
 
 import lazy_loader

@@ -1,7 +1,7 @@
-"""What claims about rates share: the grid of work, slopes over blocks, and the lines to draw.
+"""Shared by the claims about rates: the grid of cells, slopes over blocks, the lines of a figure.
 
 Such a claim measures a squared error for every episode, over key dimensions m (keys on the sphere
-in R^(m+1)) and lengths L, in blocks of episodes; a block's root mean square is one replicate.
+in R^(m+1)) and lengths L, in blocks of episodes; the root mean square of a block is one replicate.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from attnlens.records import Part, Point, Region, Series
-from attnlens.statistics import judge, mean_reading, slopes, t_interval
+from attnlens.core.drawing import Point, Series
+from attnlens.core.statistics import judge, mean_reading, slopes, t_interval
+from attnlens.core.verdicts import Part, Region
 
-from .base import PREDICTION, Measured, Work, blocks, by
+from .claim import PREDICTION, Measured, Work, blocks, group_by
 
 
 def grid(
@@ -23,7 +24,10 @@ def grid(
     episodes: Callable[[int], int],
     seconds: Callable[[int], float],
 ) -> Iterator[Work]:
-    """`counts[arm]` blocks of `episodes(length)` seeds at every m and L; `seconds` an episode."""
+    """`counts[arm]` blocks of `episodes(length)` seeds at every m and L.
+
+    `seconds(length)` is the rough cost of one episode.
+    """
     for arm, count in counts.items():
         for m in dims:
             for length in lengths:
@@ -35,8 +39,8 @@ def grid(
 def log_root_mean_squares(
     cells: Sequence[Measured], name: str = "squared", axis: str = "length"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """log of the axis, and log root mean squares (block, point) of the array called `name`."""
-    groups = by(cells, axis)
+    """log of the axis, and log root mean squares (block, point) of the array `name`."""
+    groups = group_by(cells, axis)
     logs = [[0.5 * np.log(cell.values[name].mean()) for cell in group] for group in groups.values()]
     return np.log(list(groups)), np.array(logs).T
 
@@ -44,21 +48,21 @@ def log_root_mean_squares(
 def judge_slopes(
     measured: Sequence[Measured], quantity: str, region: Callable[[int], Region]
 ) -> list[Part]:
-    """A part a key dimension: the slope of log RMSE in log L, against `region(m)`."""
+    """One part per key dimension m: the slope of log RMSE in log L, against `region(m)`."""
     parts = []
-    for m, cells in by(measured, "manifold_dim").items():
+    for m, cells in group_by(measured, "manifold_dim").items():
         x, logs = log_root_mean_squares(cells)
         parts.append(judge(f"{quantity} ({sphere(m)}, L {span(x)})", slopes(x, logs), region(m)))
     return parts
 
 
 def sphere(m: int) -> str:
-    """What m is, in words: figures say "m = 2" only."""
+    """The meaning of m in words; labels of figures say only "m = 2"."""
     return f"keys on a sphere of dimension m = {m}"
 
 
 def span(x: np.ndarray) -> str:
-    """The range that a rate was fitted on, from the logarithms of its axis.
+    """The range over which a rate was fitted, from the logarithms of its axis.
 
     >>> span(np.log([64, 256, 4096]))
     '64 to 4096'
@@ -72,24 +76,24 @@ def lines(
     names: Mapping[str, str],
     reference: Callable[[int], float] | None = None,
 ) -> list[Series]:
-    """A line a key dimension and arm, with its slope; `names` says what each arm is."""
-    drawn = []
+    """One line per key dimension and arm, with its slope; `names` holds a label for each arm."""
+    series = []
     for arm, measured in arms.items():
-        for m, cells in by(measured, "manifold_dim").items():
+        for m, cells in group_by(measured, "manifold_dim").items():
             x, logs = log_root_mean_squares(cells)
             control = arm != PREDICTION
             predicted = None if control or reference is None else reference(m)
             slope = float(slopes(x, logs).mean())
             name = f"{names[arm]}, m = {m}"
-            drawn.append(Series(name, points(x, logs), slope, predicted, control=control))
-    return drawn
+            series.append(Series(name, points(x, logs), slope, predicted, control=control))
+    return series
 
 
 def points(x: np.ndarray, logs: np.ndarray) -> tuple[Point, ...]:
-    """exp of the mean log over blocks, with the half-width of its interval on the plain scale."""
-    drawn = []
-    for at, column in zip(x, logs.T, strict=True):
+    """exp of the mean log over blocks, with the upper half-width of its interval after exp."""
+    result = []
+    for log_x, column in zip(x, logs.T, strict=True):
         reading = mean_reading(column)
         value, high = np.exp(reading.value), np.exp(t_interval(reading)[1])
-        drawn.append(Point(float(np.exp(at)), float(value), float(high - value)))
-    return tuple(drawn)
+        result.append(Point(float(np.exp(log_x)), float(value), float(high - value)))
+    return tuple(result)

@@ -1,12 +1,12 @@
-"""One record for every data set, and splits that depend on content and seed alone.
+"""The record of a data set, and splits that depend only on content and seed.
 
-A row's digest is the SHA-256 of its input. It serves three ends:
+A row's digest is the SHA-256 of its input. It has three uses:
 
-- *Duplicates*: rows of equal digest are one row, so none can stand in training and test at once.
-  Copies that disagree about the label are dropped altogether.
-- *Splits*: rows are put in the order of SHA-256(seed, digest). That order is as good as random, and
-  depends neither on how the file was sorted nor on the version of a random generator.
-- *Hashes*: a set's hash is the SHA-256 of its row digests and labels, in order.
+- *Duplicates*: rows with equal digests count as one row, so that no row can be in the training set
+  and in the test set. If copies have different labels, all of them are dropped.
+- *Splits*: rows are sorted by SHA-256(seed, digest). This order is as good as random, and depends
+  neither on the order of the file nor on the version of a random number generator.
+- *Hashes*: the hash of a set is the SHA-256 of its row digests and labels, in order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from attnlens import checks
+from attnlens.core import checks
 
 Kind = Literal["rows", "images", "tokens", "texts"]
 AXES = {"rows": 2, "images": 3, "tokens": 3}
@@ -27,7 +27,7 @@ AXES = {"rows": 2, "images": 3, "tokens": 3}
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dataset:
-    """Inputs and labels, and where they come from.
+    """Inputs and labels, with their source and licence.
 
     kind      inputs
     rows      (n, features)
@@ -35,9 +35,9 @@ class Dataset:
     tokens    (n, tokens, token_dim)
     texts     a tuple of n strings
 
-    `labels` are class numbers (n,), with their names in `classes`, or numbers when `classes` is
-    empty. `history` says in words what was done, and `splits` has the hash of every set that was
-    cut from the same data together with this one.
+    `labels` (n,) are class numbers, whose names are in `classes`, or real numbers if `classes` is
+    empty. `history` describes each processing step in words. `splits` has the hash of every set
+    that was split from the same data together with this one.
 
     >>> rows = Dataset("mine", "rows", np.eye(3), np.array([0, 1, 1]), ("no", "yes"), "me", "none")
     >>> print(rows)
@@ -59,31 +59,34 @@ class Dataset:
         shape = np.shape(self.inputs)
         if self.kind in AXES and len(shape) != AXES[self.kind]:
             raise checks.BadInput(
-                f"{self.kind} must have {AXES[self.kind]} axes, samples first, but an array of "
-                f"shape {shape} came."
+                f"{self.kind} must have {AXES[self.kind]} axes, samples first; got an array of "
+                f"shape {shape}."
             )
         if np.shape(self.labels) != (len(self.inputs),):
             raise checks.BadInput(
-                f"there must be one label for each of the {len(self.inputs)} inputs, but labels of "
-                f"shape {np.shape(self.labels)} came."
+                f"there must be one label for each of the {len(self.inputs)} inputs; got labels of "
+                f"shape {np.shape(self.labels)}."
             )
         if isinstance(self.inputs, np.ndarray) and not np.isfinite(self.inputs).all():
-            raise checks.BadInput(f"{self.name} must hold finite numbers only, but it has others.")
+            raise checks.BadInput(
+                f"{self.name} must hold finite numbers only; got NaN or infinity; drop or fill "
+                f"these values."
+            )
 
     def __len__(self) -> int:
         return len(self.inputs)
 
     def __str__(self) -> str:
         size = "" if isinstance(self.inputs, tuple) else f" of {self.inputs.shape[1:]}"
-        what = f"{len(self.classes)} classes" if self.classes else "numbers as labels"
-        return f"{self.name}: {len(self)} {self.kind}{size}, {what}"
+        labels = f"{len(self.classes)} classes" if self.classes else "numbers as labels"
+        return f"{self.name}: {len(self)} {self.kind}{size}, {labels}"
 
     @property
     def array(self) -> np.ndarray:
-        """The inputs of a data set of numbers."""
+        """The inputs as an array; an error for texts."""
         if isinstance(self.inputs, tuple):
             raise checks.BadInput(
-                f"{self.name} holds texts, not numbers; make tokens of them with "
+                f"{self.name} must hold numbers; got texts; convert them to tokens with "
                 f"Embedding.learn(training_set)(data)."
             )
         return self.inputs
@@ -92,11 +95,11 @@ class Dataset:
     def digests(self) -> tuple[bytes, ...]:
         """The SHA-256 of each input."""
         if isinstance(self.inputs, tuple):
-            # Case and spacing do not make another text.
+            # Texts that differ only in case or spacing are duplicates.
             rows = (" ".join(text.lower().split()).encode() for text in self.inputs)
         else:
-            plain = np.ascontiguousarray(self.inputs, self.inputs.dtype.newbyteorder("<"))
-            rows = (row.tobytes() for row in plain)
+            little_endian = np.ascontiguousarray(self.inputs, self.inputs.dtype.newbyteorder("<"))
+            rows = (row.tobytes() for row in little_endian)
         return tuple(hashlib.sha256(row).digest() for row in rows)
 
     @cached_property
@@ -106,24 +109,25 @@ class Dataset:
         return hashlib.sha256(b"".join(self.digests) + labels).hexdigest()
 
     def take(self, rows: Sequence[int] | np.ndarray, said: str) -> Dataset:
-        """The rows with these numbers, in this order; `said` is added to the history."""
+        """The rows with these indices, in this order; `said` is added to the history."""
         rows = np.asarray(rows, int)
-        taken = (
+        inputs = (
             tuple(self.inputs[i] for i in rows)
             if isinstance(self.inputs, tuple)
             else self.inputs[rows]
         )
         history = (*self.history, said)
-        return dataclasses.replace(self, inputs=taken, labels=self.labels[rows], history=history)
+        return dataclasses.replace(self, inputs=inputs, labels=self.labels[rows], history=history)
 
     def tokens(self, tokens: np.ndarray, said: str) -> Dataset:
-        """The same samples as tokens; `said` tells how they were made."""
+        """The same samples as tokens; the sentence `said`, how they were made, is added to the
+        history."""
         history = (*self.history, said)
         return dataclasses.replace(self, kind="tokens", inputs=tokens, history=history)
 
 
 def deduplicated(data: Dataset) -> Dataset:
-    """`data` with each input once; inputs whose copies disagree about the label are dropped.
+    """`data` with each input once; inputs whose copies have different labels are dropped.
 
     >>> twice = np.array([[1.0], [1.0], [2.0]])
     >>> rows = Dataset("mine", "rows", twice, np.array([0, 0, 1]), ("no", "yes"), "me", "none")
@@ -141,10 +145,10 @@ def deduplicated(data: Dataset) -> Dataset:
 
 
 def split(data: Dataset, sizes: Mapping[str, int], seed: int, part: int = 0) -> dict[str, Dataset]:
-    """Named sets of these sizes that share no row; the same seed gives the same sets, always.
+    """Named sets of these sizes that share no row; the same seed always gives the same sets.
 
-    With one seed, parts 0, 1, 2, … share no row either, as long as the data last: independent
-    repetitions of an experiment.
+    With one seed, parts 0, 1, 2, … share no row either, for independent repetitions of an
+    experiment. The number of parts is limited by the number of rows.
 
     >>> from attnlens.data import table
     >>> sets = split(table("wine"), {"train": 100, "test": 50}, seed=0)
@@ -154,24 +158,24 @@ def split(data: Dataset, sizes: Mapping[str, int], seed: int, part: int = 0) -> 
     checks.whole("seed", seed)
     checks.whole("part", part)
     if not sizes:
-        raise checks.BadInput("sizes must name at least one set, such as {'train': 100}.")
-    each = sum(checks.whole(f"the size of {name}", size, 1) for name, size in sizes.items())
+        raise checks.BadInput("sizes must name at least one set, such as {'train': 100}; got none.")
+    part_size = sum(checks.whole(f"the size of {name}", size, 1) for name, size in sizes.items())
     if len(set(data.digests)) < len(data):
         raise checks.BadInput(
-            f"{data.name} must hold each input once before it is split, but some are repeated; "
-            f"call deduplicated(data) first."
+            f"{data.name} must hold each input once before it is split; got repeated inputs; call "
+            f"deduplicated(data) first."
         )
-    if (part + 1) * each > len(data):
+    if (part + 1) * part_size > len(data):
         raise checks.BadInput(
-            f"part {part} of {each} rows needs {(part + 1) * each} rows, but {data.name} has "
-            f"{len(data)}; give smaller sizes or another seed."
+            f"{data.name} must have {(part + 1) * part_size} rows for part {part} of {part_size} "
+            f"rows; got {len(data)}; give smaller sizes or another seed."
         )
     salt = f"{seed}:".encode()
     order = sorted(range(len(data)), key=lambda i: hashlib.sha256(salt + data.digests[i]).digest())
-    sets, start = {}, part * each
+    sets, start = {}, part * part_size
     for name, size in sizes.items():
-        said = f"{name}: rows {start} to {start + size - 1} in the order of seed {seed}"
-        sets[name] = data.take(order[start : start + size], said)
+        step = f"{name}: rows {start} to {start + size - 1} in the order of seed {seed}"
+        sets[name] = data.take(order[start : start + size], step)
         start += size
-    hashes = {name: chosen.sha256 for name, chosen in sets.items()}
-    return {name: dataclasses.replace(chosen, splits=hashes) for name, chosen in sets.items()}
+    hashes = {name: subset.sha256 for name, subset in sets.items()}
+    return {name: dataclasses.replace(subset, splits=hashes) for name, subset in sets.items()}

@@ -1,39 +1,39 @@
-"""Data that come inside optional packages: found without importing the package."""
+"""Data files inside optional packages, located without importing the package."""
 
 from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
 
-from attnlens import checks
+from attnlens.core import checks
 
 INSTALL = "pip install 'attnlens[data]'"
 
 
 def installed(module: str) -> bool:
-    """Whether Python can find the module; it is not imported.
+    """Whether Python can find the module, without importing it.
 
     >>> installed("json"), installed("no_such_package")
     (True, False)
     """
     try:
         return importlib.util.find_spec(module) is not None
-    except (ImportError, ValueError):  # a parent is missing, or something stands in its place
+    except (ImportError, ValueError):  # no parent package, or a module without a specification
         return False
 
 
 def file_of(module: str, path: str, what: str) -> Path:
-    """The file at `path` inside an optional package that holds `what`."""
+    """The path of a file inside an optional package; `what` names its content in messages."""
     spec = importlib.util.find_spec(module) if installed(module) else None
     if spec is None:
         raise checks.BadInput(
             f"{what} come with the package {module.replace('_', '-')}, which is not installed; "
-            f"get it with {INSTALL}."
+            f"install it with {INSTALL}."
         )
     for folder in spec.submodule_search_locations or ():
-        if (found := Path(folder) / path).is_file():
-            return found
+        if (file := Path(folder) / path).is_file():
+            return file
     raise checks.BadInput(
-        f"{what} should be in the file {path} of the package {module.replace('_', '-')}, but it is "
-        f"not there; install the package again with {INSTALL}."
+        f"{what} must be in the file {path} of the package {module.replace('_', '-')}; there is no "
+        f"such file; install the package again with {INSTALL}."
     )

@@ -1,6 +1,6 @@
-"""Instruments: (subject, key) -> Reading. An instrument never changes its subject.
+"""Instruments measure a subject and return readings; they never change the subject.
 
-Each is calibrated in the tests on a subject whose answer is known before it is used elsewhere.
+Each is calibrated in the tests on a subject with a known answer before it is used elsewhere.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""Every instrument by name, with a small subject of its own: the contract tests run over all."""
+"""Every instrument by name, each with a small subject, for the contract tests."""
 
 from __future__ import annotations
 
@@ -9,46 +9,57 @@ from typing import Any, Protocol
 import numpy as np
 
 from attnlens.attention import softmax
+from attnlens.core.readings import Curve, Reading
 from attnlens.networks import SelfAttention
-from attnlens.records import Curve, Reading
 from attnlens.worlds import LinearRegression, NormalMean, TokenTeacher
 
-from .advice import guidelines
-from .audit import stationarity
-from .exchange import exchangeability
-from .hessian import curvature
-from .inference import inference_error
-from .learned import generalisation
-from .learning import learning_curve
-from .slices import surface
-from .sufficiency import representation
-from .symmetry import equivariance
-from .transfer import condition_number
+from .inference.error import inference_error
+from .inference.learned import generalisation
+from .landscape.audit import stationarity
+from .landscape.hessian import curvature
+from .landscape.slices import surface
+from .order.exchange import exchangeability
+from .order.symmetry import equivariance
+from .representation.sufficiency import representation
+from .samples.curves import learning_curve
+from .samples.guidelines import guidelines
+from .transfer.condition import condition_number
 
 ROWS = np.random.default_rng(0).normal(size=(24, 2))
 
 
 def _baseline_curve(seed: int = 0) -> Curve:
     curves = learning_curve(
-        ROWS, ROWS[:, 0] * ROWS[:, 1], models=["baseline"], sizes=(4, 12), folds=3, seed=seed,
-        hidden=4, training={"steps": 8},
-    )  # fmt: skip
+        ROWS,
+        ROWS[:, 0] * ROWS[:, 1],
+        models=["baseline"],
+        sizes=(4, 12),
+        folds=3,
+        seed=seed,
+        hidden=4,
+        training={"steps": 8},
+    )
     return curves["baseline"]
 
 
 def _attention_effect(seed: int = 0) -> Reading:
-    found = guidelines(
-        ROWS, ROWS[:, 0] * ROWS[:, 1], folds=3, starts=1, seed=seed, hidden=4,
+    result = guidelines(
+        ROWS,
+        ROWS[:, 0] * ROWS[:, 1],
+        folds=3,
+        starts=1,
+        seed=seed,
+        hidden=4,
         training={"steps": 8},
-    )  # fmt: skip
-    return found["attention"].effect
+    )
+    return result["attention"].effect
 
 
 POINT, DATA = np.linspace(-1, 1, 40), np.arange(80.0).reshape(2, 40)
 
 
 def _bowl(params, data):
-    """½ Σ_i a_i w_i² + 0.1 Σ_i w_i⁴, a the mean of the data: the smallest landscape of all."""
+    """½ Σ_i a_i w_i² + 0.1 Σ_i w_i⁴, where a is the mean of the data: a small test landscape."""
     return (0.5 * data.mean(0) @ params**2) + 0.1 * (params**4).sum()
 
 
@@ -65,45 +76,49 @@ def _lines(**settings) -> Curve:
 
 
 SHAPE: dict[str, Any] = {
-    "tokens": 2, "token_dim": 2, "query_dim": 1, "value_dim": 1, "hidden": 2,
-}  # fmt: skip
+    "tokens": 2,
+    "token_dim": 2,
+    "query_dim": 1,
+    "value_dim": 1,
+    "hidden": 2,
+}
 
 
-def _worst(**settings) -> Reading:
+def _worst_error(**settings) -> Reading:
     networks = {"attention": partial(SelfAttention, **SHAPE)}
     return stationarity(networks, TokenTeacher(**SHAPE), **settings).worst("attention")
 
 
 def first_token_gap(seed: int = 0) -> Reading:
-    """The sufficiency gap of keeping one token of four."""
+    """The sufficiency gap of a representation that is one token of four."""
     return representation(
         lambda tokens: tokens[0], NormalMean(), length=4, episodes=128, probes=("ridge",), seed=seed
     ).gap
 
 
 def first_token_excess(seed: int = 0) -> Reading:
-    """What one token of four holds beside the posterior."""
+    """The excess content of a representation that is one token of four."""
     return representation(
         lambda tokens: tokens[0], NormalMean(), length=4, episodes=128, probes=("ridge",), seed=seed
     ).excess
 
 
 def small_condition_number(seed: int = 0) -> Reading:
-    """κ of a target that pretraining asks about at half strength."""
-    draws = np.random.default_rng(seed)
-    latent, noise = draws.standard_normal((2, 60, 2))
+    """κ of a target for which pretraining has half the signal."""
+    random = np.random.default_rng(seed)
+    latent, noise = random.standard_normal((2, 60, 2))
     pretraining = latent * [1.0, 0.5] + 0.1 * noise
     return condition_number(latent, pretraining, latent[:, 1], resamples=24, seed=seed).kappa
 
 
-class Several(Protocol):
-    """A measurement of several readings, such as a `Curve`."""
+class HasReadings(Protocol):
+    """A result with several readings, such as a `Curve`."""
 
     @property
     def readings(self) -> tuple[Reading, ...]: ...
 
 
-INSTRUMENTS: dict[str, Callable[..., Reading | Several]] = {
+INSTRUMENTS: dict[str, Callable[..., Reading | HasReadings]] = {
     "generalisation": partial(
         generalisation,
         NormalMean(),
@@ -122,7 +137,7 @@ INSTRUMENTS: dict[str, Callable[..., Reading | Several]] = {
     "representation-excess": first_token_excess,
     "condition_number": small_condition_number,
     "curvature": partial(_trace, dense=False, probes=4, steps=0, scaled=False),
-    "stationarity": partial(_worst, samples=64, teachers=2, starts=4, l2=1e-3, tested=200),
+    "stationarity": partial(_worst_error, samples=64, teachers=2, starts=4, l2=1e-3, tested=200),
     "surface": partial(_lines, dims=1, normalise="none", points=2, draws=3),
     "learning_curve": _baseline_curve,
     "guidelines": _attention_effect,

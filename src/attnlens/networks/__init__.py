@@ -1,7 +1,8 @@
-"""Networks with parameters: the four models of B, the encoder of A, ensembles, stationary points.
+"""Networks with parameters: the four models of lens B and the encoder of lens A.
 
-A model is an Equinox module that maps *one* sample to its outputs, `model(inputs)`; `jax.vmap`
-gives batches and stacked parameters give ensembles. `fit` trains many members as one program and
+Lens A is Zhang et al. (2022), lens B the ICLR 2021 submission; docs/theory.md describes both. A
+model is an Equinox module that maps *one* sample to its outputs, `model(inputs)`; `jax.vmap` gives
+batches and stacked parameters give ensembles. `fit` trains many members as one program and
 `stationary_points` finds where the gradient vanishes.
 """
 

@@ -1,10 +1,10 @@
-"""The activation of B: softplus of sharpness τ₀, with ReLU as its limit.
+"""The activation of lens B (ICLR 2021 submission): softplus of sharpness τ₀, ReLU as its limit.
 
     φ(x) = log(1 + e^{τ₀ x})/τ₀ = max(x, 0) + log(1 + e^{−τ₀|x|})/τ₀,    φ'(x) = 1/(1 + e^{−τ₀ x})
 
-sup |φ − ReLU| = log 2/τ₀, taken at x = 0. The second form never overflows. Its derivative is given
-by hand: differentiating |x| term by term would give φ''(0) = 0 instead of τ₀/4, and x = 0 is where
-the stationary point w₁ = 0 lies.
+sup |φ − ReLU| = log 2/τ₀, reached at x = 0. The second form never overflows. Its derivative is
+given explicitly: differentiating |x| term by term would give φ''(0) = 0 instead of τ₀/4, and x = 0
+is where the stationary point w₁ = 0 lies.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from attnlens import checks
+from attnlens.core import checks
 
 
 def sharpness(value: float) -> float:
-    """`value`, if it can be a τ₀: above zero; infinity means ReLU."""
+    """`value` as τ₀, which must be above zero; infinity means ReLU."""
     if not value > 0:
         raise checks.BadInput(
-            f"sharpness must be above 0, or infinity for ReLU, but {value!r} came; give "
-            f"sharpness=5.0, say."
+            f"sharpness must be above 0, or infinity for ReLU; got {value!r}; give "
+            f"sharpness=5.0, for example."
         )
     return float(value)
 

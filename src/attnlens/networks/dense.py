@@ -1,12 +1,13 @@
-"""B's models of plain features: the baseline and known attention, and gates on the inputs.
+"""Models of plain features: the baseline and known attention of lens B, and gates on the inputs.
 
     Baseline         y = w₂ φ(w₁ x)
     KnownAttention   y = w₂ φ(w₁ (x ⊙ f(x)))      f given, not learned
     Gated            y = model(x ⊙ g),  g ≥ 0      g learned, usually under an ℓ₁ penalty
 
 Symbols: w₁ ∈ R^(d×p) is `first`, w₂ ∈ R^(outputs×d) is `second`, d is `hidden`, p is `features`,
-φ is `softplus` with sharpness τ₀ (B, sections 2 and 3). Regression and the logistic loss use one
-output; the softmax loss one output a class. Entries start as N(0, 1/inputs).
+φ is `softplus` with sharpness τ₀ (lens B, ICLR 2021 submission, sections 2 and 3). Regression and
+the logistic loss use one output; the softmax loss uses one output per class. Initial entries are
+N(0, 1/inputs).
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from attnlens import checks
+from attnlens.core import checks
 
 from . import activation
 from .parameters import normals
 
 
 class Attended(NamedTuple):
-    """Inputs that bring their attention along: x and f(x), both of shape (features,).
+    """Inputs together with their attention: x and f(x), both of shape (features,).
 
     >>> import jax
     >>> model = KnownAttention(jax.random.key(0), features=2, hidden=3)
@@ -67,18 +68,18 @@ class Baseline(eqx.Module):
         self.sharpness = activation.sharpness(sharpness)
 
     def __call__(self, x: Float[Array, ...]) -> Float[Array, " outputs"]:
-        """Any shape of p numbers: tokens are read as one vector, token after token."""
+        """The outputs for p numbers of any shape: tokens are read as one vector, token by token."""
         return head(self.first, self.second, flat(x), self.sharpness)
 
     def units(self) -> tuple[Float[Array, " rest"], Float[Array, "hidden unit"]]:
-        """What the function depends on: nothing but the hidden units, in any order."""
+        """What the function depends on: only the hidden units, in any order."""
         return jnp.zeros(0, self.first.dtype), jnp.concatenate([self.first, self.second.T], 1)
 
 
 class KnownAttention(eqx.Module):
-    """The baseline on x ⊙ f(x); as many parameters, since f is given.
+    """The baseline on x ⊙ f(x); it has as many parameters, because f is not learned.
 
-    `attention` is f as a function; left out, each sample brings f(x) along, as `Attended(x, f)`.
+    `attention` is f as a function; left out, each sample contains f(x), as `Attended(x, f)`.
 
     >>> import jax
     >>> model = KnownAttention(jax.random.key(0), features=8, hidden=16)
@@ -109,8 +110,8 @@ class KnownAttention(eqx.Module):
             return self.body(inputs.x * inputs.attention)
         if self.attention is None:
             raise checks.BadInput(
-                "KnownAttention without attention=f needs inputs Attended(x, f(x)), but a plain "
-                "array came."
+                "KnownAttention without attention=f needs inputs Attended(x, f(x)); got a plain "
+                "array."
             )
         return self.body(inputs * self.attention(inputs))
 
@@ -119,9 +120,9 @@ class KnownAttention(eqx.Module):
 
 
 class Gated(eqx.Module):
-    """Any model behind gates on its inputs, all one at the start; `fit` keeps them at or above 0.
+    """Any model whose inputs are multiplied by gates, initially 1; `fit` keeps them at least 0.
 
-    `shape` is that of one input, or one that broadcasts to it.
+    `shape` is that of one input, or a shape that broadcasts to it.
 
     >>> import jax
     >>> model = Gated(Baseline(jax.random.key(0), features=8, hidden=16), shape=(8,))
@@ -143,7 +144,7 @@ class Gated(eqx.Module):
 
 
 def flat(x: Float[Array, ...]) -> Float[Array, " features"]:
-    """vec(x): columns one after the other, so a token's features stay together."""
+    """vec(x): columns one after the other, so that a token's features stay together."""
     return jnp.ravel(x.T) if x.ndim > 1 else x
 
 

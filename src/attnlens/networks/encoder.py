@@ -1,18 +1,18 @@
-"""Seed A's encoder: attention that treats tokens as a set.
+"""The encoder of lens A (Zhang et al., 2022): attention that treats tokens as a set.
 
-    h = E x + e  (+ positions)                       embedding; a hidden entry of x is read as zero,
-                                                     and its token gets the learned vector `blank`
+    h = E x + e  (+ positions)                       embedding; a hidden entry of x counts as zero,
+                                                     and the learned `blank` is added to its token
     h ← h + Σ_head operator(N(h) Q, N(h) K, N(h) V) O   attention, with any operator
     h ← h + W₂ φ(W₁ N(h) + b₁) + b₂                     feed-forward, token by token
     representation = N(h)
 
 N is layer norm: mean 0 and variance 1 over features, then a learned scale and shift (Ba, Kiros and
-Hinton, 2016); it stands before each part (Xiong et al., On layer normalization in the transformer
-architecture, 2020). Without positions nothing depends on the order of tokens, so permuting tokens
-permutes the representation, and means over tokens do not change. Heads:
+Hinton, 2016); it is applied before each part (Xiong et al., On layer normalization in the
+transformer architecture, 2020). Without positions nothing depends on the order of tokens, so
+permuting tokens permutes the representation, and means over tokens do not change. Heads:
 
     labels      outputs = mean over tokens of the representation, then a linear map
-    masked      a prediction for every token, from its own place in the representation
+    masked      a prediction for every token, from its own row of the representation
     posterior   mean and log variance of each coordinate of the latent, from the token mean
 """
 
@@ -26,21 +26,24 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
-from attnlens import attention, checks
+from attnlens import attention
+from attnlens.core import checks
 
 from .activation import softplus
 from .parameters import Shape, normals
 
 HEADS = ("labels", "masked", "posterior")
-SMALL = 1e-5  # added to the variance in layer norm, as is usual
+EPSILON = 1e-5  # added to the variance in layer norm; the usual value
 
 
 class Tokens(NamedTuple):
-    """Tokens (L, token_dim) with what is missing: `mask` (L,) is true where there is a token,
-    `hidden` where it is not shown (a whole token (L,), or single entries (L, token_dim)).
+    """Tokens (L, token_dim), and which of them exist and are visible.
 
-    >>> shown = Tokens(jnp.zeros((3, 2)), mask=jnp.array([True, True, False]))
-    >>> int(shown.mask.sum()), "tokens of dimension", shown.values.shape[1]
+    `mask` (L,) is true where there is a token. `hidden` is true where a token is not visible to the
+    network: a whole token (L,), or single entries (L, token_dim).
+
+    >>> tokens = Tokens(jnp.zeros((3, 2)), mask=jnp.array([True, True, False]))
+    >>> int(tokens.mask.sum()), "tokens of dimension", tokens.values.shape[1]
     (2, 'tokens of dimension', 2)
     """
 
@@ -61,11 +64,11 @@ class Norm(eqx.Module):
     def __call__(self, x: Float[Array, "length width"]) -> Float[Array, "length width"]:
         centred = x - jnp.mean(x, -1, keepdims=True)
         variance = jnp.mean(centred**2, -1, keepdims=True)
-        return centred / jnp.sqrt(variance + SMALL) * self.scale[None] + self.shift[None]
+        return centred / jnp.sqrt(variance + EPSILON) * self.scale[None] + self.shift[None]
 
 
-class Block(eqx.Module):
-    """Attention and feed-forward, each with its norm before and the residual around it."""
+class EncoderLayer(eqx.Module):
+    """Attention and feed-forward, each with a norm before it and a residual around it."""
 
     query: Float[Array, "heads width head_dim"]
     key: Float[Array, "heads width head_dim"]
@@ -82,7 +85,7 @@ class Block(eqx.Module):
 
     @staticmethod
     def shapes(width: int, heads: int, inner: int) -> tuple[tuple[Shape, int], ...]:
-        """What is to be drawn for a block."""
+        """The shapes of the arrays to draw, each with its number of inputs."""
         into, out = (heads, width, width // heads), (heads, width // heads, width)
         feed_forward = ((inner, width), width), ((width, inner), inner)
         return (into, width), (into, width), (into, width), (out, width), *feed_forward
@@ -107,18 +110,18 @@ class Block(eqx.Module):
         """Σ_head operator(x Q, x K, x V) O."""
 
         def one_head(query, key, value, output):
-            given = {} if mask is None else {"mask": mask}
-            return self.operator(x @ query, x @ key, x @ value, **given) @ output
+            keywords = {} if mask is None else {"mask": mask}
+            return self.operator(x @ query, x @ key, x @ value, **keywords) @ output
 
         return jnp.sum(jax.vmap(one_head)(self.query, self.key, self.value, self.output), 0)
 
     def weights(
         self, x: Float[Array, "length width"], mask: Bool[Array, " length"] | None
     ) -> Float[Array, "heads length length"]:
-        """A query's weights in a row, a matrix a head: what identity values come out as."""
-        given = {} if mask is None else {"mask": mask}
+        """One matrix per head, one row per query: the output when the values are the identity."""
+        keywords = {} if mask is None else {"mask": mask}
         identity, x = jnp.eye(x.shape[0], dtype=x.dtype), self.before_attention(x)
-        return jax.vmap(lambda query, key: self.operator(x @ query, x @ key, identity, **given))(
+        return jax.vmap(lambda query, key: self.operator(x @ query, x @ key, identity, **keywords))(
             self.query, self.key
         )
 
@@ -127,8 +130,8 @@ class Encoder(eqx.Module):
     """A permutation-equivariant encoder of a set of tokens, with a head.
 
     `operator` is a name from `attnlens.attention.OPERATORS` or any function of (query, key, value)
-    that takes `mask`. `positions=True` adds one learned vector a place, drawn with standard
-    deviation `position_std`, up to `max_length` tokens: a control, for it breaks the symmetry.
+    that takes `mask`. `positions=True` adds one learned vector per position, drawn with standard
+    deviation `position_std`, up to `max_length` tokens: a control, because it breaks the symmetry.
 
     >>> model = Encoder(jax.random.key(0), token_dim=3, outputs=2, width=8, heads=2)
     >>> model(jnp.ones((5, 3))).shape
@@ -139,7 +142,7 @@ class Encoder(eqx.Module):
     embedding_bias: Float[Array, " width"]
     blank: Float[Array, " width"]
     positions: Float[Array, "max_length width"] | None
-    blocks: tuple[Block, ...]
+    layers: tuple[EncoderLayer, ...]
     norm: Norm
     readout: Float[Array, "outputs width"]
     readout_bias: Float[Array, " outputs"]
@@ -168,7 +171,7 @@ class Encoder(eqx.Module):
         checks.one_of("head", head, HEADS)
         if checks.whole("width", width, 1) % checks.whole("heads", heads, 1):
             raise checks.BadInput(
-                f"width must be a multiple of heads, but width={width} and heads={heads} came."
+                f"width must be a multiple of heads; got width={width} and heads={heads}."
             )
         if isinstance(operator, str):
             operator = attention.OPERATORS[checks.one_of("operator", operator, attention.OPERATORS)]
@@ -182,11 +185,11 @@ class Encoder(eqx.Module):
             ((width,), 1),
             ((rows, width), width),
             ((max_length if positions else 0, width), 1),
-            *(layers * Block.shapes(width, heads, inner)),
+            *(layers * EncoderLayer.shapes(width, heads, inner)),
         )
         self.positions = position_std * places if positions else None
-        self.blocks = tuple(
-            Block(parts[6 * i : 6 * i + 6], sharpness, operator) for i in range(layers)
+        self.layers = tuple(
+            EncoderLayer(parts[6 * i : 6 * i + 6], sharpness, operator) for i in range(layers)
         )
         self.embedding_bias, self.readout_bias = jnp.zeros(width), jnp.zeros(rows)
         self.norm = Norm(width)
@@ -195,47 +198,47 @@ class Encoder(eqx.Module):
     def represent(
         self, inputs: Tokens | Float[Array, "length token_dim"]
     ) -> Float[Array, "length width"]:
-        """The representation of every token; rows behind the mask mean nothing."""
+        """The representation of every token; rows that are masked out have no meaning."""
         h, mask = self._embedded(inputs)
-        for block in self.blocks:
-            h = block(h, mask)
+        for layer in self.layers:
+            h = layer(h, mask)
         return self.norm(h)
 
     def attention(
         self, inputs: Tokens | Float[Array, "length token_dim"]
     ) -> tuple[Float[Array, "heads length length"], ...]:
-        """The weights of each layer, a query's in a row."""
+        """The weights of each layer, one row per query."""
         h, mask = self._embedded(inputs)
         weights = []
-        for block in self.blocks:
-            weights.append(block.weights(h, mask))
-            h = block(h, mask)
+        for layer in self.layers:
+            weights.append(layer.weights(h, mask))
+            h = layer(h, mask)
         return tuple(weights)
 
     def _embedded(
         self, inputs: Tokens | Float[Array, "length token_dim"]
     ) -> tuple[Float[Array, "length width"], Bool[Array, " length"] | None]:
-        """What the first block sees."""
+        """The input of the first layer, and the mask."""
         tokens = inputs if isinstance(inputs, Tokens) else Tokens(inputs)
-        x, unseen = tokens.values, tokens.hidden
-        if unseen is not None:
-            unseen = unseen if unseen.ndim == 2 else unseen[:, None]
-            x = jnp.where(unseen, 0, x)
+        x, hidden = tokens.values, tokens.hidden
+        if hidden is not None:
+            hidden = hidden if hidden.ndim == 2 else hidden[:, None]
+            x = jnp.where(hidden, 0, x)
         h = x @ self.embedding.T + self.embedding_bias[None]
-        if unseen is not None:
-            h = h + jnp.where(jnp.any(unseen, 1)[:, None], self.blank[None], 0)
+        if hidden is not None:
+            h = h + jnp.where(jnp.any(hidden, 1)[:, None], self.blank[None], 0)
         if self.positions is not None:
             length, most = x.shape[0], self.positions.shape[0]
             if length > most:
                 raise checks.BadInput(
-                    f"this encoder has positions for {most} tokens, but {length} came; build it "
+                    f"this encoder has positions for {most} tokens; got {length}; build it "
                     f"with max_length={length}."
                 )
             h = h + self.positions[:length]
         return h, tokens.mask
 
     def summary(self, inputs: Tokens | Float[Array, "length token_dim"]) -> Float[Array, " width"]:
-        """The mean representation over the tokens that are there."""
+        """The mean representation over the tokens inside the mask."""
         h = self.represent(inputs)
         mask = inputs.mask if isinstance(inputs, Tokens) else None
         if mask is None:

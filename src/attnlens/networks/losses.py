@@ -7,9 +7,10 @@
     masked-squared   mean of (x − x̂)² over the hidden entries of the tokens
     masked-softmax   mean of the softmax loss over the hidden tokens, tokens being class numbers
 
-The first three are seed B's; the last three train seed A's encoder: `gaussian` fits the posterior
-of a latent z (its expectation is smallest where m and v are the posterior's mean and variance),
-and the masked ones predict what was hidden from the rest.
+The first three are those of lens B (ICLR 2021 submission). The last three train the encoder of lens
+A (Zhang et al., 2022): `gaussian` fits the posterior of a latent z (its expectation is smallest
+where m and v are the posterior's mean and variance), and the masked losses train a network to
+predict hidden tokens from the others.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from attnlens import checks
+from attnlens.core import checks
 
 
 class Hidden(NamedTuple):
-    """The target of masked prediction: all tokens, (L, dim) or class numbers (L,), and which of
-    them (L,) or their entries (L, dim) to judge.
+    """The target of masked prediction: all tokens, and which of them enter the loss.
+
+    `tokens` has shape (L, dim), or (L,) for class numbers; `hidden` selects whole tokens (L,) or
+    single entries (L, dim).
 
     >>> target = Hidden(tokens=jnp.zeros((4, 2)), hidden=jnp.array([True, False, False, False]))
     >>> int(target.hidden.sum())
@@ -43,7 +46,7 @@ def squared(outputs: Float[Array, " outputs"], target: Float[Array, " outputs"])
 
 
 def logistic(outputs: Float[Array, " outputs"], target: Float[Array, " outputs"]) -> Array:
-    # log(1 + e^u) as −log σ(u) has derivatives of every order, also at u = 0.
+    # log(1 + e^u) = −log σ(−u), which JAX differentiates to any order, also at u = 0.
     return jnp.mean(-jax.nn.log_sigmoid(-outputs) - target * outputs)
 
 
@@ -85,5 +88,5 @@ LOSSES: dict[str, Loss] = {
 
 
 def named(loss: str | Loss) -> Loss:
-    """The loss of that name; a function of (outputs, target) passes through."""
+    """The loss of that name; a function of (outputs, target) is returned as it is."""
     return LOSSES[checks.one_of("loss", loss, LOSSES)] if isinstance(loss, str) else loss

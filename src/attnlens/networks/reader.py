@@ -1,13 +1,14 @@
-"""Attention that reads a set of (key, value) tokens to answer one question.
+"""Attention that reads a set of (key, value) tokens to answer one query.
 
-    r_h = w_V^h · SM(q_h; K, V),   q_h = w_Kʰᵀ w_Q^h q,   h = 1 … H     one weighted mean a head
-    y   = w₀ [r; q] + w₂ φ(w₁ [r; q] + b₁) + b₂                          [r; q]: reads and question
+    r_h = w_V^h · SM(q_h; K, V),   q_h = w_Kʰᵀ w_Q^h q,   h = 1 … H     one weighted mean per head
+    y   = w₀ [r; q] + w₂ φ(w₁ [r; q] + b₁) + b₂                          [r; q]: reads and query
 
-SM is any operator of `attnlens.attention`, at temperature √d_q. Keys decide the weights and values
-are what is averaged, so that a head reads exactly one weighted mean over the tokens: w_K and w_V
-are applied outside of the sum (they are linear, so nothing changes), and the cost of a head is
-that of the tokens' own size. Without a question, each head has a learned q_h instead: attention
-pooling (Lee et al., Set Transformer, 2019). The reads r are the representation of the set.
+SM is any operator of `attnlens.attention`, at temperature √d_q. Keys determine the weights and
+values are averaged, so each head reads exactly one weighted mean over the tokens. w_K and w_V are
+applied outside of the sum (they are linear, so the result is the same), and the cost of a head
+depends only on the size of the tokens. Without a query, each head has a learned q_h instead:
+attention pooling (Lee et al., Set Transformer, 2019). The reads r are the representation of the
+set.
 """
 
 from __future__ import annotations
@@ -20,18 +21,20 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from attnlens import attention, checks
+from attnlens import attention
+from attnlens.core import checks
 
 from .activation import softplus
 from .parameters import normals
 
 
 class Asked(NamedTuple):
-    """Tokens as keys (L, key_dim) and values (L, value_dim), a question (query_dim,), and a mask
-    (L,) that is true where there is a token.
+    """Tokens as keys (L, key_dim) and values (L, value_dim), with a query and a mask.
 
-    >>> asked = Asked(jnp.zeros((5, 2)), jnp.ones((5, 1)), query=jnp.zeros(2))
-    >>> asked.key.shape, asked.value.shape, asked.query.shape
+    `query` has shape (query_dim,); `mask` (L,) is true where there is a token.
+
+    >>> inputs = Asked(jnp.zeros((5, 2)), jnp.ones((5, 1)), query=jnp.zeros(2))
+    >>> inputs.key.shape, inputs.value.shape, inputs.query.shape
     ((5, 2), (5, 1), (2,))
     """
 
@@ -44,10 +47,10 @@ class Asked(NamedTuple):
 class Reader(eqx.Module):
     """H heads read a set once, then a small network answers.
 
-    `query_dim=0` means that nothing is asked: learned queries. `read_dim` is the size of what a
-    head reads, `hidden=0` leaves the answer linear in the reads. `max_length` gives every place
-    learned positions, drawn with standard deviation one and added to keys and values: a control,
-    for it breaks the symmetry.
+    `query_dim=0` means that there is no query, and the heads learn their own. `read_dim` is the
+    size of what a head reads; with `hidden=0` the answer is linear in the reads. `max_length` adds
+    learned positions, drawn with standard deviation one, to keys and values: a control, because it
+    breaks the symmetry.
 
     >>> import jax
     >>> model = Reader(jax.random.key(0), key_dim=2, value_dim=1, query_dim=2, hidden=8)
@@ -55,7 +58,7 @@ class Reader(eqx.Module):
     (1,)
     """
 
-    query: Float[Array, "heads head_dim asked"]
+    query: Float[Array, "heads head_dim query_size"]
     key: Float[Array, "heads head_dim key_dim"]
     value: Float[Array, "heads read_dim value_dim"]
     skip: Float[Array, "outputs features"]
@@ -83,19 +86,24 @@ class Reader(eqx.Module):
         sharpness: float = 5.0,
         operator: str | Callable[..., Any] = "softmax",
     ):
-        for name, given in {"key_dim": key_dim, "value_dim": value_dim, "outputs": outputs,
-                            "heads": heads, "head_dim": head_dim}.items():  # fmt: skip
-            checks.whole(name, given, at_least=1)
+        for name, value in {
+            "key_dim": key_dim,
+            "value_dim": value_dim,
+            "outputs": outputs,
+            "heads": heads,
+            "head_dim": head_dim,
+        }.items():
+            checks.whole(name, value, at_least=1)
         checks.whole("query_dim", query_dim, at_least=0)
         checks.whole("hidden", hidden, at_least=0)
         checks.whole("max_length", max_length, at_least=0)
         if isinstance(operator, str):
             operator = attention.OPERATORS[checks.one_of("operator", operator, attention.OPERATORS)]
         reads = value_dim if read_dim is None else checks.whole("read_dim", read_dim, at_least=1)
-        features, asked = heads * reads + query_dim, max(query_dim, 1)
+        features, query_size = heads * reads + query_dim, max(query_dim, 1)
         self.query, self.key, self.value, self.skip, self.first, self.second, places = normals(
             key,
-            ((heads, head_dim, asked), asked),
+            ((heads, head_dim, query_size), query_size),
             ((heads, head_dim, key_dim), key_dim),
             ((heads, reads, value_dim), value_dim),
             ((outputs, features), features),
@@ -108,24 +116,24 @@ class Reader(eqx.Module):
         self.sharpness, self.operator = sharpness, operator
 
     def represent(self, inputs: Asked) -> Float[Array, " reads"]:
-        """What the heads read, one after the other."""
-        keys, values = self._placed(inputs)
+        """The reads of all heads, one after the other."""
+        keys, values = self._with_positions(inputs)
         means = self._means(inputs, keys, values)
         return jnp.einsum("hrv,hv->hr", self.value, means).reshape(-1)
 
     def attention(self, inputs: Asked) -> Float[Array, "heads length"]:
-        """What each head looks at: its weights in a row, from values that are the identity."""
-        keys, _ = self._placed(inputs)
+        """The weights of each head in a row: the output when the values are the identity."""
+        keys, _ = self._with_positions(inputs)
         return self._means(inputs, keys, jnp.eye(keys.shape[0], dtype=keys.dtype))
 
-    def _placed(self, inputs: Asked) -> tuple[Any, Any]:
-        """Keys and values, with positions where there are any."""
+    def _with_positions(self, inputs: Asked) -> tuple[Any, Any]:
+        """Keys and values, with positions added if the network has them."""
         keys, values = inputs.key, inputs.value
         if self.positions is not None:
             (length, split), most = keys.shape, self.positions.shape[0]
             if length > most:
                 raise checks.BadInput(
-                    f"this reader has positions for {most} tokens, but {length} came; build it "
+                    f"this reader has positions for {most} tokens; got {length}; build it "
                     f"with max_length={length}."
                 )
             places = self.positions[:length]
@@ -133,12 +141,12 @@ class Reader(eqx.Module):
         return keys, values
 
     def _means(self, inputs: Asked, keys: Any, values: Any) -> Array:
-        """The weighted mean of the values that each head takes."""
-        question = jnp.ones(1, keys.dtype) if inputs.query is None else inputs.query
-        in_key_space = jnp.einsum("hdk,hda,a->hk", self.key, self.query, question)
-        given = {} if inputs.mask is None else {"mask": inputs.mask}
+        """The weighted mean of the values that each head reads."""
+        query = jnp.ones(1, keys.dtype) if inputs.query is None else inputs.query
+        in_key_space = jnp.einsum("hdk,hda,a->hk", self.key, self.query, query)
+        keywords = {} if inputs.mask is None else {"mask": inputs.mask}
         return self.operator(
-            in_key_space, keys, values, temperature=float(self.key.shape[1]) ** 0.5, **given
+            in_key_space, keys, values, temperature=float(self.key.shape[1]) ** 0.5, **keywords
         )
 
     def __call__(self, inputs: Asked) -> Float[Array, " outputs"]:
@@ -152,10 +160,12 @@ class Reader(eqx.Module):
 
     def answers(
         self,
-        query: Float[Array, "queries asked"],
+        query: Float[Array, "queries query_dim"],
         key: Float[Array, "length key_dim"],
         value: Float[Array, "length value_dim"],
     ) -> Float[Array, "queries outputs"]:
-        """The answer to each of several questions: the network in an operator's clothes, so that
-        `inference_error` measures it as it does any attention operator."""
-        return jax.vmap(lambda question: self(Asked(key, value, question)))(query)
+        """The answers to several queries, with the signature of an attention operator.
+
+        `inference_error` can therefore measure the network as it measures any operator.
+        """
+        return jax.vmap(lambda one: self(Asked(key, value, one)))(query)

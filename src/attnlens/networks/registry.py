@@ -57,7 +57,7 @@ def masked(key: Key[Array, ""]) -> tuple[Tokens, Hidden]:
     return Tokens(x, None, hidden), Hidden(x, hidden)
 
 
-def asked(key: Key[Array, ""]) -> tuple[Asked, Array]:
+def with_query(key: Key[Array, ""]) -> tuple[Asked, Array]:
     x, y = numbers((5, 3), key)
     return Asked(x, x[:, :1], x[0]), y
 
@@ -100,7 +100,7 @@ NETWORKS: dict[str, Example] = {
     "multi-layer-self-attention-logistic": Example(
         partial(MultiLayerSelfAttention, layers=2, **TOKENS), "logistic", partial(binary, (3, 4))
     ),
-    "reader": Example(partial(Reader, key_dim=3, query_dim=3, hidden=4), "squared", asked),
+    "reader": Example(partial(Reader, key_dim=3, query_dim=3, hidden=4), "squared", with_query),
     "reader-pooling": Example(
         partial(Reader, key_dim=3, value_dim=3, outputs=3, heads=2, hidden=4), "softmax", pooled
     ),

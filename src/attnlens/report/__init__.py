@@ -1,4 +1,8 @@
-"""The page: one self-contained `report.html`, made from the store alone."""
+"""The page: one self-contained `report.html`, rendered from plain documents.
+
+`templates/` holds the HTML, the style sheet (`style.css`: the page's colours) and the script;
+`draw/` turns records into figures.
+"""
 
 import lazy_loader
 

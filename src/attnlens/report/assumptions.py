@@ -1,17 +1,18 @@
-"""Whether an assumption of a claim was checked, from what its sentence says in parentheses."""
+"""How an assumption of a claim was checked, read from the parentheses of its sentence."""
 
 from __future__ import annotations
 
 import re
 
-# In this order: an assumption that a control breaks is put to the test by it.
-SIGNS = (
+# The first pattern that matches decides; a control that breaks the assumption tests it.
+PATTERNS = (
     (r"\([^)]*\b(control|breaks?)\b", "a control breaks it"),
     (r"\([^)]*\bchecked\b", "checked"),
     (r"\([^)]*\bby construction\b", "by construction"),
 )
 
 
-def checked(sentence: str) -> str:
-    """How it was checked, in two or three words; "not checked" unless the sentence says so."""
-    return next((how for sign, how in SIGNS if re.search(sign, sentence)), "not checked")
+def check_status(sentence: str) -> str:
+    """How the assumption was checked, in two or three words; "not checked" by default."""
+    matches = (status for pattern, status in PATTERNS if re.search(pattern, sentence))
+    return next(matches, "not checked")

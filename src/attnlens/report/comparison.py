@@ -1,53 +1,34 @@
-"""Two runs beside each other: which verdicts changed, and which estimates moved."""
+"""Two runs compared: which verdicts changed, and which estimates moved."""
 
 from __future__ import annotations
 
 import math
-import os
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
-from attnlens.store import Store, replace_file
-
-from .page import finished, readable
-from .templating import rendered
-
-FILE = "comparison.html"
+from .templating import render_template
 
 
-def write_comparison(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> Path:
-    """Write the comparison of two results folders into the second, and return where it is.
-
-    Both folders must have been written by `attnlens.verify`.
-
-    >>> write_comparison("no-such-run", "nor-this")  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    attnlens.checks.BadInput: ...
-    """
-    ledgers = []
-    for folder in (Path(first), Path(second)):
-        with Store.reading(folder) as store:
-            ledgers.append(finished(store)[0])
-    runs = [*zip((str(first), str(second)), ledgers, strict=True)]
-    with readable(Path(first), Path(second)):
-        text = rendered("comparison.html", drawn=False, rows=compare(*ledgers), runs=runs)
-    replace_file(Path(second) / FILE, text)
-    return Path(second) / FILE
+def render_comparison(runs: Sequence[tuple[str, dict[str, Any]]]) -> str:
+    """The page that compares two runs, given as (name, ledger)."""
+    rows = compare(*(ledger for _, ledger in runs))
+    return render_template("comparison.html", drawn=False, rows=rows, runs=runs)
 
 
 def compare(first: dict[str, Any], second: dict[str, Any]) -> list[dict[str, Any]]:
-    """A row a claim of either run, what changed first."""
+    """One row per claim of either run, the largest change first."""
     before = {entry["id"]: entry for entry in first["claims"]}
     after = {entry["id"]: entry for entry in second["claims"]}
     rows = []
     for name in dict.fromkeys([*before, *after]):
         old, new = before.get(name), after.get(name)
-        rank, said = _change(old, new)
-        rows.append({"id": name, "before": old, "after": new, "rank": rank, "said": said})
+        rank, change = _change(old, new)
+        rows.append({"id": name, "before": old, "after": new, "rank": rank, "change": change})
     return sorted(rows, key=lambda row: -row["rank"])
 
 
 def _change(old: dict[str, Any] | None, new: dict[str, Any] | None) -> tuple[int, str]:
+    """How much changed, as a rank from 0 (nothing) to 4 (the verdict), and in words."""
     if old is None or new is None:
         return 2, "only in the second run" if old is None else "only in the first run"
     if old["verdict"] != new["verdict"]:
@@ -63,10 +44,11 @@ def _change(old: dict[str, Any] | None, new: dict[str, Any] | None) -> tuple[int
     half = math.hypot(_half_width(old), _half_width(new))
     if half == 0 or not math.isfinite(half):
         return 1, f"estimate moved by {moved:+.3g}"
-    size = abs(moved) / half
-    # Two independent estimates differ by more than their combined 95 % half-width in 5 %.
-    fits = "as chance would have it" if size <= 1 else "more than chance explains"
-    return (1 if size <= 1 else 3), f"estimate moved by {moved:+.3g}, {fits}"
+    # Two independent estimates of one value differ by more than their combined 95 % half-width
+    # with probability 5 %.
+    by_chance = abs(moved) / half <= 1
+    words = "no more than chance explains" if by_chance else "more than chance explains"
+    return (1 if by_chance else 3), f"estimate moved by {moved:+.3g}, {words}"
 
 
 def _half_width(entry: dict[str, Any]) -> float:

@@ -1,11 +1,12 @@
-"""The findings that matter most, in plain words, from the numbers alone.
+"""The most important findings of a run, in plain words, chosen by rule.
 
-In this order, until there are three:
+At most three, in this order:
 
-1. a claim whose control came out supported, or whose cells have no result: not to be trusted;
+1. claims that cannot be trusted: a control came out supported, or cells have no result;
 2. refuted claims, the one furthest outside its region first;
-3. supported claims, of each lens in turn, the one furthest inside its region first; those with a
-   measured interval before identities and what holds to rounding, which could hardly have failed;
+3. supported claims, from each lens in turn, the one furthest inside its region first; claims with
+   a measured interval come before identities and equalities up to rounding, which could hardly
+   have failed;
 4. undecided claims, the one nearest to a decision first.
 """
 
@@ -14,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .picture import END, weakest
+from .ledger_plot import END, weakest
 
-MOST = 3
+MOST_FINDINGS = 3
 
 
 def findings(sections: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
@@ -28,10 +29,11 @@ def findings(sections: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
         *_in_turn(supported),
         *(s for s in ranked if _kind(s) > 2),
     ]
-    return [_told(section) for section in ranked[:MOST]]
+    return [_describe(section) for section in ranked[:MOST_FINDINGS]]
 
 
 def _kind(section: Mapping[str, Any]) -> int:
+    """The number of the rule in the module's docstring, from 0."""
     entry = section["entry"]
     if entry["control"] == "supported" or entry["cells_without_result"]:
         return 0
@@ -39,8 +41,8 @@ def _kind(section: Mapping[str, Any]) -> int:
 
 
 def _rank(section: Mapping[str, Any]) -> tuple[int, bool, float, str]:
-    at = weakest(section["verdict"]["parts"])
-    distance = 0.0 if at is None else abs(at)
+    position = weakest(section["verdict"]["parts"])
+    distance = 0.0 if position is None else abs(position)
     certain = bool(section["entry"]["exact"]) or distance >= END
     return _kind(section), certain, -distance, section["id"]
 
@@ -49,37 +51,37 @@ def _in_turn(sections: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The first of each lens, then the second of each, and so on."""
     lenses: dict[str, list[Mapping[str, Any]]] = {}
     for section in sections:
-        lenses.setdefault(section["entry"]["seed"], []).append(section)
+        lenses.setdefault(section["entry"]["lens"], []).append(section)
     longest = max(map(len, lenses.values()), default=0)
     return [group[i] for i in range(longest) for group in lenses.values() if i < len(group)]
 
 
-def _told(section: Mapping[str, Any]) -> dict[str, str]:
+def _describe(section: Mapping[str, Any]) -> dict[str, str]:
     entry = section["entry"]
     if entry["cells_without_result"]:
         sentence = f"It could not be judged: {entry['reason']}."
         return _finding(section, "no verdict", sentence.replace("..", "."))
     if entry["control"] == "supported":
-        wrong = [c["words"] for c in section["controls"] if c["outcome"] == "supported"]
+        controls = [c["words"] for c in section["controls"] if c["outcome"] == "supported"]
         sentence = (
             f"Its control came out supported too, so the experiment cannot tell them apart: "
-            f"{' '.join(wrong)}"
+            f"{' '.join(controls)}"
         )
         return _finding(section, "not to be trusted", sentence)
     sentence = entry["reason"]
     if entry["verdict"] == "supported":
-        sentence = f"{_measured(entry)} {section['meaning']}"
+        sentence = f"{_measurement(entry)} {section['meaning']}"
     return _finding(section, entry["verdict"], sentence)
 
 
-def _measured(entry: Mapping[str, Any]) -> str:
+def _measurement(entry: Mapping[str, Any]) -> str:
     """Quantity, estimate and interval as a sentence."""
     quantity = entry["quantity"]
-    said = f"{quantity[:1].upper()}{quantity[1:]} is {entry['estimate']:.3g}"
+    sentence = f"{quantity[:1].upper()}{quantity[1:]} is {entry['estimate']:.3g}"
     interval = entry["interval"] or [None]
     if not entry["exact"] and None not in interval:
-        said += f" ({interval[0]:.3g} to {interval[1]:.3g})"
-    return f"{said}; {entry['region']} was needed."
+        sentence += f" ({interval[0]:.3g} to {interval[1]:.3g})"
+    return f"{sentence}; {entry['region']} was needed."
 
 
 def _finding(section: Mapping[str, Any], verdict: str, sentence: str) -> dict[str, str]:

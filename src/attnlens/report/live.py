@@ -1,8 +1,8 @@
-"""A run to look at while it runs: the page on this machine's own loopback, and nowhere else.
+"""The page of a run while it runs, served on this machine's loopback address only.
 
-It binds to 127.0.0.1, answers GET and HEAD for two addresses, and only to requests that name it by
-that address: a page from elsewhere whose name was made to point here (DNS rebinding) sends its own
-name as Host and is refused. There is nothing to write to. It ends with the run.
+The server binds to 127.0.0.1 and answers GET and HEAD for two paths, only if the Host header names
+that address: in a DNS rebinding attack, a foreign page whose name points here sends its own name
+as Host and is refused. Nothing can be written to it. It ends with the run.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ LOOPBACK = "127.0.0.1"
 
 @contextmanager
 def serving(page: Callable[[], str], progress: Callable[[], dict[str, Any]]) -> Iterator[str]:
-    """Serve `page()` at / and `progress()` at /progress.json; yields the address."""
+    """Serve `page()` at / and `progress()` at /progress.json; yield the address."""
 
     class Handler(_Handler):
         make_page, make_progress = staticmethod(page), staticmethod(progress)
         port = staticmethod(lambda: server.server_port)
-        one_at_a_time = threading.Lock()
+        render_lock = threading.Lock()
 
     server = ThreadingHTTPServer((LOOPBACK, 0), Handler)
     server.daemon_threads = True
@@ -44,8 +44,8 @@ class _Handler(BaseHTTPRequestHandler):
     make_page: Callable[[], str]
     make_progress: Callable[[], dict[str, Any]]
     port: Callable[[], int]
-    one_at_a_time: threading.Lock
-    timeout = 10  # seconds without a request line end a connection
+    render_lock: threading.Lock
+    timeout = 10  # seconds after which a connection without a request is closed
 
     def do_GET(self) -> None:
         self._answer(body=True)
@@ -60,7 +60,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if self.path == "/":
             kind = "text/html; charset=utf-8"
-            with self.one_at_a_time:
+            with self.render_lock:
                 text = self.make_page()
         elif self.path == "/progress.json":
             kind, text = "application/json", json.dumps(self.make_progress())
@@ -78,4 +78,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Standard error belongs to the progress bar."""
+        """Log nothing: standard error belongs to the progress bar."""

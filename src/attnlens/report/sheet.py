@@ -1,4 +1,4 @@
-"""What a command found out about somebody's data or model, as one self-contained page."""
+"""The sheet of a command, its answers about a user's data or model, as one self-contained page."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import os
 from pathlib import Path
 
 from attnlens import __version__
-from attnlens.checks import BadInput
-from attnlens.records import Sheet
-from attnlens.store import replace_file
+from attnlens.core.checks import BadInput
+from attnlens.core.files import replace_file
+from attnlens.core.sheets import Sheet
 
-from .templating import rendered
+from .templating import render_template
 from .views import views
 
 FILE = "report.html"
 
 
 def write_sheet(sheet: Sheet, folder: str | os.PathLike[str]) -> Path:
-    """Write `report.html` into the folder, which is made if need be, and return where it is.
+    """Write `report.html` into the folder, which is created if needed, and return its path.
 
     >>> import tempfile
     >>> write_sheet(Sheet("Mine", (), ()), tempfile.mkdtemp()).name
@@ -42,4 +42,6 @@ def render_sheet(sheet: Sheet) -> str:
     True
     """
     drawn = views(sheet.figures)
-    return rendered("sheet.html", drawn=bool(drawn), sheet=sheet, views=drawn, version=__version__)
+    return render_template(
+        "sheet.html", drawn=bool(drawn), sheet=sheet, views=drawn, version=__version__
+    )

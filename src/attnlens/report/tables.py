@@ -1,4 +1,4 @@
-"""A claim's numbers as CSV, for a download link that needs no server."""
+"""Numbers as CSV in a data URL, for download links that need no server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from attnlens.records import Figure
+from attnlens.core.drawing import Figure
 
 
 def as_csv(section: Mapping[str, Any]) -> str:
@@ -20,35 +20,47 @@ def as_csv(section: Mapping[str, Any]) -> str:
         for part in verdict["parts"]:
             low, high = (None, None) if part["exact"] else (part["low"], part["high"])
             rows.writerow(
-                [arm, _plain(part["quantity"]), None, part["estimate"], low, high,
-                 _plain(part["region"]), part["count"]]
-            )  # fmt: skip
+                [
+                    arm,
+                    _escape_formula(part["quantity"]),
+                    None,
+                    part["estimate"],
+                    low,
+                    high,
+                    _escape_formula(part["region"]),
+                    part["count"],
+                ]
+            )
     views = [section["figure"], *section.get("views", ())]
     for series in (s for view in views if view and "series" in view for s in view["series"]):
         for p in series["points"]:
             low, high = p["y"] - p["half_width"], p["y"] + p["half_width"]
-            rows.writerow(["point", _plain(series["name"]), p["x"], p["y"], low, high, None, None])
+            rows.writerow(
+                ["point", _escape_formula(series["name"]), p["x"], p["y"], low, high, None, None]
+            )
     return text.getvalue()
 
 
-def download(section: Mapping[str, Any]) -> str:
-    """The table as an address that a link can hold."""
-    return _address(as_csv(section))
+def section_csv(section: Mapping[str, Any]) -> str:
+    """The table of `as_csv` as a data URL."""
+    return _data_url(as_csv(section))
 
 
 def points_csv(figure: Figure) -> str:
-    """The points of one figure, as such an address."""
+    """The points of one figure as a data URL."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\r\n")
-    rows.writerow(["name", _plain(figure.x_label), _plain(figure.y_label), "low", "high"])
+    rows.writerow(
+        ["name", _escape_formula(figure.x_label), _escape_formula(figure.y_label), "low", "high"]
+    )
     for series in figure.series:
         for p in series.points:
             ends = (p.y - p.half_width, p.y + p.half_width)
-            rows.writerow([_plain(series.name), p.x, p.y, *ends])
-    return _address(text.getvalue())
+            rows.writerow([_escape_formula(series.name), p.x, p.y, *ends])
+    return _data_url(text.getvalue())
 
 
-def _address(table: str) -> str:
+def _data_url(table: str) -> str:
     return "data:text/csv;charset=utf-8," + quote(table)
 
 
@@ -56,6 +68,6 @@ def _arms(section: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
     return [("claim", section["verdict"]), *(("control", c) for c in section["controls"])]
 
 
-def _plain(text: str) -> str:
-    """Text that a spreadsheet cannot take for a formula."""
+def _escape_formula(text: str) -> str:
+    """Text that a spreadsheet does not read as a formula: it is marked as text by an apostrophe."""
     return f"'{text}" if text[:1] in "=+-@\t\r" else text

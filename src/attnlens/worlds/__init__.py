@@ -1,7 +1,7 @@
-"""Where tokens come from: latent-variable worlds whose exact answers are known.
+"""Worlds: latent-variable models that generate tokens, with exact posteriors where possible.
 
-A world draws a latent z, then tokens that are independent given z. An exact world also knows the
-posterior of z, the prediction for a query and the evidence of the tokens, in closed form.
+A world draws a latent z, then tokens that are independent given z. An exact world also computes the
+posterior of z, the prediction at a query and the evidence of the tokens, in closed form.
 """
 
 import lazy_loader

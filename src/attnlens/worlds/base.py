@@ -1,17 +1,18 @@
-"""What a world promises.
+"""The interfaces `World` and `ExactWorld`, and the records that worlds return.
 
-A `World` draws episodes: a latent z, and tokens x¹ … x^L that are i.i.d. given z (exchangeable;
-the converse, for infinitely many tokens, is the theorem of de Finetti, 1937). An `ExactWorld` adds
-closed forms: the posterior of z, the prediction for a query and the log evidence. Everything is a
-pure function of a JAX key, so it can be vmapped and jitted.
+A `World` draws episodes: a latent z, and tokens x¹ … x^L that are i.i.d. given z. Such tokens are
+exchangeable; the converse, for infinitely many tokens, is the theorem of de Finetti (1937). An
+`ExactWorld` adds closed forms: the posterior of z, the prediction at a query and the log evidence.
+Everything is a pure function of a JAX key, so it can be vmapped and jitted.
 
-An exact world writes down its prior, one update, and what a posterior predicts; the batch
-posterior is the prior updated once, so that sequential and batch updates are the same code:
+An exact world defines its prior, an update, and the prediction from a posterior. The posterior of
+many tokens is one update of the prior, so sequential and batch updates are the same code:
 
     posterior(x¹ … x^L)  =  update(prior, x¹ … x^L)  =  update(… update(prior, x¹) …, x^L)
 
-Precision: a world's settings are Python floats or NumPy float64; tokens decide the precision of
-every answer (float32 in, float32 out). Sampling follows JAX's default (float64 under x64).
+Precision: the settings of a world are Python floats or NumPy float64; the dtype of the tokens
+determines that of every result (float32 in, float32 out). Sampling follows JAX's default (float64
+under x64).
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
-from attnlens import checks, statistics
-from attnlens.records import Reading
+from attnlens.core import checks, statistics
+from attnlens.core.readings import Reading
 
 from .laws import Gaussian as Gaussian
 
 
 class Pairs(NamedTuple):
-    """Tokens that carry a key and a value: (L, d) and (L, dv).
+    """Tokens with a key and a value: arrays of shape (L, d) and (L, dv).
 
     >>> tokens = Pairs(jnp.zeros((4, 2)), jnp.ones((4, 1)))
     >>> tokens.key.shape, tokens.value.shape
@@ -44,10 +45,10 @@ class Pairs(NamedTuple):
 
 
 class Episode(NamedTuple):
-    """One draw: the latent, its tokens, and what could be asked about it.
+    """One draw of a latent and its tokens, with queries and their answers.
 
-    `query` holds points to ask about and `answer` the conditional mean m(q, z) = E[v | k = q, z]
-    there; both are None in worlds whose tokens carry no key.
+    `answer` is the conditional mean m(q, z) = E[v | k = q, z] at the points `query`; both are None
+    in worlds whose tokens have no key.
 
     >>> from attnlens.worlds import LinearRegression
     >>> episode = LinearRegression(key_dim=2).sample(jax.random.key(0), length=4, queries=3)
@@ -62,7 +63,7 @@ class Episode(NamedTuple):
 
 
 class World(eqx.Module):
-    """A source of tokens. `exchangeable` says whether the joint law forgets their order.
+    """A source of tokens. `exchangeable`: their joint law does not depend on their order.
 
     >>> from attnlens.worlds import AutoRegressive, NormalMean
     >>> NormalMean().exchangeable, AutoRegressive().exchangeable
@@ -73,11 +74,11 @@ class World(eqx.Module):
 
     @abc.abstractmethod
     def sample(self, key: Key[Array, ""], length: int, queries: int = 0) -> Episode:
-        """An episode of `length` tokens, with `queries` points to ask about."""
+        """An episode of `length` tokens and `queries` queries."""
 
 
 class ExactWorld(World):
-    """A world that knows its exact answers.
+    """A world with an exact posterior, prediction and evidence.
 
     With prior p(z) and tokens that are independent given z,
 
@@ -93,30 +94,30 @@ class ExactWorld(World):
 
     @abc.abstractmethod
     def prior(self, dtype: Any = None) -> Any:
-        """The law of the latent before any token, in the given precision."""
+        """The law of the latent before any token, with arrays of the given dtype."""
 
     @abc.abstractmethod
     def update(
         self, posterior: Any, tokens: Any, mask: Bool[Array, " length"] | None = None
     ) -> Any:
-        """The law of the latent after `posterior` has seen these tokens as well."""
+        """The law of the latent given these tokens too, starting from `posterior`."""
 
     @abc.abstractmethod
     def predictive(self, posterior: Any, query: Any = None) -> Any:
-        """What a posterior predicts: the conditional mean at `query`, or the next token."""
+        """The law of the conditional mean at `query`, or of the next token, under a posterior."""
 
     @abc.abstractmethod
     def uncertainty(self, posterior: Any, query: Any = None) -> Float[Array, ""]:
         """E[‖m(q, z) − E m(q, z)‖²] under the posterior, averaged over queries.
 
-        m is the conditional mean of a value at q, or of a token where tokens carry no key.
+        m is the conditional mean of a value at q, or of a token where tokens have no key.
         """
 
     @abc.abstractmethod
     def log_likelihood(
         self, latent: Any, tokens: Any, mask: Bool[Array, " length"] | None = None
     ) -> Float[Array, ""]:
-        """log p(tokens | latent); of the values given the keys where tokens carry keys."""
+        """log p(tokens | latent); where tokens have keys, of the values given the keys."""
 
     @abc.abstractmethod
     def log_evidence(
@@ -128,17 +129,17 @@ class ExactWorld(World):
     def representation(
         self, tokens: Any, mask: Bool[Array, " length"] | None = None
     ) -> Float[Array, " size"]:
-        """The posterior's natural statistics, flat: *the* representation of the tokens.
+        """The natural statistics of the posterior, flat: the exact representation of the tokens.
 
         Its size does not depend on the number of tokens.
         """
 
     @abc.abstractmethod
     def risk(self, length: int) -> Reading:
-        """The least mean squared error of predicting m after `length` tokens (Bayes risk).
+        """The Bayes risk: the smallest mean squared error of predicting m from `length` tokens.
 
-        A closed form has standard error and count 0; elsewhere exact conditional risks are
-        averaged over episodes (`sampled_risk`), and the standard error is that of the average.
+        A closed form has standard error 0 and count 0. Otherwise it is the mean of exact
+        conditional risks over episodes (`sampled_risk`), with the standard error of that mean.
         """
 
     def posterior(self, tokens: Any, mask: Bool[Array, " length"] | None = None) -> Any:
@@ -157,9 +158,9 @@ def sampled_risk(
 ) -> Reading:
     """The Bayes risk as the mean, over fresh episodes, of the exact conditional risk, in float64.
 
-    E‖m − E[m | X]‖² = E[ E(‖m − E[m | X]‖² | X) ]: the inner expectation is `uncertainty`, exact;
-    only the outer one is sampled (Rao–Blackwell), so its noise is far below that of squared
-    errors.
+    E‖m − E[m | X]‖² = E[ E(‖m − E[m | X]‖² | X) ]: the inner expectation is exact (`uncertainty`),
+    only the outer one is sampled (Rao–Blackwell). Its variance is far below that of the mean of
+    squared errors.
 
     >>> from attnlens.worlds import NormalMean
     >>> reading = sampled_risk(NormalMean(), length=3, episodes=16)
@@ -176,7 +177,7 @@ def sampled_risk(
 def conditional_risks(
     world: ExactWorld, keys: Key[Array, " episodes"], length: int, queries: int
 ) -> Float[Array, " episodes"]:
-    """`uncertainty` in one fresh episode a key; in sequence, so that LAPACK calls never overlap."""
+    """`uncertainty` in one episode per key; in sequence, so that LAPACK calls never overlap."""
 
     def one(key: Key[Array, ""]) -> Float[Array, ""]:
         episode = world.sample(key, length, queries)
@@ -186,17 +187,17 @@ def conditional_risks(
 
 
 def closed_form(value: float) -> Reading:
-    """A number that rests on no draws."""
+    """A reading without sampling error."""
     return Reading(float(value), 0.0, 0, details={"method": "closed form"})
 
 
 def precision(tokens: Any) -> Any:
-    """The dtype that the tokens ask for."""
+    """The dtype of the tokens."""
     return jax.tree.leaves(tokens)[0].dtype
 
 
 def hide(array: Float[Array, "length ..."], mask: Bool[Array, " length"] | None) -> Array:
-    """Zeros behind the mask, so that nothing there (not even NaN) is ever read."""
+    """`array` with masked tokens set to zero, so that no masked number (not even NaN) is used."""
     if mask is None:
         return array
     return jnp.where(mask.reshape(mask.shape + (1,) * (array.ndim - 1)), array, 0)
@@ -205,7 +206,7 @@ def hide(array: Float[Array, "length ..."], mask: Bool[Array, " length"] | None)
 def count_of(
     array: Float[Array, "length ..."], mask: Bool[Array, " length"] | None
 ) -> Float[Array, ""]:
-    """How many tokens count, in the tokens' own precision."""
+    """The number of tokens that are not masked, in the dtype of the tokens."""
     if mask is None:
         return jnp.asarray(array.shape[0], array.dtype)
     return jnp.sum(mask).astype(array.dtype)
@@ -214,17 +215,17 @@ def count_of(
 def mean_and_scatter(
     tokens: Float[Array, "length dim"], mask: Bool[Array, " length"] | None
 ) -> tuple[Float[Array, ""], Float[Array, " dim"], Float[Array, " dim"]]:
-    """(n, mean, Σ (x − mean)²) in two passes: no difference of large squares."""
+    """(n, mean, Σ (x − mean)²) in two passes, which avoids a difference of large squares."""
     count = count_of(tokens, mask)
     mean = jnp.sum(hide(tokens, mask), 0) / jnp.maximum(count, 1)
     return count, mean, jnp.sum(hide(tokens - mean[None, :], mask) ** 2, 0)
 
 
-def needs_query(world: ExactWorld, query: Any) -> Any:
-    """`query`, or the sentence that says it is missing."""
+def require_query(world: ExactWorld, query: Any) -> Any:
+    """`query`, or `BadInput` if it is None."""
     if query is None:
         raise checks.BadInput(
-            f"{type(world).__name__} predicts at a query, but none came; "
+            f"{type(world).__name__} needs a query; got none; "
             f"give query=…, an array of shape (queries, key_dim)."
         )
     return query

@@ -1,13 +1,13 @@
-"""Worlds that break a promise on purpose, and one that keeps it in an unusual way.
+"""Control worlds: two whose tokens are not exchangeable, two exchangeable but not independent.
 
-    AutoRegressive   x_ℓ = c x_{ℓ−1} + …: stationary, each token alike, but order matters
-    Drifting         the mean moves with the position: tokens independent, but not alike
-    PolyaUrn         made one after the other, each draw changing the next, and still exchangeable
-    Equicorrelated   exchangeable and dependent, also with negative correlation, where no latent
-                     makes the tokens independent (de Finetti needs infinitely many of them;
-                     Diaconis and Freedman, 1980)
+    AutoRegressive   x_ℓ = c x_{ℓ−1} + …: identically distributed tokens, but their order matters
+    Drifting         the mean depends on the position: independent given z, not identical
+    PolyaUrn         drawn in sequence, each draw changes the next, and still exchangeable
+    Equicorrelated   exchangeable and dependent; with negative correlation no latent makes the
+                     tokens independent (the theorem of de Finetti requires infinitely many
+                     tokens; Diaconis and Freedman, 1980)
 
-The last two are there so that "exchangeable" is not confused with "independent".
+The last two separate "exchangeable" from "independent".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from attnlens import checks
+from attnlens.core import checks
 
 from . import settings
 from .base import Episode, World
@@ -45,14 +45,14 @@ class AutoRegressive(World):
         checks.positive("token_std", self.token_std)
         if not -1 < self.coefficient < 1:
             raise checks.BadInput(
-                f"coefficient must be between -1 and 1 for a stationary sequence, but "
-                f"{self.coefficient!r} came."
+                f"coefficient must be between -1 and 1 for a stationary sequence; got "
+                f"{self.coefficient!r}."
             )
 
     def sample(self, key: Key[Array, ""], length: int, queries: int = 0) -> Episode:
         draws = self.token_std * jax.random.normal(key, (length, self.dim))
         fresh = math.sqrt(1 - self.coefficient**2)
-        # Scaling the first draw up makes the recursion start in its stationary law.
+        # With the first draw scaled up, the recursion starts in its stationary law.
         first = jnp.where(jnp.arange(length) == 0, 1 / fresh, 1.0).astype(draws.dtype)
 
         def step(before: Array, draw: Array) -> tuple[Array, Array]:
@@ -64,7 +64,9 @@ class AutoRegressive(World):
 
 
 class Drifting(World):
-    """x_ℓ = z + drift · (ℓ/(L − 1) − ½) + noise_std e_ℓ: the mean moves by `drift` in all.
+    """x_ℓ = z + drift · (ℓ/(L − 1) − ½) + noise_std e_ℓ.
+
+    The mean moves by `drift` from the first token to the last.
 
     >>> Drifting(drift=2.0).sample(jax.random.key(0), length=10).tokens.shape
     (10, 1)
@@ -91,7 +93,7 @@ class Drifting(World):
 
 
 class PolyaUrn(World):
-    """Draw a ball, put it back with another of its colour, draw again; tokens are one-hot.
+    """Draw a ball, put it back with another ball of its colour, and repeat; tokens are one-hot.
 
     The probability of a colour is (α_c + times drawn)/(Σα + draws so far). The joint law does not
     depend on the order: it is that of `DirichletCategorical` (Blackwell and MacQueen, 1973).
@@ -119,12 +121,12 @@ class PolyaUrn(World):
 
 
 class Equicorrelated(World):
-    """Normal tokens of variance one, every two of them with the same correlation ρ.
+    """Normal tokens of variance one; every pair has the same correlation ρ.
 
         x_ℓ = √(1 − ρ) (e_ℓ − ē) + √(1 + (L − 1)ρ) ē,     −1/(L − 1) ≤ ρ < 1
 
-    With ρ > 0 a shared latent explains the correlation; with ρ < 0 none can, and the tokens are
-    exchangeable all the same.
+    With ρ > 0 a shared latent explains the correlation. With ρ < 0 no latent can, and the tokens
+    are still exchangeable.
 
     >>> Equicorrelated(correlation=0.5).sample(jax.random.key(0), length=10).tokens.shape
     (10, 1)
@@ -137,7 +139,7 @@ class Equicorrelated(World):
         checks.whole("dim", self.dim, at_least=1)
         if not -1 <= self.correlation < 1:
             raise checks.BadInput(
-                f"correlation must be from -1 to below 1, but {self.correlation!r} came."
+                f"correlation must be from -1 to below 1; got {self.correlation!r}."
             )
 
     def sample(self, key: Key[Array, ""], length: int, queries: int = 0) -> Episode:
@@ -145,7 +147,7 @@ class Equicorrelated(World):
         if common < 0:
             raise checks.BadInput(
                 f"correlation must be at least -1/(length - 1) = {-1 / (length - 1):.3g} for "
-                f"{length} tokens, but {self.correlation!r} came; use fewer tokens."
+                f"{length} tokens; got {self.correlation!r}; use fewer tokens."
             )
         draws = jax.random.normal(key, (length, self.dim))
         mean = jnp.sum(draws, 0, keepdims=True) / max(length, 1)

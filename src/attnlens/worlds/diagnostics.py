@@ -1,20 +1,20 @@
-"""Have the chains of a sampler found the same law, and are there enough draws to say so?
+"""Convergence diagnostics of Markov chains: split R-hat and effective sample size (ESS).
 
-Each chain is cut in two halves, which gives m sequences of n draws with within-sequence variance W
-and variance B/n of the sequence means. Then
+Each chain is divided into two halves, which gives m sequences of n draws with within-sequence
+variance W and variance B/n of the sequence means. Then
 
     split R-hat   √( (n − 1)/n + B/(n W) )
     ESS           m n / (−1 + 2 Σ_k P_k),   P_k = ρ_{2k} + ρ_{2k+1}
 
-with ρ the autocorrelations pooled over sequences, and P_k made positive and falling (Geyer, 1992;
-Gelman et al., Bayesian Data Analysis, third edition, 2013, sections 11.4 and 11.5). They are
+with ρ the autocorrelations pooled over sequences, and P_k made positive and decreasing (Geyer,
+1992; Gelman et al., Bayesian Data Analysis, third edition, 2013, sections 11.4 and 11.5). They are
 written in JAX so that they run inside the same compiled program as the sampler, for many episodes.
 
-Limits. With m = 8 half-chains that agree, B/(nW) is about χ²₇/(7 n_e) with n_e = ESS/m independent
-draws a sequence. At the least ESS that is let through, 400, n_e = 50, and the 1 − 10⁻⁴ quantile of
-χ²₇ is 29.9, so R-hat stays below √(1 + 29.9/350) = 1.042: a limit of 1.05 on R-hat refuses sound
-chains less than once in 10⁴ coordinates, and 400 draws know a posterior mean to 5 % of its
-standard deviation.
+Limits. For m = 8 half-chains from the same distribution, B/(nW) is about χ²₇/(7 n_e) with
+n_e = ESS/m independent draws per sequence. At the smallest accepted ESS, 400, n_e = 50, and the
+1 − 10⁻⁴ quantile of χ²₇ is 29.9, so R-hat stays below √(1 + 29.9/350) = 1.042: a limit of 1.05 on
+R-hat rejects converged chains less than once in 10⁴ coordinates. With 400 effective draws the error
+of a posterior mean is 5 % of the posterior standard deviation.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def split_r_hat(draws: Draws) -> Float[Array, " dim"]:
 
 
 def effective_sample_size(draws: Draws) -> Float[Array, " dim"]:
-    """How many independent draws the chains are worth for a mean."""
+    """The number of independent draws whose mean has the same variance as that of the chains."""
     halves = _halves(draws)
     sequences, count = halves.shape[:2]
     centred = halves - jnp.mean(halves, 1, keepdims=True)
@@ -52,12 +52,13 @@ def effective_sample_size(draws: Draws) -> Float[Array, " dim"]:
     correlation = correlation.at[0].set(1)
     even = correlation[: count // 2 * 2]
     pairs = even[0::2] + even[1::2]
-    # Initial positive, then monotone: after the first pair below zero there is only noise.
+    # Initial positive, then monotone sequence: from the first negative pair on there is only noise.
     positive = jnp.cumprod(pairs > 0, axis=0)
-    falling = jax.lax.cummin(jnp.where(positive > 0, pairs, 0), axis=0)
-    time = -1 + 2 * jnp.sum(falling, 0)
+    decreasing = jax.lax.cummin(jnp.where(positive > 0, pairs, 0), axis=0)
+    time = -1 + 2 * jnp.sum(decreasing, 0)
     most = sequences * count
-    # Antithetic chains may beat independence; the logarithm bounds by how much (Vehtari, 2021).
+    # Antithetic chains may have an ESS above the number of draws; it is bounded by the number of
+    # draws times its decimal logarithm (Vehtari et al., 2021).
     return most / jnp.maximum(time, 1 / jnp.log10(jnp.asarray(most, time.dtype)))
 
 

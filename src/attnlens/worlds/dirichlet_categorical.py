@@ -23,8 +23,8 @@ import numpy as np
 from jax.scipy.special import gammaln, xlogy
 from jaxtyping import Array, Bool, Float, Key
 
-from attnlens import checks
-from attnlens.records import Reading
+from attnlens.core import checks
+from attnlens.core.readings import Reading
 
 from . import settings
 from .base import Episode, ExactWorld, closed_form, hide
@@ -58,7 +58,8 @@ class DirichletLaw(eqx.Module):
 class DirichletCategorical(ExactWorld):
     """Random probabilities of a few classes; tokens are one-hot.
 
-    `concentration` is one number for all classes or one each; small is vague and spiky.
+    `concentration` is one number for all classes or one per class. With small numbers most of the
+    probability is on few classes.
 
     >>> world = DirichletCategorical(classes=3, concentration=1.0)
     >>> episode = world.sample(jax.random.key(0), length=10)

@@ -1,10 +1,10 @@
-"""Random Fourier features: a finite feature map whose inner product approaches the RBF kernel.
+"""Random Fourier features: a finite feature map whose inner product approximates the RBF kernel.
 
     φ(k) = √(2/D) cos(W k + b),   W ~ N(0, I/τ),  b ~ U(0, 2π),   E φ(q)·φ(k) = exp(−‖q − k‖²/2τ)
 
 (Rahimi and Recht, Random features for large-scale kernel machines, NeurIPS 2007). With them
-`LinearRegression` is a finite-dimensional stand-in for a Gaussian process: statistics of size
-D(D + 1)/2 + D whatever the number of tokens.
+`LinearRegression` is a finite-dimensional approximation of a Gaussian process: its statistics have
+size D(D + 1)/2 + D for every number of tokens.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from attnlens import checks
+from attnlens.core import checks
 
 
 class RandomFeatures(eqx.Module):

@@ -7,10 +7,11 @@ probabilities. Either way the summed log-likelihoods enter linearly, and
     predictive   Σ_c P(c | X) p(x | c)
     evidence     logsumexp_c( log π_c + Σ_ℓ log p(x_ℓ | c) )
 
-(Bishop, Pattern Recognition and Machine Learning, 2006, section 1.5). Sums stay in the log
-domain: at 10⁵ tokens every probability but one underflows, the log-odds do not. The part of the
-normal log-likelihood that all classes share, Σ‖x‖²/2σ², is kept out of the odds; x and μ are
-taken from the centre of the means first, so that the odds keep their digits far from the origin.
+(Bishop, Pattern Recognition and Machine Learning, 2006, section 1.5). Sums are kept in the log
+domain: at 10⁵ tokens every probability but one underflows, the log-odds do not. The term of the
+normal log-likelihood that is the same for all classes, Σ‖x‖²/2σ², is not part of the odds. The
+centre of the means is subtracted from x and μ first, so that the odds lose no digits far from the
+origin.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from attnlens import checks
-from attnlens.records import Reading
+from attnlens.core import checks
+from attnlens.core.readings import Reading
 
 from . import settings
 from .base import Episode, ExactWorld, count_of, hide, sampled_risk
@@ -34,7 +35,7 @@ from .settings import Numbers
 
 
 class ClassPosterior(eqx.Module):
-    """P(class), kept as unnormalised logarithms: differences are exact log-odds at any length."""
+    """P(class) as unnormalised logarithms; their differences are exact log-odds at any length."""
 
     log_weights: Float[Array, " classes"]
 
@@ -60,7 +61,7 @@ class ClassPosterior(eqx.Module):
 class FiniteMixture(ExactWorld):
     """One of a few classes, and tokens drawn from it.
 
-    Give `means`, one row a class, with `noise_std`; or `probabilities`, one row a class.
+    Give `means`, one row per class, with `noise_std`; or `probabilities`, one row per class.
 
     >>> world = FiniteMixture(means=[[-1.0, 0.0], [1.0, 0.0]], noise_std=1.0)
     >>> episode = world.sample(jax.random.key(0), length=10)
@@ -85,8 +86,7 @@ class FiniteMixture(ExactWorld):
         if (means is None) == (probabilities is None):
             raise checks.BadInput(
                 "FiniteMixture needs either means=… (normal tokens) or probabilities=… (one-hot "
-                "tokens), one row a class, but "
-                + ("neither came." if means is None else "both came.")
+                "tokens), one row per class; got " + ("neither." if means is None else "both.")
             )
         if means is not None:
             self.means = settings.table("means", means)
@@ -100,8 +100,8 @@ class FiniteMixture(ExactWorld):
         self.weights = settings.distribution("weights", equal if weights is None else weights)
         if self.weights.shape != (self.classes,):
             raise checks.BadInput(
-                f"weights must be {self.classes} numbers, one a class, but "
-                f"shape {self.weights.shape} came."
+                f"weights must be {self.classes} numbers, one per class; got shape "
+                f"{self.weights.shape}."
             )
 
     def sample(self, key: Key[Array, ""], length: int, queries: int = 0) -> Episode:
@@ -162,11 +162,11 @@ class FiniteMixture(ExactWorld):
         return self.posterior(tokens, mask).natural()
 
     def risk(self, length: int) -> Reading:
-        """E Σ_c P(c | X)‖μ_c − E μ‖², averaged over episodes: it has no closed form."""
+        """E Σ_c P(c | X)‖μ_c − E μ‖², averaged over episodes; there is no closed form."""
         return sampled_risk(self, length)
 
     def _scores(self, tokens: Array, mask: Array | None) -> Float[Array, " classes"]:
-        """Σ_ℓ log p(x_ℓ | c), up to what all classes share."""
+        """Σ_ℓ log p(x_ℓ | c), without the term that is the same for all classes (`_shared`)."""
         means = jnp.asarray(self.means, tokens.dtype)
         total = jnp.sum(hide(tokens - self._centre(tokens)[None, :], mask), 0)
         if self.noise_std is None:
@@ -183,7 +183,7 @@ class FiniteMixture(ExactWorld):
         return -0.5 * jnp.sum(offsets**2) - count_of(tokens, mask) * density
 
     def _centre(self, tokens: Array) -> Float[Array, " dim"]:
-        """The middle of the class means; one-hot tokens are counted, not centred."""
+        """The mean of the class means; zero for one-hot tokens, which are counted, not centred."""
         if self.noise_std is None:
             return jnp.zeros(self.dim, tokens.dtype)
         return jnp.asarray(self.means.mean(0), tokens.dtype)

@@ -1,6 +1,6 @@
-"""A latent function: z is a Gaussian process, and a token reads it with noise.
+"""A latent function: z is a Gaussian process, and a token is its value at a key, with noise.
 
-    z ~ GP(0, κ_τ),  k ~ key law,  v = z(k) + N(0, σ²)
+    z ~ GP(0, κ_τ),  k ~ key distribution,  v = z(k) + N(0, σ²)
 
 With K = κ(keys, keys) + σ² I = R Rᵀ the posterior of z at a query q is normal with
 
@@ -9,14 +9,14 @@ With K = κ(keys, keys) + σ² I = R Rᵀ the posterior of z at a query q is nor
     evidence  log N(v; 0, K) = −½[ ‖R⁻¹ v‖² + 2 Σ log R_ii + L log 2π ]
 
 (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, algorithm 2.1). More
-tokens extend the factor by a block row: R₂₁ᵀ = R⁻¹ κ(keys, new), and R₂₂ is the factor of what
-the old tokens leave unexplained, κ(new, new) + σ² I − R₂₁ R₂₁ᵀ (Osborne, 2010, appendix B).
+tokens extend the factor by rows (R₂₁ R₂₂): R₂₁ᵀ = R⁻¹ κ(keys, new), and R₂₂ is the factor of the
+covariance given the old tokens, κ(new, new) + σ² I − R₂₁ R₂₁ᵀ (Osborne, 2010, appendix B).
 Symbols: κ is `kernel`, τ is `temperature`, σ is `noise_std`, L is the number of tokens.
 
-Jitter: none is ever added when functions are inferred. K ≥ σ² I, and a Cholesky factorisation
-runs through when its smallest eigenvalue is above about L·ε (Higham, Accuracy and Stability of
-Numerical Algorithms, 2002, theorem 10.7; the largest is at most L): a smaller σ² than that is
-refused with the smallest one that works. Only *sampling* adds `JITTER`.
+Jitter: none is added in inference. K ≥ σ² I, and a Cholesky factorisation succeeds when the
+smallest eigenvalue is above about L·ε (Higham, Accuracy and Stability of Numerical Algorithms,
+2002, theorem 10.7; the largest eigenvalue is at most L). A smaller σ² is refused; the message gives
+the smallest noise that works. Only sampling adds `JITTER`.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float, Key
 
-from attnlens import checks, kernels
-from attnlens.records import Reading
+from attnlens.core import checks, kernels
+from attnlens.core.readings import Reading
 
-from . import keys
-from .base import Episode, ExactWorld, Pairs, hide, needs_query, sampled_risk
+from . import key_distributions
+from .base import Episode, ExactWorld, Pairs, hide, require_query, sampled_risk
 from .laws import LOG_2PI, Gaussian, lower_triangle
 
-# Added to the diagonal when functions are *sampled*, never when they are inferred. The sampled
-# function's law is then that of κ + JITTER·I: its variance is off by this share of the prior's.
+# Added to the diagonal in sampling, never in inference. The sampled function has the covariance
+# κ + JITTER·I: the relative error of its variance is JITTER.
 JITTER = {"float64": 1e-10, "float32": 1e-5}
 
 LONGEST = 8192  # a dense factor of this size takes half a gigabyte in float64
-LANDMARKS = 16  # points at which the representation describes the function
+LANDMARKS = 16  # points at which the representation evaluates the function
 KERNELS = ("rbf", "laplace", "matern32", "matern52")  # those with κ(q, q) = 1
 
 
 class FunctionPosterior(eqx.Module):
-    """The law of the latent function given tokens; call it at any query."""
+    """The law of the latent function given tokens; call it with queries."""
 
     key: Float[Array, "length dim"]
     cholesky: Float[Array, "length length"]
@@ -60,8 +60,8 @@ class FunctionPosterior(eqx.Module):
     def __call__(self, query: Float[Array, "queries dim"]) -> Gaussian:
         weights = solve_triangular(self.cholesky, self.whitened, lower=True, trans=1)
         cross = self.cross(query)
-        # The second solve waits for the first (they would otherwise run side by side), and is
-        # not run at all where only the mean is used.
+        # The barrier makes the second solve wait for the first, so that LAPACK calls never overlap.
+        # Where only the mean is used the second solve is removed.
         half = self.solve(jax.lax.optimization_barrier((cross, weights))[0])
         var = jnp.maximum(1 - jnp.sum(half**2, 0), 0)
         return Gaussian(cross.T @ weights, var[:, None])
@@ -84,10 +84,10 @@ class FunctionPosterior(eqx.Module):
 
 
 class GaussianProcess(ExactWorld):
-    """A random function of the key, read with noise.
+    """A random function of the key; values have noise.
 
     `keys` is "sphere" or "box" (with key_dim=2, the plane); `kernel` is "rbf", "laplace",
-    "matern32" or "matern52". Tokens are handled densely, up to 8,192 of them.
+    "matern32" or "matern52". The covariance matrix is dense; at most 8,192 tokens.
 
     >>> world = GaussianProcess(key_dim=3, temperature=0.5, noise_std=0.3)
     >>> episode = world.sample(jax.random.key(0), length=64, queries=5)
@@ -103,14 +103,14 @@ class GaussianProcess(ExactWorld):
 
     def __check_init__(self):
         checks.one_of("kernel", self.kernel, KERNELS)
-        checks.one_of("keys", self.keys, keys.LAWS)
+        checks.one_of("keys", self.keys, key_distributions.NAMES)
         checks.whole("key_dim", self.key_dim, at_least=2 if self.keys == "sphere" else 1)
         checks.positive("temperature", self.temperature)
         checks.positive("noise_std", self.noise_std)
 
     def sample(self, key: Key[Array, ""], length: int, queries: int = 0) -> Episode:
         for_points, for_function, for_noise = jax.random.split(key, 3)
-        points = keys.draw(self.keys, for_points, length + queries, self.key_dim)
+        points = key_distributions.draw(self.keys, for_points, length + queries, self.key_dim)
         jitter = JITTER[points.dtype.name] * jnp.eye(length + queries, dtype=points.dtype)
         root = jnp.linalg.cholesky(gram(self.kernel, points, self.temperature) + jitter)
         function = root @ jax.random.normal(for_function, (length + queries, 1))
@@ -140,7 +140,7 @@ class GaussianProcess(ExactWorld):
         if mask is None:
             mask = jnp.ones(length, bool)
         else:
-            # A masked token becomes one of its own: no covariance with any other, value zero.
+            # A masked token has variance one, no covariance with other tokens, and value zero.
             both = mask[:, None] & mask[None, :]
             covariance = jnp.where(both, covariance, jnp.eye(length, dtype=key.dtype))
         whole_key = jnp.concatenate([posterior.key, key])
@@ -163,7 +163,7 @@ class GaussianProcess(ExactWorld):
         self, posterior: FunctionPosterior, query: Float[Array, "queries dim"] | None = None
     ) -> Gaussian:
         """The law of m(q, z) = z(q), without the noise of a value."""
-        return posterior(needs_query(self, query))
+        return posterior(require_query(self, query))
 
     def uncertainty(
         self, posterior: FunctionPosterior, query: Float[Array, "queries dim"] | None = None
@@ -193,18 +193,18 @@ class GaussianProcess(ExactWorld):
     ) -> Float[Array, " size"]:
         """Mean and lower triangle of the covariance of z at `landmarks()`: 16 + 136 numbers.
 
-        A process with infinitely many degrees of freedom has no finite sufficient statistic:
-        its natural statistics Σ v κ(k, ·)/σ² and Σ κ(k, ·)κ(k, ·)/σ² are functions. Here they
-        are read, through the posterior they determine, at fixed points. What lies between the
-        points is lost, up to the prior's own smoothness; `LinearRegression` with
-        `RandomFeatures` is the world whose finite statistics lose nothing.
+        A process with infinitely many degrees of freedom has no finite sufficient statistic: its
+        natural statistics Σ v κ(k, ·)/σ² and Σ κ(k, ·)κ(k, ·)/σ² are functions. They determine the
+        posterior, which is evaluated here at fixed points. Information between these points is
+        lost, except for the smoothness of the prior. `LinearRegression` with `RandomFeatures` has
+        finite statistics that are sufficient.
         """
         mean, covariance = self.posterior(tokens, mask).joint(self.landmarks(tokens.key.dtype))
         return jnp.concatenate([mean, lower_triangle(covariance)])
 
     def landmarks(self, dtype: Any = None) -> Float[Array, "landmarks dim"]:
-        """The fixed points of the representation, drawn once from the key law."""
-        draws = np.random.default_rng(0)  # NumPy's: the same points in float32 and float64
+        """The fixed points of the representation, drawn once from the key distribution."""
+        draws = np.random.default_rng(0)  # by NumPy: the same points in float32 and float64
         points = draws.uniform(-1, 1, (LANDMARKS, self.key_dim))
         if self.keys == "sphere":
             points = draws.standard_normal((LANDMARKS, self.key_dim))
@@ -212,20 +212,20 @@ class GaussianProcess(ExactWorld):
         return jnp.asarray(points, jnp.result_type(float) if dtype is None else dtype)
 
     def risk(self, length: int) -> Reading:
-        """E of the posterior variance: exact given the keys, averaged over keys and queries."""
+        """The mean posterior variance: exact given the keys, averaged over keys and queries."""
         return sampled_risk(self, length, episodes=256)
 
     def _check(self, length: int, dtype: Any) -> None:
         if length > LONGEST:
             raise checks.BadInput(
-                f"GaussianProcess works densely on up to {LONGEST} tokens, but {length} came; use "
+                f"GaussianProcess takes up to {LONGEST} tokens; got {length}; use "
                 f"LinearRegression with RandomFeatures, whose statistics do not grow."
             )
         smallest = math.sqrt(length * float(jnp.finfo(dtype).eps))
         if isinstance(self.noise_std, float) and self.noise_std < smallest:
             raise checks.BadInput(
                 f"noise_std must be at least {smallest:.2g} for {length} tokens in {dtype}, or "
-                f"the covariance is singular to rounding, but {self.noise_std:g} came; raise it, "
+                f"the covariance is singular to rounding; got {self.noise_std:g}; raise it, "
                 f"use fewer tokens, or float64."
             )
 
@@ -236,11 +236,11 @@ def gram(
     temperature: kernels.Temperature,
     ridge: float = 0.0,
 ) -> Float[Array, "count count"]:
-    """κ(points, points) + ridge·I; κ's diagonal is exactly one, as √ of a rounded zero is not."""
+    """κ(points, points) + ridge·I, with the diagonal of κ set to exactly 1 (rounding of r ≠ 0)."""
     matrix = kernels.KERNELS[kernel](points, points, temperature)
     return jnp.where(jnp.eye(points.shape[0], dtype=bool), 1 + ridge, matrix)
 
 
 def factor(matrix: Float[Array, "count count"]) -> Float[Array, "count count"]:
-    """The lower Cholesky root; symmetric by construction, so it is not made symmetric again."""
+    """The lower Cholesky factor of a matrix that is exactly symmetric."""
     return jax.lax.linalg.cholesky(matrix, symmetrize_input=False)

@@ -1,4 +1,4 @@
-"""Laws that worlds answer with. Each has `mean`, `var` (both elementwise) and `log_prob`.
+"""Laws (probability distributions) of predictions, with `mean`, `var` (elementwise) and `log_prob`.
 
 Gaussian              N(mean, var) in every element, independent
 MultivariateGaussian  mean + B diag(√v) e, e ~ N(0, I), with the basis B and its inverse known
@@ -6,8 +6,8 @@ StudentT              mean + √(scale_var) t_ν in every element, independent
 Categorical           one-hot vectors
 GaussianMixture       Σ_c w_c N(mean_c, var) over whole vectors
 
-Var of Student's t is scale_var · ν/(ν − 2), that of a mixture is the mean of variances plus the
-variance of means. (Bernardo and Smith, Bayesian Theory, 1994, appendix A.)
+The variance of Student's t is scale_var · ν/(ν − 2), that of a mixture is the mean of the variances
+plus the variance of the means. (Bernardo and Smith, Bayesian Theory, 1994, appendix A.)
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Gaussian(NamedTuple):
 
 
 class MultivariateGaussian(eqx.Module):
-    """N(mean, B diag(v) Bᵀ) with B⁻¹ and log |det B| at hand: no factorisation is ever needed.
+    """N(mean, B diag(v) Bᵀ) with B⁻¹ and log |det B| given, so that no factorisation is needed.
 
     >>> eye = jnp.eye(2)
     >>> law = MultivariateGaussian(jnp.zeros(2), jnp.array([1.0, 4.0]), eye, eye, jnp.array(0.0))
@@ -147,14 +147,14 @@ class GaussianMixture(NamedTuple):
 
     @property
     def var(self) -> Float[Array, " dim"]:
-        """Within the components plus between them."""
+        """The variance within the components plus the variance between them."""
         between = jnp.exp(self.log_weights) @ (self.means - self.mean[None, :]) ** 2
         return self.component_var + between
 
     def log_prob(self, value: Float[Array, " dim"]) -> Float[Array, ""]:
         var = self.component_var[None, :]
-        each = (value[None, :] - self.means) ** 2 / var + jnp.log(var) + LOG_2PI
-        return logsumexp(self.log_weights - 0.5 * jnp.sum(each, -1))
+        terms = (value[None, :] - self.means) ** 2 / var + jnp.log(var) + LOG_2PI
+        return logsumexp(self.log_weights - 0.5 * jnp.sum(terms, -1))
 
 
 # B_{2k}/(2k(2k − 1)), k = 1 … 6: Stirling's series. From x = 10 on the next term is below 1e-15.
@@ -162,15 +162,15 @@ STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
 
 
 def log_rising(start: Float[Array, "*shape"], count: float | Array) -> Float[Array, "*shape"]:
-    """log Γ(a + n) − log Γ(a), without the cancellation that the difference suffers.
+    """log Γ(a + n) − log Γ(a), without cancellation.
 
-    For a large start a both terms are of order a·log a while their difference is of order
+    For large a (`start`) both terms are of order a·log a, while their difference is of order
     n·log a. With log Γ(x) = (x − ½) log x − x + ½ log 2π + s(x) and Stirling's series s,
 
         log Γ(a + n) − log Γ(a) = (a − ½) log1p(n/a) + n log(a + n) − n + s(a + n) − s(a)
 
-    (Abramowitz and Stegun, 6.1.41), used from a = 10 on. JAX's `betaln`, the ready-made way, is
-    off by 9e-7 at a = 8 and by 3e-8 at 20, in float64 (jax 0.10.2).
+    (Abramowitz and Stegun, 6.1.41), used from a = 10 on. The error of `betaln` in JAX, which would
+    be simpler, is 9e-7 at a = 8 and 3e-8 at a = 20, in float64 (jax 0.10.2).
     """
     count = jnp.broadcast_to(jnp.asarray(count, start.dtype), start.shape)
     large = jnp.maximum(start, 10)

@@ -1,21 +1,21 @@
 """Latent weights: z ~ N(0, ω² I), and a token is a (key, value) pair of a noisy linear function.
 
-    k ~ key law,  v = ⟨z, φ(k)⟩ + N(0, σ²),  m(q, z) = ⟨z, φ(q)⟩
+    k ~ key distribution,  v = ⟨z, φ(k)⟩ + N(0, σ²),  m(q, z) = ⟨z, φ(q)⟩
 
-The posterior of z is normal with precision I/ω² + Σ φφᵀ/σ² and mean precision⁻¹ Σ φ v/σ²
-(Bishop, Pattern Recognition and Machine Learning, 2006, section 3.3). It is computed in square
-roots (Bierman, Factorization Methods for Discrete Sequential Estimation, 1977): with u = z/ω and
-the rows a = (ω/σ) φ, b = v/σ, one triangular factorisation
+The posterior of z is normal with precision I/ω² + Σ φφᵀ/σ² and mean precision⁻¹ Σ φ v/σ² (Bishop,
+Pattern Recognition and Machine Learning, 2006, section 3.3). It is computed in square-root form
+(Bierman, Factorization Methods for Discrete Sequential Estimation, 1977): with u = z/ω and the rows
+a = (ω/σ) φ, b = v/σ, one triangular factorisation
 
     ⎡ A  b ⎤       ⎡ R  r ⎤
     ⎣ I  0 ⎦  = Q  ⎣ 0  ρ ⎦      gives   E u = R⁻¹ r,   Cov u = (RᵀR)⁻¹,
-                                          ρ² = ‖v‖²/σ² − (what the fit explains)
+                                          ρ² = ‖v‖²/σ² − ‖r‖²
 
 so the condition number is that of A, not of AᵀA, and no large squares are subtracted: at σ/ω =
-10⁻⁸ eight digits are left where the normal equations leave none. More tokens: the old triangle
-takes the place of (I 0). Evidence: −½[ρ² + log det RᵀR + L log 2πσ²].
+10⁻⁸ eight digits are correct where the normal equations have none. For more tokens the old triangle
+replaces (I 0). Evidence: −½[ρ² + log det RᵀR + L log 2πσ²].
 
-At a fixed temperature τ softmax attention converges, not to m(q, z), but to the smoothed mean
+At a fixed temperature τ softmax attention does not converge to m(q, z) but to the smoothed mean
 E[v κ]/E[κ]. Keys on the sphere weighted by exp(q·k/τ) follow the von Mises–Fisher law with
 concentration 1/τ, whose mean is A_d(1/τ) q with A_d(c) = I_{d/2}(c)/I_{d/2−1}(c) (Mardia and
 Jupp, Directional Statistics, 2000, section 9.3), so the smoothed mean is A_d(1/τ)·⟨z, q⟩.
@@ -34,18 +34,18 @@ import scipy.special
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float, Key
 
-from attnlens import checks
-from attnlens.records import Reading
+from attnlens.core import checks
+from attnlens.core.readings import Reading
 
-from . import keys, settings
-from .base import Episode, ExactWorld, Pairs, count_of, hide, needs_query, sampled_risk
+from . import key_distributions, settings
+from .base import Episode, ExactWorld, Pairs, count_of, hide, require_query, sampled_risk
 from .features import RandomFeatures
 from .laws import LOG_2PI, Gaussian, lower_triangle
 from .settings import Numbers
 
 
 class WeightPosterior(eqx.Module):
-    """The law of the weights: the triangle of (R, r; 0, ρ), and how many tokens are behind it."""
+    """The law of the weights: the triangle (R, r; 0, ρ), and the number of tokens it contains."""
 
     triangle: Float[Array, "size size"]
     count: Float[Array, ""]
@@ -80,10 +80,10 @@ class WeightPosterior(eqx.Module):
 
 
 class LinearRegression(ExactWorld):
-    """A random linear function of the key, or of its features, read with noise.
+    """A random linear function of the key, or of features of the key; values have noise.
 
-    Keys are uniform on the sphere, or N(0, key_covariance); queries come from the same law
-    unless `query_covariance` is given. `features` maps keys before the weights see them.
+    Keys are uniform on the sphere, or N(0, key_covariance); queries have the same distribution
+    unless `query_covariance` is given. `features` maps keys to the inputs of the linear function.
 
     >>> world = LinearRegression(key_dim=3, noise_std=0.5)
     >>> episode = world.sample(jax.random.key(0), length=64, queries=5)
@@ -118,24 +118,28 @@ class LinearRegression(ExactWorld):
         self.features = features
         if features is not None and features.key_dim != key_dim:
             raise checks.BadInput(
-                f"features must take keys of dimension {key_dim}, but they take "
-                f"{features.key_dim}; give RandomFeatures(key_dim={key_dim}, …)."
+                f"features must take keys of dimension {key_dim}; got {features.key_dim}; give "
+                f"RandomFeatures(key_dim={key_dim}, …)."
             )
 
     @property
     def weights(self) -> int:
-        """How many latent weights there are."""
+        """The number of latent weights."""
         return self.key_dim if self.features is None else self.features.count
 
     def sample(self, key: Key[Array, ""], length: int, queries: int = 0) -> Episode:
         for_latent, for_points, for_noise = jax.random.split(key, 3)
         latent = self.prior_std * jax.random.normal(for_latent, (self.weights, 1))
-        law = "sphere" if self.key_root is None else "normal"
-        points = keys.draw(law, for_points, length + queries, self.key_dim, self.key_root)
+        name = "sphere" if self.key_root is None else "normal"
+        points = key_distributions.draw(
+            name, for_points, length + queries, self.key_dim, self.key_root
+        )
         key_points, query = points[:length], points[length:]
         if self.query_root is not None:
             for_query = jax.random.fold_in(for_points, 1)
-            query = keys.draw("normal", for_query, queries, self.key_dim, self.query_root)
+            query = key_distributions.draw(
+                "normal", for_query, queries, self.key_dim, self.query_root
+            )
         noise = self.noise_std * jax.random.normal(for_noise, (length, 1))
         tokens = Pairs(key_points, self._map(key_points) @ latent + noise)
         return Episode(latent[:, 0], tokens, query, self._map(query) @ latent)
@@ -153,8 +157,8 @@ class LinearRegression(ExactWorld):
     ) -> WeightPosterior:
         mapped = hide(self._map(hide(tokens.key, mask)), mask) * (self.prior_std / self.noise_std)
         rows = jnp.concatenate([mapped, hide(tokens.value, mask) / self.noise_std], axis=-1)
-        # Data first: when they are far more precise than the prior their rows are the large ones,
-        # and Householder steps are row-wise stable with large rows on top (Higham, 2002, 19.4).
+        # Data first: when they are far more precise than the prior their rows are larger, and
+        # Householder QR is row-wise stable with large rows on top (Higham, 2002, 19.4).
         stacked = jnp.concatenate([rows, posterior.triangle])
         triangle = jnp.linalg.qr(stacked, mode="r")
         return WeightPosterior(
@@ -165,7 +169,7 @@ class LinearRegression(ExactWorld):
         self, posterior: WeightPosterior, query: Float[Array, "queries dim"] | None = None
     ) -> Gaussian:
         """The law of m(q, z) = ⟨z, φ(q)⟩, without the noise of a value."""
-        mapped = self.prior_std * self._map(needs_query(self, query))
+        mapped = self.prior_std * self._map(require_query(self, query))
         half = solve_triangular(posterior.root, mapped.T, trans=1)
         mean = half.T @ posterior.triangle[:-1, -1:]
         return Gaussian(mean, jnp.sum(half**2, 0)[:, None])
@@ -206,14 +210,14 @@ class LinearRegression(ExactWorld):
         return sampled_risk(self, length)
 
     def smoothing(self, temperature: float) -> float:
-        """A_d(1/τ): what softmax attention multiplies m(q, z) by, however many tokens it sees."""
+        """A_d(1/τ), the factor of m(q, z) in the limit of softmax attention for many tokens."""
         if self.key_root is not None or self.features is not None:
             raise checks.BadInput(
-                "the smoothed mean is a multiple of m(q, z) for keys on the sphere and no "
-                "features only; leave key_covariance and features out."
+                "the smoothed mean is a multiple of m(q, z) only for keys on the sphere and "
+                "without features; leave out key_covariance and features."
             )
         c, d = 1 / checks.positive("temperature", temperature), self.key_dim
-        # ive is I_ν(c)·e^(−c): the ratio is the same, and neither overflows at small τ.
+        # ive is I_ν(c)·e^(−c): the ratio is the same, and it does not overflow at small τ.
         return float(scipy.special.ive(d / 2, c) / scipy.special.ive(d / 2 - 1, c))
 
     def _map(self, key: Float[Array, "length dim"]) -> Float[Array, "length weights"]:

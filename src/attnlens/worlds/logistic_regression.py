@@ -1,9 +1,9 @@
-"""Latent weights behind yes-or-no values: no closed form, the reference posterior is NUTS's.
+"""Latent weights of binary values: no closed form; the reference posterior is sampled by NUTS.
 
     z ~ N(0, ω² I),  k uniform on the unit sphere of R^d,  v ~ Bernoulli(1/(1 + e^{−⟨z, k⟩}))
 
 The posterior is log-concave, so it has one mode and NUTS mixes well (Bishop, Pattern Recognition
-and Machine Learning, 2006, section 4.5). m(q, z) is the probability of a yes at q.
+and Machine Learning, 2006, section 4.5). m(q, z) is the probability of the value 1 at q.
 Symbols: ω is `prior_std`.
 """
 
@@ -15,9 +15,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from attnlens import checks
+from attnlens.core import checks
 
-from . import keys
+from . import key_distributions
 from .model import ReferenceWorld
 from .nuts import Nuts
 
@@ -53,4 +53,4 @@ class LogisticRegression(ReferenceWorld):
         return dist.Bernoulli(logits=jnp.dot(latent, key))
 
     def draw_keys(self, key: Key[Array, ""], count: int) -> Float[Array, "count dim"]:
-        return keys.draw("sphere", key, count, self.key_dim)
+        return key_distributions.draw("sphere", key, count, self.key_dim)

@@ -1,14 +1,14 @@
-"""Worlds without a closed form: a prior and a token's likelihood, and NUTS for the rest.
+"""Worlds without a closed form: a prior and a likelihood, with posteriors sampled by NUTS.
 
-A `ReferenceWorld` writes down a NumPyro program for its latent and the law of a token given it.
-Sampling, the posterior, predictions and evidence follow:
+A `ReferenceWorld` defines a NumPyro program for its latent and the distribution of a token given
+the latent. Sampling, the posterior, predictions and evidence follow:
 
     posterior    draws from NUTS, with split R-hat and effective sample size checked
     prediction   mean and variance, over the draws, of m(q, z) or of the next token
     evidence     importance sampling around the draws (`nuts.log_evidence`)
 
-A posterior whose check has failed has `status` other than "ok", and every number that would
-come from it is NaN: a failed reference is an error, never an answer. (Hoffman and Gelman, The
+Where a check of the chains fails, the `status` of the posterior is not "ok", and every number
+computed from it is NaN: a failed reference is never used as a result. (Hoffman and Gelman, The
 no-U-turn sampler, JMLR 2014; split R-hat: Gelman et al., Bayesian Data Analysis,
 2013, section 11.4.)
 """
@@ -25,28 +25,28 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from attnlens import checks, statistics
-from attnlens.records import Reading
+from attnlens.core import checks, statistics
+from attnlens.core.readings import Reading
 
-from . import keys, nuts
-from .base import Episode, ExactWorld, Pairs, hide, needs_query
+from . import key_distributions, nuts
+from .base import Episode, ExactWorld, Pairs, hide, require_query
 from .diagnostics import EFFECTIVE_LIMIT, R_HAT_LIMIT
 from .laws import lower_triangle
 from .nuts import Nuts
 
 
 class Moments(NamedTuple):
-    """Mean and variance of a law that has no name, elementwise."""
+    """Mean and variance of a distribution, elementwise."""
 
     mean: Float[Array, "*shape"]
     var: Float[Array, "*shape"]
 
 
 class SampledPosterior(eqx.Module):
-    """The law of the latent as checked draws, and the tokens behind it.
+    """The law of the latent as draws with convergence diagnostics, and the tokens behind it.
 
-    `latent` is the latent's own structure with a leading (chains, draws); `sites` holds the same
-    draws as NumPyro names them.
+    `latent` has the structure of the latent, with leading axes (chains, draws); `sites` holds the
+    same draws under NumPyro's names.
     """
 
     latent: Any
@@ -64,7 +64,7 @@ class SampledPosterior(eqx.Module):
 
     @property
     def status(self) -> str:
-        """ "ok", or the sentence that says which check failed. Outside traced code only."""
+        """ "ok", or a sentence about the checks that failed. Not for traced code."""
         if bool(self.ok):
             return "ok"
         return (
@@ -84,23 +84,23 @@ class SampledPosterior(eqx.Module):
         return self.checked(centred.T @ centred / centred.shape[0])
 
     def sample(self, key: Key[Array, ""]) -> Any:
-        """One of the draws."""
+        """One of the draws, at random."""
         return jax.tree.map(lambda leaf: jax.random.choice(key, leaf), self.pooled())
 
     def natural(self) -> Float[Array, " size"]:
         """Mean and lower triangle of the covariance of the latent, flat.
 
-        Outside exponential families no finite statistic holds all of the posterior; these are
-        the natural statistics of the normal law closest to it.
+        Outside exponential families no finite statistic is sufficient; these are the statistics
+        of the normal distribution with the same mean and covariance.
         """
         return jnp.concatenate([self.mean, lower_triangle(self.cov)])
 
     def pooled(self) -> Any:
-        """The draws of all chains in one row."""
+        """The draws of all chains along one axis."""
         return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), self.latent)
 
     def checked(self, value: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-        """`value`, or NaN where the check has failed."""
+        """`value`, or NaN if a check failed."""
         return jnp.where(self.ok, value, jnp.nan)
 
     def _points(self) -> Float[Array, "draws dim"]:
@@ -109,10 +109,10 @@ class SampledPosterior(eqx.Module):
 
 
 class ReferenceWorld(ExactWorld):
-    """A world whose posterior comes from NUTS.
+    """A world whose posterior is sampled by NUTS.
 
-    A posterior's `status` is "ok" when split R-hat and effective draws pass; else it says what
-    failed, and every number from it is NaN.
+    The `status` of a posterior is "ok" when split R-hat and effective sample size pass their
+    limits. Otherwise it names the failure, and every number from the posterior is NaN.
 
     >>> from attnlens.worlds import LogisticRegression
     >>> isinstance(LogisticRegression(key_dim=2), ReferenceWorld)
@@ -123,7 +123,7 @@ class ReferenceWorld(ExactWorld):
 
     @abc.abstractmethod
     def latent_program(self) -> Any:
-        """A NumPyro program: samples the latent, site by site, and returns it."""
+        """A NumPyro program that samples the latent and returns it."""
 
     @abc.abstractmethod
     def token_law(self, latent: Any, key: Float[Array, " dim"] | None = None) -> Any:
@@ -131,7 +131,7 @@ class ReferenceWorld(ExactWorld):
 
     @abc.abstractmethod
     def draw_keys(self, key: Key[Array, ""], count: int) -> Float[Array, "count dim"] | None:
-        """Keys of tokens; None where tokens carry no key."""
+        """Keys of tokens; None where tokens have no key."""
 
     def sample(self, key: Key[Array, ""], length: int, queries: int = 0) -> Episode:
         for_latent, for_points, for_tokens = jax.random.split(key, 3)
@@ -149,7 +149,7 @@ class ReferenceWorld(ExactWorld):
             return Episode(latent, Pairs(points[:length], _float(value)), points[length:], answer)
 
     def prior(self, dtype: Any = None) -> SampledPosterior:
-        """Independent draws from the prior; always in JAX's default precision."""
+        """Independent draws from the prior, in JAX's default precision."""
         shape = (self.nuts.chains, self.nuts.draws)
         seeds = jax.random.split(jax.random.key(self.nuts.seed), shape)
         with nuts.relaxed():
@@ -167,9 +167,9 @@ class ReferenceWorld(ExactWorld):
 
             sites, latent = jax.vmap(jax.vmap(one))(seeds)
         dim = nuts.flatten(latent).shape[-1]
-        everything = jnp.full(dim, float(self.nuts.chains * self.nuts.draws))
-        count = jnp.zeros((), int)
-        return SampledPosterior(latent, sites, None, None, jnp.ones(dim), everything, count)
+        effective = jnp.full(dim, float(self.nuts.chains * self.nuts.draws))
+        divergences = jnp.zeros((), int)
+        return SampledPosterior(latent, sites, None, None, jnp.ones(dim), effective, divergences)
 
     def update(
         self,
@@ -177,7 +177,7 @@ class ReferenceWorld(ExactWorld):
         tokens: Any,
         mask: Bool[Array, " length"] | None = None,
     ) -> SampledPosterior:
-        """NUTS on all tokens so far: draws cannot be reweighted safely, so the chains run anew."""
+        """NUTS on all tokens so far; the chains run again, because reweighting is unreliable."""
         length = jax.tree.leaves(tokens)[0].shape[0]
         if length == 0:
             return posterior
@@ -203,18 +203,18 @@ class ReferenceWorld(ExactWorld):
     def predictive(self, posterior: SampledPosterior, query: Any = None) -> Moments:
         """Mean and variance of m(q, z) over the draws; without keys, of the next token."""
         with nuts.relaxed():
-            if self._keyed():
-                each = jax.vmap(lambda latent: self._means(latent, needs_query(self, query)))(
+            if self._has_keys():
+                means = jax.vmap(lambda latent: self._means(latent, require_query(self, query)))(
                     posterior.pooled()
                 )
-                mean, var = jnp.mean(each, 0), jnp.var(each, 0)
+                mean, var = jnp.mean(means, 0), jnp.var(means, 0)
             else:
                 means, variances = jax.vmap(self._token_moments)(posterior.pooled())
                 mean, var = jnp.mean(means, 0), jnp.mean(variances, 0) + jnp.var(means, 0)
         return Moments(posterior.checked(mean), posterior.checked(var))
 
     def uncertainty(self, posterior: SampledPosterior, query: Any = None) -> Float[Array, ""]:
-        if self._keyed():
+        if self._has_keys():
             return jnp.mean(self.predictive(posterior, query).var)
         with nuts.relaxed():
             means = jax.vmap(lambda latent: self._token_moments(latent)[0])(posterior.pooled())
@@ -234,7 +234,7 @@ class ReferenceWorld(ExactWorld):
     def log_evidence(
         self, tokens: Any, mask: Bool[Array, " length"] | None = None
     ) -> Float[Array, ""]:
-        """log p(tokens), to the Monte Carlo error of importance sampling (`evidence_and_error`)."""
+        """log p(tokens); `evidence_and_error` also gives its Monte Carlo error."""
         return self.evidence_and_error(tokens, mask)[0]
 
     def evidence_and_error(
@@ -244,7 +244,7 @@ class ReferenceWorld(ExactWorld):
         return self.evidence_of(self.posterior(tokens, mask))
 
     def evidence_of(self, posterior: SampledPosterior) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """log p(all tokens behind a posterior) and its standard error; no new run of NUTS."""
+        """log p(all tokens of a posterior) and its standard error, without a new run of NUTS."""
         if posterior.tokens is None:
             return jnp.zeros(()), jnp.zeros(())
         value, error = nuts.log_evidence(
@@ -259,7 +259,7 @@ class ReferenceWorld(ExactWorld):
         return self.posterior(tokens, mask).natural()
 
     def risk(self, length: int) -> Reading:
-        """E of the posterior variance over 64 episodes, all in one vmapped run of NUTS."""
+        """The mean posterior variance over 64 episodes, in one vmapped run of NUTS."""
         episodes = 64
         with jax.enable_x64(True):
             seeds = jax.random.split(jax.random.key(0), episodes)
@@ -276,11 +276,11 @@ class ReferenceWorld(ExactWorld):
         latent = self.latent_program()
         numpyro.factor("tokens", self.log_likelihood(latent, tokens, mask))
 
-    def _keyed(self) -> bool:
+    def _has_keys(self) -> bool:
         return self.draw_keys(jax.random.key(0), 1) is not None
 
     def _law(self, latent: Any, key: Any) -> Any:
-        """The token's law with every coordinate part of the event, at least one-dimensional."""
+        """The distribution of a token, with an event of at least one dimension and no batch."""
         law = self.token_law(latent) if key is None else self.token_law(latent, key)
         if not law.batch_shape and not law.event_shape:
             law = law.expand((1,))
@@ -308,11 +308,11 @@ class ReferenceWorld(ExactWorld):
 
 
 class FromModel(ReferenceWorld):
-    """A world of your own from a NumPyro model: a prior on the latent, a law of a token given it.
+    """A world from a NumPyro model: a prior of the latent and a likelihood of a token.
 
-    `prior` is a NumPyro distribution, or a program that samples what it likes and returns the
-    latent. `likelihood(latent)` is the distribution of one token; where tokens are (key, value)
-    pairs, give `key_dim` and let `likelihood(latent, key)` be that of a value at a key.
+    `prior` is a NumPyro distribution, or a NumPyro program that returns the latent.
+    `likelihood(latent)` is the distribution of one token; where tokens are (key, value) pairs, give
+    `key_dim`, and `likelihood(latent, key)` is the distribution of a value at a key.
 
     >>> import numpyro.distributions as dist
     >>> world = FromModel(dist.Gamma(2.0, 1.0), lambda rate: dist.Poisson(rate))
@@ -338,11 +338,11 @@ class FromModel(ReferenceWorld):
         if not callable(likelihood):
             raise checks.BadInput(
                 f"likelihood must be a function of the latent that returns a NumPyro "
-                f"distribution, but {likelihood!r} came."
+                f"distribution; got {likelihood!r}."
             )
         self.prior_law, self.likelihood = prior, likelihood
         self.key_dim = None if key_dim is None else checks.whole("key_dim", key_dim, at_least=1)
-        self.keys = checks.one_of("keys", keys, _KEY_LAWS)
+        self.keys = checks.one_of("keys", keys, key_distributions.NAMES)
         self.nuts = Nuts() if nuts is None else nuts
 
     def latent_program(self) -> Any:
@@ -357,10 +357,11 @@ class FromModel(ReferenceWorld):
         return self.likelihood(latent) if key is None else self.likelihood(latent, key)
 
     def draw_keys(self, key: Key[Array, ""], count: int) -> Float[Array, "count dim"] | None:
-        return None if self.key_dim is None else keys.draw(self.keys, key, count, self.key_dim)
-
-
-_KEY_LAWS = keys.LAWS
+        return (
+            None
+            if self.key_dim is None
+            else key_distributions.draw(self.keys, key, count, self.key_dim)
+        )
 
 
 @eqx.filter_jit
@@ -373,5 +374,5 @@ def _risks(world: ReferenceWorld, seeds: Key[Array, " episodes"], length: int) -
 
 
 def _float(array: Array) -> Array:
-    """Counts and labels as numbers in the default precision."""
+    """Counts and labels as floats in the default precision."""
     return jnp.asarray(array, jnp.result_type(float))

@@ -1,11 +1,11 @@
-"""Sub-Gaussian noise of a chosen kind, mean zero and standard deviation exactly `std`.
+"""Sub-Gaussian noise of three kinds, with mean zero and standard deviation exactly `std`.
 
     gaussian     N(0, std²)
     uniform      U(−√3 std, √3 std)
-    rademacher   ±std with equal chance
+    rademacher   ±std with equal probability
 
 A bounded variable on [−b, b] is sub-Gaussian with parameter b (Hoeffding, 1963), so the three have
-parameters std, √3 std and std. The least mean squared error of any predictor is std² in each.
+parameters std, √3 std and std. The smallest mean squared error of any predictor is std² for each.
 """
 
 from __future__ import annotations

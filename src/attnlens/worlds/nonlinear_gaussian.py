@@ -1,12 +1,12 @@
-"""Normal tokens whose location *and* covariance bend with the latent.
+"""Normal tokens whose mean and covariance are nonlinear functions of the latent.
 
     z ~ N(0, I₂),   x ~ N(μ(z), Σ(z)) in the plane
     μ(z) = (z₁, z₂ + c (z₁² − 1)),   std(z) = σ (e^{tanh z₁}, e^{tanh z₂}),   ρ(z) = ½ tanh(z₁ z₂)
 
-Few tokens leave a curved posterior, in the manner of the "simple likelihood, complex posterior"
-problem of Papamakarios, Sterratt and Murray (AISTATS 2019), but with one mode in most episodes,
-so that chains which disagree mean a failure and not a second mode. The functions are ours.
-Symbols: c is `curve`, σ is `noise_std`.
+With few tokens the posterior is curved, similar to the "simple likelihood, complex posterior"
+problem of Papamakarios, Sterratt and Murray (AISTATS 2019), but it has one mode in most episodes,
+so that chains that disagree indicate a failure and not a second mode. The functions μ, std and ρ
+are a choice of this package. Symbols: c is `curve`, σ is `noise_std`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from attnlens import checks
+from attnlens.core import checks
 
 from .model import ReferenceWorld
 from .nuts import Nuts
 
 
 class NonlinearGaussian(ReferenceWorld):
-    """A two-dimensional latent seen through a bent, uneven normal law.
+    """A two-dimensional latent; mean and covariance of a token depend on it nonlinearly.
 
     >>> import jax
     >>> world = NonlinearGaussian()
@@ -52,7 +52,7 @@ class NonlinearGaussian(ReferenceWorld):
         mean = jnp.stack([first, second + self.curve * (first**2 - 1)])
         std = self.noise_std * jnp.exp(jnp.tanh(latent))
         rho = 0.5 * jnp.tanh(first * second)
-        # The lower root of the covariance, written out: rows (s₁, 0) and (ρ s₂, √(1 − ρ²) s₂).
+        # The lower Cholesky factor of the covariance: rows (s₁, 0) and (ρ s₂, √(1 − ρ²) s₂).
         root = jnp.stack(
             [
                 jnp.stack([std[0], jnp.zeros_like(std[0])]),

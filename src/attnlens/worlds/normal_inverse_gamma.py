@@ -1,7 +1,7 @@
 """A latent mean and a latent variance: σ² ~ Inv-χ²(ν, s²), μ | σ² ~ N(m, σ²/κ), x ~ N(μ, σ²).
 
-In shape and scale this is the normal–inverse-gamma prior with a = ν/2 and b = ν s²/2; degrees of
-freedom ν and a typical variance s² are used here because they carry their units in their names.
+This is the normal–inverse-gamma prior with shape a = ν/2 and scale b = ν s²/2. Degrees of freedom ν
+and a typical variance s² are used as settings because their meaning and units are clear.
 With n tokens of mean x̄ and scatter C = Σ(x − x̄)²
 
     κ' = κ + n,   ν' = ν + n,   m' = m + (n/κ')(x̄ − m),   ν's'² = νs² + C + (κ n/κ')(x̄ − m)²
@@ -25,8 +25,8 @@ import numpy as np
 from jax.scipy.special import gammaln
 from jaxtyping import Array, Bool, Float, Key
 
-from attnlens import checks
-from attnlens.records import Reading
+from attnlens.core import checks
+from attnlens.core.readings import Reading
 
 from . import settings
 from .base import Episode, ExactWorld, closed_form, hide, mean_and_scatter
@@ -35,7 +35,7 @@ from .settings import Numbers
 
 
 class MeanVar(NamedTuple):
-    """A latent mean and a latent variance, one of each a dimension."""
+    """A latent mean and a latent variance per dimension."""
 
     mean: Float[Array, " dim"]
     var: Float[Array, " dim"]
@@ -70,7 +70,7 @@ class NormalInverseGammaLaw(eqx.Module):
         return jnp.sum(log_var - scale / latent.var + given_var)
 
     def natural(self) -> Float[Array, " size"]:
-        """(κ m, κ, ν, ν s² + κ m²): each is the prior's plus a sum over tokens."""
+        """(κ m, κ, ν, ν s² + κ m²): each is its prior value plus a sum over tokens."""
         energy = self.freedom * self.noise_var + self.count * self.mean**2
         return jnp.concatenate([self.count * self.mean, self.count, self.freedom, energy])
 
@@ -154,7 +154,7 @@ class NormalInverseGamma(ExactWorld):
         before, after = self.prior(tokens.dtype), self.posterior(tokens, mask)
         count = after.freedom - before.freedom
         energy = before.freedom * before.noise_var
-        # (ν/2) log νs² − (ν'/2) log ν's'², written so that the two logarithms do not cancel.
+        # (ν/2) log νs² − (ν'/2) log ν's'², rewritten without cancellation of the two logarithms.
         grown = after.freedom * after.noise_var
         logs = -0.5 * before.freedom * jnp.log1p((grown - energy) / energy) - 0.5 * count * jnp.log(
             grown

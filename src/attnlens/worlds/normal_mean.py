@@ -1,8 +1,9 @@
-"""A latent mean: z ~ N(m₀, P), and a token is a noisy look at it, x ~ N(z, S).
+"""A latent mean: z ~ N(m₀, P), and a token is x ~ N(z, S).
 
-Diagonalise both covariances at once, outside any trace: with S = C Cᵀ and the eigenvalues d and
-eigenvectors U of C⁻¹ P C⁻ᵀ, the map y = Uᵀ C⁻¹ (x − m₀) turns the noise into N(0, I) and the
-prior into N(0, diag d). Every coordinate is then a world of its own, and after n tokens with mean ȳ
+Both covariances are diagonalised together, when the world is created: with S = C Cᵀ and the
+eigenvalues d and eigenvectors U of C⁻¹ P C⁻ᵀ, the map y = Uᵀ C⁻¹ (x − m₀) turns the noise into N(0,
+I) and the prior into N(0, diag d). The coordinates are then independent, and after n tokens with
+mean ȳ
 
     posterior    v_n = d/(1 + n d),   m_n = n d ȳ/(1 + n d)
     predictive   N(m_n, 1 + v_n)
@@ -10,7 +11,7 @@ prior into N(0, diag d). Every coordinate is then a world of its own, and after 
 
 in each coordinate (Bishop, Pattern Recognition and Machine Learning, 2006, section 2.3.3; Golub
 and Van Loan, Matrix Computations, 2013, section 8.7 for the joint diagonalisation). No
-factorisation is left at run time, nothing is subtracted that is nearly equal, and n may be 10⁵.
+factorisation is needed later, no nearly equal numbers are subtracted, and n may be 10⁵.
 Symbols: the basis C U is `basis`, its inverse `inverse`, d is `ratio`.
 """
 
@@ -24,8 +25,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
-from attnlens import checks
-from attnlens.records import Reading
+from attnlens.core import checks
+from attnlens.core.readings import Reading
 
 from . import settings
 from .base import Episode, ExactWorld, closed_form, count_of, hide, mean_and_scatter
@@ -34,10 +35,10 @@ from .settings import Numbers
 
 
 class NormalMean(ExactWorld):
-    """A random mean, seen through normal noise.
+    """A random mean; tokens add normal noise.
 
-    Scales are standard deviations, one for all dimensions or one each; full matrices are given
-    as `noise_covariance` and `prior_covariance` instead.
+    Scales are standard deviations, one for all dimensions or one per dimension; for full matrices
+    use `noise_covariance` and `prior_covariance` instead.
 
     >>> world = NormalMean(dim=2, noise_std=0.5)
     >>> episode = world.sample(jax.random.key(0), length=10)
@@ -79,8 +80,8 @@ class NormalMean(ExactWorld):
         if prior_covariance is not None:
             full = settings.covariance("prior_covariance", prior_covariance, dim)
             half = np.linalg.solve(root, np.linalg.cholesky(full))
-        # The singular values of C⁻¹ P^½ are √d: small ones keep their digits, unlike those of
-        # the product C⁻¹ P C⁻ᵀ.
+        # The singular values of C⁻¹ P^½ are √d. Small ones are accurate, unlike small eigenvalues
+        # of the product C⁻¹ P C⁻ᵀ.
         directions, singular, _ = np.linalg.svd(half)
         self.ratio = singular**2
         self.basis = root @ directions
@@ -105,7 +106,7 @@ class NormalMean(ExactWorld):
         mask: Bool[Array, " length"] | None = None,
     ) -> MultivariateGaussian:
         count, mean, _ = mean_and_scatter(hide(tokens, mask), mask)
-        # Towards the tokens' mean by the share n v/(1 + n v), in each coordinate of the basis.
+        # The mean moves towards that of the tokens by the share n v/(1 + n v), per coordinate.
         share = count * posterior.spread
         step = posterior.inverse @ (mean - posterior.mean)
         moved = posterior.mean + posterior.basis @ (step * share / (1 + share))
@@ -147,7 +148,7 @@ class NormalMean(ExactWorld):
         return self.posterior(tokens, mask).natural()
 
     def risk(self, length: int) -> Reading:
-        """tr of the posterior covariance, which does not depend on what the tokens say."""
+        """The trace of the posterior covariance, which depends only on the number of tokens."""
         spread = self.ratio / (1 + checks.whole("length", length) * self.ratio)
         return closed_form(np.sum(self.basis**2 @ spread))
 
@@ -158,7 +159,7 @@ class NormalMean(ExactWorld):
         return MultivariateGaussian(mean, spread, *basis)
 
     def _log_density(self, tokens: Array) -> Float[Array, ""]:
-        """log of the noise density at its mode."""
+        """The log density of the noise at its mode."""
         (volume,) = self._cast(tokens.dtype, self.log_volume)
         return -volume - 0.5 * self.dim * LOG_2PI
 

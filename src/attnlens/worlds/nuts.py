@@ -1,7 +1,7 @@
-"""Reference posteriors by the No-U-Turn sampler of NumPyro, and evidence from their draws.
+"""Reference posteriors by the No-U-Turn sampler (NUTS) of NumPyro, and evidence from their draws.
 
-A run is a pure function of its inputs, so that many episodes go through one compiled program:
-vmap over episodes, and over chains within each (Hoffman and Gelman, JMLR 2014; Phan, Pradhan and
+A run is a pure function of its inputs, so one compiled program serves many episodes: vmap over
+episodes, and over the chains of each (Hoffman and Gelman, JMLR 2014; Phan, Pradhan and
 Jankowiak, Composable effects for flexible and accelerated probabilistic programming, 2019).
 
 Evidence: with u the latent in unconstrained coordinates and U(u) minus the log joint density,
@@ -22,15 +22,16 @@ from jax.flatten_util import ravel_pytree
 from jax.scipy.special import gammaln, logsumexp
 from jaxtyping import Array, Float, Int, Key
 
-from attnlens import checks
+from attnlens.core import checks
 
 from .diagnostics import effective_sample_size, split_r_hat
 
 
 class Nuts(eqx.Module):
-    """How long a reference runs: chains × draws are kept after `warmup` steps of adaptation.
+    """Settings of NUTS: `draws` per chain are kept after `warmup` steps of adaptation.
 
-    Defaults keep 2,000 draws; at an acceptance target of 0.9 the worlds here diverge hardly ever.
+    The defaults keep 2,000 draws. At the target acceptance probability of 0.9 divergences are rare
+    in the worlds of this package.
 
     (Hoffman and Gelman, The no-U-turn sampler, JMLR 2014.)
 
@@ -51,11 +52,11 @@ class Nuts(eqx.Module):
         checks.whole("draws", self.draws, at_least=4)
         checks.whole("seed", self.seed)
         if not 0.5 <= self.target < 1:
-            raise checks.BadInput(f"target must be from 0.5 to below 1, but {self.target!r} came.")
+            raise checks.BadInput(f"target must be from 0.5 to below 1; got {self.target!r}.")
 
 
 class Chains(NamedTuple):
-    """Draws of every site, with a leading (chains, draws), and what the checks need."""
+    """Draws of every site, with leading axes (chains, draws), and convergence diagnostics."""
 
     sites: Any
     r_hat: Float[Array, " dim"]
@@ -65,14 +66,14 @@ class Chains(NamedTuple):
 
 @contextlib.contextmanager
 def relaxed() -> Iterator[None]:
-    """Implicit promotion allowed: NumPyro relies on it, whatever the rules of the caller."""
+    """Allow implicit promotion of ranks and dtypes, which NumPyro relies on."""
     with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
         yield
 
 
 @eqx.filter_jit
 def run(program: Callable[..., Any], arguments: tuple[Any, ...], nuts: Nuts) -> Chains:
-    """NUTS on a NumPyro program; traceable, so vmap it over `arguments`."""
+    """NUTS on a NumPyro program; can be traced, and vmapped over `arguments`."""
     from numpyro.infer import MCMC, NUTS
 
     def chain(key: Key[Array, ""]) -> tuple[Any, Array]:
@@ -125,6 +126,6 @@ def log_evidence(
 
 
 def flatten(sites: Any) -> Float[Array, "chains draws dim"]:
-    """Every coordinate of every site side by side."""
+    """All coordinates of all sites along one axis."""
     leaves = [leaf.reshape(*leaf.shape[:2], -1) for leaf in jax.tree.leaves(sites)]
     return jnp.concatenate(leaves, -1)

@@ -1,4 +1,4 @@
-"""Small ready-made worlds, one of each kind and setting: contract tests run over all of them."""
+"""A small example of every kind of world; contract tests run over all of them."""
 
 from __future__ import annotations
 

@@ -1,16 +1,18 @@
-"""Seed B's teacher with known attention: a small network that looks at s of p features.
+"""The teacher with known attention of lens B (ICLR 2021 submission).
+
+A small network that attends to s of p features:
 
     y = w₂ᵀ φ(w₁ (x ⊙ f(x))) + noise,    x ~ N(0, I_p)
     f(x)_i = s · softmax over the support S of (u_i x_i)  for i ∈ S,   0 elsewhere
 
-φ(x) = log(1 + e^{τ₀ x})/τ₀ is the softplus of B (section 2). f is *known attention*: it is given to
-the learner, depends on the input, and is zero off the support S of s features drawn for each
-teacher. Its s weights are positive and sum to s, so x ⊙ f(x) keeps the scale of x. B leaves f
-open; this choice is ours. Weights are drawn so that pre-activations and the sum over the hidden
-units have variance of order one: w₁ ~ N(0, 1/s), w₂ ~ N(0, 1/d).
+φ(x) = log(1 + e^{τ₀ x})/τ₀ is the softplus of lens B (section 2). f is *known attention*: it is
+given to the learner, depends on the input, and is zero outside the support S, s features drawn for
+each teacher. Its s weights are positive and sum to s, so x ⊙ f(x) has the scale of x. Lens B does
+not specify f; this one is a choice of this package. Weights are drawn so that pre-activations and
+the sum over the hidden units have variance of order one: w₁ ~ N(0, 1/s), w₂ ~ N(0, 1/d).
 
 An episode is one teacher and n labelled samples: tokens are Pairs(x, y), the latent holds the
-teacher's weights, and answers are free of noise. No predictor has a mean squared error below
+teacher's weights, and answers have no noise. No predictor has a mean squared error below
 `noise_floor` = noise_std².
 """
 
@@ -24,14 +26,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from attnlens import checks
+from attnlens.core import checks
 
 from . import noise
 from .base import Episode, Pairs, World
 
 
 class SparseWeights(NamedTuple):
-    """One teacher: which features it looks at, how it weighs them, and its two layers."""
+    """One teacher: the support, the scores of the features, and the weights of two layers."""
 
     support: Float[Array, " features"]
     score: Float[Array, " features"]
@@ -49,7 +51,7 @@ def softplus(x: Float[Array, "*shape"], sharpness: float) -> Float[Array, "*shap
 class SparseTeacher(World):
     """A teacher that attends to a few of many features, with weights that depend on the input.
 
-    `attend=False` gives the same teacher with f ≡ 1 on all features: the control.
+    `attend=False` gives the same teacher with f ≡ 1 on all features, for controls.
 
     >>> teacher = SparseTeacher(features=16, attended=4)
     >>> episode = teacher.sample(jax.random.key(0), length=100, queries=10)
@@ -72,13 +74,13 @@ class SparseTeacher(World):
         checks.one_of("noise", self.noise, noise.KINDS)
         if not 1 <= checks.whole("attended", self.attended) <= self.features:
             raise checks.BadInput(
-                f"attended must be from 1 to the number of features, {self.features}, but "
-                f"{self.attended} came."
+                f"attended must be from 1 to the number of features, {self.features}; got "
+                f"{self.attended}."
             )
 
     @property
     def noise_floor(self) -> float:
-        """The least mean squared error that any predictor of y can have."""
+        """The smallest mean squared error of any predictor of y."""
         return self.noise_std**2
 
     def sample(self, key: Key[Array, ""], length: int, queries: int = 0) -> Episode:
@@ -103,7 +105,7 @@ class SparseTeacher(World):
     def attention(
         self, latent: SparseWeights, inputs: Float[Array, "length features"]
     ) -> Float[Array, "length features"]:
-        """f(x): what a learner with known attention is given."""
+        """f(x), which is given to a learner with known attention."""
         if not self.attend:
             return jnp.ones_like(inputs)
         logits = jnp.where(latent.support[None, :] > 0, latent.score[None, :] * inputs, -jnp.inf)
@@ -113,5 +115,5 @@ class SparseTeacher(World):
         self, latent: SparseWeights, inputs: Float[Array, "length features"]
     ) -> Float[Array, "length 1"]:
         """E[y | x]."""
-        seen = inputs * self.attention(latent, inputs)
-        return (softplus(seen @ latent.first.T, self.sharpness) @ latent.second)[:, None]
+        attended = inputs * self.attention(latent, inputs)
+        return (softplus(attended @ latent.first.T, self.sharpness) @ latent.second)[:, None]

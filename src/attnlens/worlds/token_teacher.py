@@ -1,14 +1,16 @@
-"""Seed B's self-attention teacher: a network over p tokens of dimension t, in one or more layers.
+"""The self-attention teacher of lens B (ICLR 2021 submission).
+
+A network of one or more layers over p tokens of dimension t:
 
     K = (w_K x)ᵀ,  Q_z = (w_Q x^z)ᵀ,  a_z = softmax(Q_z Kᵀ/√d_q),   x ∈ R^(t×p)
-    y = w₂ᵀ φ(w₁ vec(w_V x a)) + noise                              (B, section 3)
+    y = w₂ᵀ φ(w₁ vec(w_V x a)) + noise                         (lens B, section 3)
 
-With more layers x ← w_V x a(x) is repeated, each with its own weights and d_v = t. The rank of
-the query–key product w_Qᵀ w_K is chosen: with rank r ≤ d_q both maps factor through the same
-r-dimensional subspace of R^{d_q}, w_Q = B q and w_K = B k with orthonormal B ∈ R^(d_q×r).
-Entries are drawn so that attention logits have a standard deviation of about `focus` (at 0
-attention is uniform, and at large values it picks one token), and all other maps keep variances
-of order one. `attend=False` replaces a by the identity: the control, a teacher without attention.
+With more layers x ← w_V x a(x) is repeated, with separate weights and d_v = t. The rank of the
+query–key product w_Qᵀ w_K is a setting: with rank r ≤ d_q both maps factor through the same
+r-dimensional subspace of R^{d_q}, w_Q = B q and w_K = B k with orthonormal B ∈ R^(d_q×r). Entries
+are drawn so that attention logits have a standard deviation of about `focus` (at 0 attention is
+uniform, at large values it selects one token), and all other maps preserve variances of order one.
+`attend=False` replaces a by the identity: a teacher without attention, for controls.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from attnlens import checks
+from attnlens.core import checks
 
 from . import noise
 from .base import Episode, Pairs, World
@@ -29,7 +31,7 @@ from .sparse_teacher import softplus
 
 
 class TokenWeights(NamedTuple):
-    """One teacher; query, key and value have a leading axis of layers."""
+    """The weights of one teacher; query, key and value have a leading axis of layers."""
 
     query: Float[Array, "layers query_dim token_dim"]
     key: Float[Array, "layers query_dim token_dim"]
@@ -41,8 +43,9 @@ class TokenWeights(NamedTuple):
 class TokenTeacher(World):
     """A self-attention teacher on sequences of tokens.
 
-    A sample's input is a whole sequence, (token_dim, tokens) as in B, so an episode of n samples
-    has tokens.key of shape (n, token_dim, tokens) and tokens.value of shape (n, 1).
+    The input of a sample is a whole sequence, of shape (token_dim, tokens) as in lens B, so an
+    episode of n samples has tokens.key of shape (n, token_dim, tokens) and tokens.value of shape
+    (n, 1).
 
     >>> teacher = TokenTeacher(tokens=4, token_dim=4, rank=1)
     >>> teacher.sample(jax.random.key(0), length=100).tokens.key.shape
@@ -70,18 +73,18 @@ class TokenTeacher(World):
         largest = min(self.query_dim, self.token_dim)
         if self.rank is not None and not 1 <= checks.whole("rank", self.rank) <= largest:
             raise checks.BadInput(
-                f"rank must be from 1 to min(query_dim, token_dim) = {largest}, but "
-                f"{self.rank} came; leave it out for full rank."
+                f"rank must be from 1 to min(query_dim, token_dim) = {largest}; got {self.rank}; "
+                f"leave it out for full rank."
             )
         if self.layers > 1 and self.value_dim != self.token_dim:
             raise checks.BadInput(
-                f"with several layers value_dim must equal token_dim, {self.token_dim}, but "
-                f"{self.value_dim} came."
+                f"with several layers value_dim must equal token_dim, {self.token_dim}; got "
+                f"{self.value_dim}."
             )
 
     @property
     def noise_floor(self) -> float:
-        """The least mean squared error that any predictor of y can have."""
+        """The smallest mean squared error of any predictor of y."""
         return self.noise_std**2
 
     def sample(self, key: Key[Array, ""], length: int, queries: int = 0) -> Episode:
@@ -128,7 +131,7 @@ class TokenTeacher(World):
     def answer(
         self, latent: TokenWeights, inputs: Float[Array, "length token_dim tokens"]
     ) -> Float[Array, "length 1"]:
-        """E[y | x]; vec stacks columns, one token's value after another's."""
+        """E[y | x]; vec stacks the columns, the values of the tokens in order."""
         for layer in range(self.layers):
             mixed = inputs @ self.attention(latent, layer, inputs)
             inputs = jnp.einsum("vt,ntp->nvp", latent.value[layer], mixed)

@@ -1,11 +1,11 @@
-// Figures are drawn as they scroll into view, those in three dimensions after all others.
+// Figures are drawn when they scroll into view, those in three dimensions after all others.
 const settings = {responsive: true, displaylogo: false, showSendToCloud: false,
                   showEditInChartStudio: false, plotlyServerURL: "", scrollZoom: false,
                   modeBarButtonsToRemove: ["sendDataToCloud", "lasso2d", "select2d"]};
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
-// Colours as plotly names them, "axis.field": value.
-const look = (layout, print) => {
+// Colours as plotly takes them, "axis.field": value.
+const colourScheme = (layout, print) => {
   const [paper, ink, line] = dark.matches && !print
     ? ["#0d1117", "#e6edf3", "#30363d"] : ["#ffffff", "#1b1f24", "#e3e7eb"];
   const colours = {paper_bgcolor: paper, plot_bgcolor: paper, "font.color": ink,
@@ -19,15 +19,15 @@ const look = (layout, print) => {
   }
   return colours;
 };
-const merged = (layout) => {
+const completeLayout = (layout) => {
   const whole = structuredClone(layout);
   const narrow = innerWidth < 600;
   whole.margin ??= {l: narrow ? 50 : 70, r: narrow ? 10 : 20, t: 30, b: 55};
   whole.font ??= {family: "system-ui, sans-serif", size: narrow ? 11 : 12};
-  if (narrow && whole.scene) whole.scene.camera = {eye: {x: 2.1, y: 2.1, z: 1.6}};  // from further off
+  if (narrow && whole.scene) whole.scene.camera = {eye: {x: 2.1, y: 2.1, z: 1.6}};  // from further away
   whole.hovermode ??= "closest";
   whole.legend ??= {orientation: "h", y: -0.25, yanchor: "top"};
-  for (const [name, value] of Object.entries(look(layout, false))) {
+  for (const [name, value] of Object.entries(colourScheme(layout, false))) {
     const fields = name.split("."), last = fields.pop();
     let place = whole;
     for (const field of fields) place = place[field] ??= {};
@@ -38,11 +38,11 @@ const merged = (layout) => {
 
 let library = null;
 const load = () => library ??= (async () => {
-  const packed = Uint8Array.from(atob(document.getElementById("plotly").textContent), c => c.charCodeAt(0));
-  const unpacked = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const compressed = Uint8Array.from(atob(document.getElementById("plotly").textContent), c => c.charCodeAt(0));
+  const decompressed = new Blob([compressed]).stream().pipeThrough(new DecompressionStream("gzip"));
   const script = document.createElement("script");
   script.nonce = nonce;
-  script.textContent = await new Response(unpacked).text();
+  script.textContent = await new Response(decompressed).text();
   document.head.append(script);
   return window.Plotly;
 })();
@@ -52,7 +52,7 @@ const draw = async (place) => {
   place.dataset.drawn = "started";
   const figure = content(place), plotly = window.Plotly ?? await load();
   place.replaceChildren();
-  await plotly.newPlot(place, figure.data, merged(figure.layout), settings);
+  await plotly.newPlot(place, figure.data, completeLayout(figure.layout), settings);
   place.dataset.drawn = "done";
 };
 
@@ -63,35 +63,35 @@ const drawWaiting = async () => {
   drawing = true;
   while (waiting.size) {
     const [first] = waiting;
-    const place = [...waiting].find(each => !("last" in each.dataset)) ?? first;
+    const place = [...waiting].find(item => !("last" in item.dataset)) ?? first;
     waiting.delete(place);
-    await draw(place).catch(console.error);  // one that fails does not keep the others waiting
-    await new Promise(resolve => setTimeout(resolve));  // let the page scroll in between
+    await draw(place).catch(console.error);  // a failure does not stop the others
+    await new Promise(resolve => setTimeout(resolve));  // let the page handle scrolling in between
   }
   drawing = false;
 };
 const places = [...document.querySelectorAll("[data-figure]")];
-const seen = new IntersectionObserver(entries => {
+const observer = new IntersectionObserver(entries => {
   for (const {target, isIntersecting} of entries)
     if (isIntersecting && !target.dataset.drawn) waiting.add(target); else waiting.delete(target);
   drawWaiting();
 }, {rootMargin: "200px"});
-places.forEach(place => seen.observe(place));
-// Unpacked while nothing else is to be done, so that a figure, or a print, need not wait for it.
+places.forEach(place => observer.observe(place));
+// Decompress the library when the page is idle, so that a figure or a print need not wait for it.
 if (places.length) (window.requestIdleCallback ?? setTimeout)(load);
 
-// Whatever has been begun: plotly draws two dimensions at once, before a print goes on.
+// Recolour every figure that has been started: plotly redraws two dimensions before printing goes on.
 const recolour = (print) => places.filter(place => place._fullLayout)
-  .forEach(place => window.Plotly.relayout(place, {...look(content(place).layout, print),
+  .forEach(place => window.Plotly.relayout(place, {...colourScheme(content(place).layout, print),
     autosize: !print, width: print ? 640 : null}));  // a sheet of paper is 700 pixels wide
 dark.addEventListener("change", () => recolour(false));
 const folded = [...document.querySelectorAll("details")];
 addEventListener("beforeprint", () => {
-  for (const each of folded) if (!each.open) { each.open = true; each.dataset.folded = ""; }
+  for (const item of folded) if (!item.open) { item.open = true; item.dataset.folded = ""; }
   for (const place of places) draw(place);
   recolour(true);
 });
 addEventListener("afterprint", () => {
-  for (const each of folded) if ("folded" in each.dataset) { each.open = false; delete each.dataset.folded; }
+  for (const item of folded) if ("folded" in item.dataset) { item.open = false; delete item.dataset.folded; }
   recolour(false);
 });

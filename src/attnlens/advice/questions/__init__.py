@@ -1,0 +1,12 @@
+"""One module per subject, one function per question.
+
+Each function takes measurements and returns the `Answer`; `advise` and the command that asks the
+same single question call the same function, so a question has one rule and one wording.
+
+    order        does the order of tokens matter? how do tokens depend on their place?
+    labels       which model needs the fewest labels? how many, and what would more of them buy?
+    tokens       how many tokens, or columns, are enough?
+    guidelines   do sparsity or a lower rank help?
+    landscape    is the loss surface healthy: a minimum, flat, in how many directions curved?
+    transfer     will a pretrained representation transfer?
+"""

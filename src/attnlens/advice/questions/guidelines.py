@@ -1,0 +1,64 @@
+"""Do sparsity or a lower rank help?
+
+`guidelines` tries each design guideline of lens B (ICLR 2021 submission) on the user's data. Its
+intervals hold for all guidelines together with 95 % (each at the level 1 − 0.05/number), so
+"yes", "harm" and "no" below account for asking several questions.
+"""
+
+from __future__ import annotations
+
+import math
+
+from attnlens.advice.comparisons import NEGLIGIBLE
+from attnlens.advice.phrases import format_percent, plain_reading, unknown
+from attnlens.advice.trials import Trial
+from attnlens.core.sheets import Answer
+from attnlens.instruments import guidelines
+from attnlens.instruments.samples.guidelines import Recommendation
+
+from .labels import ModelChoice
+
+SPARSE = "Does sparsity help?"
+RANK = "Does a lower rank help?"
+
+
+def structure(trial: Trial, choice: ModelChoice) -> list[Answer]:
+    """Do sparse inputs, and narrower queries and keys, lower the error?"""
+    tried = guidelines(
+        trial.data.inputs,
+        trial.data.labels,
+        task=trial.task,
+        hidden=trial.hidden,
+        folds=len(trial.folds),
+        starts=trial.effort.starts,
+        seed=trial.seed,
+        training=trial.training,
+    )
+    sparsity = guideline(SPARSE, tried["sparsity"], tried.labels, choice.learned)
+    if trial.data.tokens:
+        return [sparsity, guideline(RANK, tried["low rank"], tried.labels, choice.learned)]
+    # A column's token is a number and a constant: its queries cannot be made narrower.
+    words = "not a question here: a column is a token of one number"
+    return [sparsity, Answer(RANK, words, "lower rank is tried on tokens of several numbers")]
+
+
+def guideline(question: str, result: Recommendation, labels: int, learned: bool) -> Answer:
+    """Does this guideline help? `learned`: whether any model learns from these data."""
+    middle, low, high = (
+        100 * math.expm1(v) for v in (result.effect.value, result.low, result.high)
+    )
+    evidence = (
+        f"{result.words}: error {middle:+.0f} %, interval {low:+.0f} to {high:+.0f} %; "
+        f"{labels:,} labels"
+    )
+    readings = {"log_error_ratio": plain_reading(result.effect)}
+    if not learned:
+        return unknown(question, evidence, **readings)
+    if result.verdict == "recommended":
+        return Answer(question, f"yes: {result.words}", evidence, readings=readings)
+    if result.verdict == "advised against":
+        return Answer(question, "no, it does harm", evidence, readings=readings)
+    if result.low > -NEGLIGIBLE and result.high < NEGLIGIBLE:
+        words = f"no: it changes the error by less than {format_percent(NEGLIGIBLE)}"
+        return Answer(question, words, evidence, readings=readings)
+    return unknown(question, evidence, **readings)

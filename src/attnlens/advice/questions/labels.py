@@ -1,0 +1,250 @@
+"""Which model needs the fewest labels, how many does it take, and what would more of them buy?
+
+n(ε) is the number of labels at which a model's expected error is ε (`learning_curve`).
+
+**Which model needs the fewest labels? has one rule, `fewest_labels`.** A model is *shown* to need
+fewer labels than the others when, for each of the others, the whole 95 % interval of the ratio of
+their n(ε) lies on its side. If model m truly needs the fewest, another model b is shown by mistake
+only where the interval of the pair (m, b) lies wholly on the wrong side, which happens in at most
+2.5 % of cases. So among two models the wrong one is shown in at most 2.5 % of cases, among three in
+at most 5 %, among M in at most (M − 1) · 2.5 %. Of models that cannot be distinguished the simplest
+is taken. A model that is not shown to do better than ignoring the inputs is never named.
+
+`attnlens samples` and `advise` share this rule. A simpler one would name the model with the
+smallest n(ε) where all ratios exclude 1, and otherwise nothing. This one is more careful: it also
+asks that the model learns anything at all, and where some models cannot be distinguished it still
+says what is shown about the others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from attnlens.advice.phrases import UNKNOWN, estimate_reading, format_number, join_names, unknown
+from attnlens.core.readings import Reading
+from attnlens.core.sheets import Answer
+from attnlens.core.statistics import t_interval
+from attnlens.instruments.samples.curves import LearningCurves
+from attnlens.instruments.samples.sample_size import FARTHEST, SampleSize
+
+SIMPLEST_FIRST = ("baseline", "known-attention", "self-attention", "multi-layer")
+FEWEST = "Which model needs the fewest labels?"
+MORE = "How many more labels are needed?"
+ABOVE = 1.5  # the default ε over what the baseline reaches; see `default_goal`
+
+
+class Goal(NamedTuple):
+    """The error ε that labels are counted for, and in words where it comes from."""
+
+    error: float
+    rule: str = "as requested"
+
+
+class ModelChoice(NamedTuple):
+    """The model that further questions are asked about, and whether it learns anything at all."""
+
+    model: str
+    learned: bool
+    curves: LearningCurves  # with the goal as their target error
+
+
+def default_goal(curves: LearningCurves, trivial: float) -> Goal:
+    """The ε of `advise` where the user gives none, and its rule in words.
+
+    It is 1.5 times what the baseline reaches with all labels that it is given here, so that n(ε)
+    lies well inside the curve; or halfway (geometrically) from there to `trivial`, the error of
+    ignoring the inputs, where that is less. Where the baseline learns nothing, the best model takes
+    its place. Where no test row was wrong, one wrong row stands for what was reached.
+    """
+    last = _last_readings(curves)
+    learned = _learned(last, trivial)
+    names = [n for n in ("baseline", *sorted(learned, key=lambda n: last[n].value)) if n in learned]
+    if not names:
+        return Goal(trivial, "that of ignoring the inputs")
+    # Less than one wrong row in all folds together cannot be seen.
+    least = 1 / curves.test_rows if curves.test_rows else 0.0
+    reached = max(last[names[0]].value, least)
+    near, halfway = ABOVE * reached, math.sqrt(reached * trivial)
+    if near <= halfway:
+        return Goal(near, f"{ABOVE} times what {names[0]} reaches")
+    return Goal(halfway, f"the geometric mean of what {names[0]} and ignoring the inputs reach")
+
+
+def fewest_labels(curves: LearningCurves, goal: Goal, trivial: float) -> tuple[ModelChoice, Answer]:
+    """Which model needs the fewest labels for the goal? See the module's docstring for the rule.
+
+    trivial: the error of a prediction that ignores the inputs (`trials.trivial_error`).
+    """
+    target = goal.error
+    if curves.target_error != target:
+        curves = dataclasses.replace(curves, target_error=target)  # drawn with the curves
+    last = _last_readings(curves)
+    learned = _learned(last, trivial)
+    errors = ", ".join(f"{name} {curves.error_text(name)}" for name in last)
+    today = f"error with {curves.sizes[-1]:,} labels: {errors}"
+    if not learned:
+        evidence = f"{today}; ignoring the inputs: {trivial:.3g}"
+        why = "no model is shown to do better than one that ignores the inputs"
+        answer = unknown(FEWEST, evidence, why, **{_key(n): r for n, r in last.items()})
+        return ModelChoice(_by_simplicity([*curves])[0], False, curves), answer
+    needs = curves.samples(target)
+    best = min(learned, key=lambda name: needs[name].value)
+    if needs[best].status == "not reached":
+        best = min(learned, key=lambda name: last[name].value)
+        why = f"none reaches {target:.3g}, not with {FARTHEST:.0f} times the labels either"
+        answer = unknown(FEWEST, today, why, **{_key(n): r for n, r in last.items()})
+        return ModelChoice(best, True, curves), answer
+    ratios = {name: curves.ratio(name, best, target) for name in curves if name != best}
+    close = [name for name, ratio in ratios.items() if not ratio.low > 1]
+    sizes = ", ".join(f"{name} {needs[name]}" for name in curves)
+    evidence = f"labels for error {target:.3g} ({goal.rule}): {sizes}; {today}"
+    readings = {_key(n): estimate_reading(e, last[n].count) for n, e in needs.items()}
+    readings |= {
+        f"{_key(n)}_over_{_key(best)}": estimate_reading(e, last[n].count)
+        for n, e in ratios.items()
+    }
+    beaten = _by_simplicity([name for name in ratios if name not in close])
+    against = (
+        f"; {beaten[0]} needs {_bounded_times(ratios[beaten[0]])} the labels" if beaten else ""
+    )
+    if not close:
+        answer = Answer(FEWEST, f"{best}{against}", evidence, readings=readings)
+        return ModelChoice(best, True, curves), answer
+    candidates = _by_simplicity([best, *close])
+    chosen = next(name for name in candidates if name in learned)
+    comparable = all(name in SIMPLEST_FIRST for name in candidates)
+    advice = f"take {chosen}, the simplest" if comparable else "take the simplest of them"
+    tie = f"{join_names(candidates)} cannot be distinguished; {advice}"
+    words = f"{UNKNOWN}: {tie}"
+    if beaten:
+        words = f"{chosen if comparable else join_names(candidates)}{against}; {tie}"
+    answer = Answer(FEWEST, words, evidence, known=bool(beaten), readings=readings)
+    return ModelChoice(chosen, True, curves), answer
+
+
+def more_labels(choice: ModelChoice, error: float | None, total: int) -> Answer:
+    """How many labels beyond the `total` at hand reach ε; without an ε, half of today's error."""
+    curves = choice.curves
+    today, most = curves[choice.model].readings[-1], curves.sizes[-1]
+    goal = error if error is not None else 0.5 * today.value
+    what = f"error {goal:.3g}" + ("" if error is not None else ", half of today's")
+    if not choice.learned:
+        return unknown(MORE, f"no model learns from {most:,} labels yet")
+    if error is None and curves.test_rows and today.value <= 1 / curves.test_rows:
+        evidence = f"{choice.model} with {most:,} labels"
+        return Answer(MORE, "none: no test row was wrong", evidence, readings={"error": today})
+    needed = curves.samples(goal)[choice.model]
+    doubled = curves.more_labels(most)[choice.model][1]
+    evidence = (
+        f"labels of {choice.model} for {what}: {needed}; {total:,} are here; with twice the "
+        f"{most:,} it trained on the error goes from {today.value:.3g} to {doubled}"
+    )
+    readings = {"labels": estimate_reading(needed, today.count)}
+    if needed.status == "not reached":
+        words = (
+            f"more than {format_number(FARTHEST * most)} labels for {what}, if it is ever reached"
+        )
+        return Answer(MORE, words, evidence, known=False, readings=readings)
+    if needed.value <= total:
+        doubt = "" if needed.high <= total else ", though the interval goes beyond"
+        return Answer(MORE, f"none for {what}{doubt}", evidence, readings=readings)
+    low, high = (max(0.0, end - total) for end in (needed.low, needed.high))
+    words = f"about {format_number(needed.value - total)} more for {what}"
+    if math.isinf(high):
+        return unknown(MORE, evidence, f"{words}, without an upper end", **readings)
+    words += f" (95 % interval {format_number(low)} to {format_number(high)})"
+    return Answer(MORE, words, evidence, readings=readings)
+
+
+def labels_needed(curves: LearningCurves, name: str, estimate: SampleSize) -> Answer:
+    """How many labels does this model need for the target error?"""
+    goal = f"{curves.quantity} {curves.target_error:.3g}"
+    question = f"How many labels does {name} need for {goal}?"
+    last, most = curves[name].readings[-1], curves.sizes[-1]
+    evidence = (
+        f"{curves.quantity}: {curves.error_text(name)} with {most:,} labels, {last.count} folds"
+    )
+    readings = {"error with most labels": last}
+    if not math.isfinite(estimate.value):
+        bound = f", more than {_whole(estimate.low)} (95 %)" if estimate.low > 0 else ""
+        why = f"not with the {most:,} that were tried{bound}, if ever"
+        return unknown(question, evidence, why, **readings)
+    readings["labels"] = estimate_reading(estimate, last.count)
+    if estimate.status == "at most":
+        words = f"at most {_whole(estimate.value)}, the fewest that were tried"
+        return Answer(question, words, evidence, readings=readings)
+    words = f"about {_whole(estimate.value)} (95 % interval {_interval(estimate, _whole)})"
+    if estimate.status == "ok" and estimate.high > most:
+        words += f"; its upper end is extrapolated from at most {most:,}"
+    if estimate.status == "extrapolated":
+        words += f", extrapolated by a power law from at most {most:,}"
+    return Answer(question, words, evidence, readings=readings)
+
+
+def label_ratio(curves: LearningCurves, first: str, second: str) -> Answer:
+    """How many times the labels of the second model does the first need?"""
+    question = f"How many times the labels of {second} does {first} need?"
+    ratio = curves.ratio(first, second)
+    evidence = f"paired over {len(curves.errors[first])} folds, for {curves.target_error:.3g}"
+    if not math.isfinite(ratio.value):
+        return unknown(question, evidence, ratio.status)
+    readings = {"ratio": estimate_reading(ratio, len(curves.errors[first]))}
+    if ratio.status in ("at least", "at most"):
+        words = f"{ratio.status} {format_number(ratio.value)} times as many"
+    else:
+        words = f"{format_number(ratio.value)} times as many ({_interval(ratio)})"
+    words += ", extrapolated" if ratio.status == "extrapolated" else ""
+    return Answer(question, words, evidence, readings=readings)
+
+
+def gain_of_labels(curves: LearningCurves, more: int) -> Answer:
+    """What would so many more labels buy?"""
+    question = f"What would {more:,} more labels buy, beyond {curves.sizes[-1]:,}?"
+    changes, readings = [], {}
+    for name, (today, later) in curves.more_labels(more).items():
+        changes.append(f"{name}: {today.value:.3g} → {later.value:.3g} ({_interval(later)})")
+        folds = len(curves.errors[name])
+        readings[name] = Reading(later.value, (later.high - later.low) / 3.92, folds)
+    evidence = "extrapolated by the fitted power law with a floor; 95 % intervals"
+    return Answer(question, "; ".join(changes), evidence, readings=readings)
+
+
+# -- helpers ---------------------------------------------------------------------------------------
+
+
+def _last_readings(curves: LearningCurves) -> dict[str, Reading]:
+    return {name: curves[name].readings[-1] for name in curves}
+
+
+def _learned(last: Mapping[str, Reading], trivial: float) -> list[str]:
+    """The models whose error is shown to be below that of ignoring the inputs."""
+    return [name for name, reading in last.items() if t_interval(reading)[1] < trivial]
+
+
+def _by_simplicity(names: list[str]) -> list[str]:
+    """The package's own models from the simplest on, then others in the order given."""
+    own = [name for name in SIMPLEST_FIRST if name in names]
+    return own + [name for name in names if name not in own]
+
+
+def _bounded_times(ratio: SampleSize) -> str:
+    if ratio.status == "at least":
+        low = format_number(ratio.low)
+        return f"at least {format_number(ratio.value)} times (95 % interval from {low})"
+    return f"{ratio} times"
+
+
+def _interval(estimate: SampleSize, write: Callable[[float], str] = format_number) -> str:
+    high = write(estimate.high) if math.isfinite(estimate.high) else "no upper end"
+    return f"{write(estimate.low)} to {high}"
+
+
+def _whole(labels: float) -> str:
+    return f"{round(labels):,}"
+
+
+def _key(name: str) -> str:
+    return name.replace("-", "_")

@@ -1,0 +1,163 @@
+"""Is the loss surface healthy: is the point a minimum, is it flat, in how many directions curved?
+
+With loss L, gradient g, Hessian H with largest eigenvalue λ_max, parameters w and D = diag(w):
+
+    settled    one more step of gradient descent, of length 1/λ_max, lowers a quadratic loss by at
+               least ‖g‖²/(2 λ_max); at a minimum that is small against L
+    downward   directions in which the loss curves down: λ < −λ_max/100. A spectral density whose
+               width is a hundredth of the spectrum cannot tell smaller values from zero. A saddle
+               has λ < −λ_max/10
+    sharp      changing every parameter at random by 10 % of its own size changes the loss by
+               ½ · 0.1² · tr(D H D) on average, to second order; unlike λ_max this does not depend
+               on how the same function is parametrised
+
+The thresholds are conventions of this package: a possible decrease by less than one hundredth of
+the loss counts as settled, a rise by up to a tenth of the loss as flat, by more than all of it as
+sharp.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from attnlens.advice.phrases import format_percent, plain_reading
+from attnlens.core.readings import Reading
+from attnlens.core.sheets import Answer
+
+if TYPE_CHECKING:
+    from attnlens.instruments import Curvature
+    from attnlens.instruments.landscape.spectrum import Eigenpair
+
+SETTLED, DOWNWARD, SADDLE = 0.01, 0.01, 0.1
+NUDGE = 0.1
+FLAT, SHARP = 0.1, 1.0
+MINIMUM = "Is it a minimum?"
+SHARPNESS = "How sharp is it?"
+BENDING = "In how many directions does it bend?"
+SPECTRUM = "What are the largest and smallest eigenvalues?"
+HEALTH = "Is the loss surface of the chosen model healthy?"
+
+
+def health(curvature: Curvature, subject: str) -> Answer:
+    """Is the loss surface healthy? `minimum`, `sharpness` and `bending` in one answer.
+
+    subject: what was measured, in words, such as "baseline on 300 rows".
+    """
+    parts = (minimum(curvature), sharpness(curvature), bending(curvature))
+    rest, flatness, directions = (part.answer for part in parts)
+    words = f"a minimum? {rest}; {flatness}; it bends {directions}"
+    evidence = f"{subject}: " + "; ".join(part.evidence for part in parts)
+    readings = {name: reading for part in parts for name, reading in part.readings.items()}
+    return Answer(HEALTH, words, evidence, all(part.known for part in parts), readings)
+
+
+def minimum(curvature: Curvature) -> Answer:
+    """Is it a minimum?"""
+    high, low = curvature.largest, curvature.smallest
+    readings = {
+        "gradient_norm": _exact(curvature.gradient_norm),
+        "largest": Reading(high, curvature.top[0].residual, 1),
+        "smallest": Reading(low, curvature.bottom[0].residual, 1),
+    }
+    evidence = (
+        f"loss {curvature.loss:.4g}, gradient norm {curvature.gradient_norm:.2g}, eigenvalues from "
+        f"{_eigenvalue(curvature.bottom[0])} to {_eigenvalue(curvature.top[0])}"
+    )
+    if high <= 0:
+        words = "no: the loss bends down, or not at all, in every direction"
+        return Answer(MINIMUM, words, evidence, readings=readings)
+    gain = curvature.gradient_norm**2 / (2 * high)
+    share = gain / abs(curvature.loss) if curvature.loss else math.inf * bool(gain)
+    readings["gain_of_a_step"] = _exact(gain)
+    evidence += f"; one more step lowers it by about {gain:.2g}"
+    if low < -DOWNWARD * high:
+        verdict = "no, a saddle" if low < -SADDLE * high else "nearly"
+        strength = format_percent(abs(low) / high)
+        words = f"{verdict}: it bends down {strength} as strongly as it bends up at most"
+    elif share > SETTLED:
+        words = f"not yet: one more step still takes {format_percent(share)} off the loss"
+    else:
+        words = "yes, to within 1 % of the loss"
+    return Answer(MINIMUM, words, evidence, readings=readings)
+
+
+def sharpness(curvature: Curvature) -> Answer:
+    """How sharp is it? The curvature must have its scaled trace."""
+    scaled = curvature.scaled_trace
+    assert scaled is not None
+    rise, error = (0.5 * NUDGE**2 * value for value in (scaled.value, scaled.standard_error))
+    largest = curvature.largest
+    step = f"; gradient descent is stable with steps below {2 / largest:.2g}" * (largest > 0)
+    evidence = (
+        f"every parameter off by {format_percent(NUDGE)} at random: loss {rise:+.2g} ± "
+        f"{error:.1g}; largest eigenvalue {largest:.3g}, trace {curvature.trace.value:.3g} ± "
+        f"{curvature.trace.standard_error:.1g}{step}"
+    )
+    readings = {
+        "rise": Reading(rise, error, scaled.count),
+        "trace": plain_reading(curvature.trace),
+    }
+    loss = curvature.loss
+    if loss <= 0:
+        words = f"the loss changes by {rise:.2g}, which cannot be compared with {loss:.3g}"
+        return Answer(SHARPNESS, words, evidence, readings=readings)
+    share = rise / loss
+    verdict = "flat" if share <= FLAT else "sharp" if share > SHARP else "neither flat nor sharp"
+    low, high = (rise - 1.96 * error) / loss, (rise + 1.96 * error) / loss
+    known = all(not low <= edge <= high for edge in (FLAT, SHARP)) or error == 0
+    words = f"{verdict}: 10 % off everywhere costs {format_percent(share)} of the loss"
+    return Answer(SHARPNESS, words, evidence, known=known, readings=readings)
+
+
+def bending(curvature: Curvature) -> Answer:
+    """In how many directions does it bend? The curvature must have its density."""
+    density = curvature.density
+    assert density is not None
+    strength = max(abs(curvature.largest), abs(curvature.smallest))
+    down = density.share_below(-DOWNWARD * strength)
+    up = density.mean(lambda values: (values >= DOWNWARD * strength).astype(float))
+    readings = {"share_downward": plain_reading(down), "share_upward": plain_reading(up)}
+    size = curvature.size
+    words = (
+        f"up in about {up.value * size:.0f} of {size}, down in about {down.value * size:.0f}; "
+        f"the rest are flat"
+    )
+    source = "all eigenvalues" if density.exact else f"{up.count} random probes"
+    evidence = (
+        f"share of eigenvalues above a hundredth of the largest {up.value:.2g} ± "
+        f"{up.standard_error:.1g}, below minus that {down.value:.2g} ± {down.standard_error:.1g}; "
+        f"{source}"
+    )
+    return Answer(BENDING, words, evidence, readings=readings)
+
+
+def spectrum(curvature: Curvature) -> Answer:
+    """What are the largest and smallest eigenvalues? The curvature must have its scaled ones."""
+    scaled = curvature.scaled_largest
+    assert scaled is not None
+    top, bottom = (
+        ", ".join(f"{pair.value:.4g}" for pair in pairs)
+        for pairs in (curvature.top, curvature.bottom)
+    )
+    worst = max(pair.residual for pair in (*curvature.top, *curvature.bottom))
+    words = f"largest {top}; smallest {bottom}; trace {curvature.trace.value:.4g}"
+    evidence = (
+        f"each to within {worst:.1g} (its residual); trace ± {curvature.trace.standard_error:.1g}; "
+        f"scaled by the parameters: largest {scaled.value:.4g}"
+    )
+    readings = {
+        f"{end}_{i}": Reading(pair.value, pair.residual, 1)
+        for end, pairs in (("top", curvature.top), ("bottom", curvature.bottom))
+        for i, pair in enumerate(pairs, 1)
+    }
+    readings["scaled_largest"] = Reading(scaled.value, scaled.residual, 1)
+    return Answer(SPECTRUM, words, evidence, readings=readings)
+
+
+def _eigenvalue(pair: Eigenpair) -> str:
+    return f"{pair.value:.3g} (residual {pair.residual:.1g})"
+
+
+def _exact(value: float) -> Reading:
+    return Reading(value, 0.0, 1)

@@ -1,0 +1,225 @@
+"""Does the order of tokens matter, in what way, and how soon would it be noticed?
+
+**The question has one rule, `order`.** Two measurements can answer it, and each statement in the
+answer rests on one of them, with its own error rate:
+
+    tokens   the exact permutation test of `exchangeability`, which needs no labels: "yes" where
+             p ≤ 0.05, so by mistake in at most 5 % of data sets. The largest of several statistics
+             is compared with shuffled orders, which accounts for looking at several.
+    label    the error of the chosen model when each row's tokens are shuffled, over the error as
+             they stand, paired by fold: "yes" where the whole 95 % interval of the log ratio lies
+             above 0 (by mistake in at most 2.5 %), "no" only where it lies within ± 5 % or below 0.
+
+`attnlens exchangeability` has the first measurement, `advise` both. The rule is the careful one for
+each: sequences with so few orders that p cannot be small decide nothing; constant sequences have no
+order; and "no sign" among the tokens is not "no" for the label, which needs an interval that
+excludes an effect.
+
+The columns of a plain table are not a sequence: only the label can depend on which column a value
+stands in, so there is no permutation test, and columns are standardised before they are mixed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from attnlens.advice.comparisons import ErrorChange
+from attnlens.advice.phrases import plain_reading, unknown
+from attnlens.advice.trials import Trial
+from attnlens.core.readings import Reading
+from attnlens.core.sheets import Answer
+from attnlens.instruments import exchangeability
+from attnlens.instruments.order.exchange import LEVEL, Exchangeability
+from attnlens.instruments.order.martingale import Wealth
+
+from .labels import ModelChoice
+
+ORDER = "Does the order of tokens matter?"
+STREAM = "Would an observer who sees one token after the other have noticed?"
+# For each effect the question, the answer above zero and the answer below zero.
+EFFECTS = {
+    "neighbours": (
+        "Are neighbouring tokens alike?",
+        "yes, more than by chance",
+        "no, they differ more than by chance",
+    ),
+    "drift": ("Do tokens move from the beginning to the end?", "yes, upwards", "yes, downwards"),
+    "scale": ("Does their spread change?", "yes, it grows", "yes, it shrinks"),
+}
+# The drift of vectors and categories is a squared length, which has no direction.
+SQUARED_DRIFT = (EFFECTS["drift"][0], "yes, further than by chance", "no, less far than by chance")
+MOST_SEQUENCES = 200  # in `advise`; the permutation test is exact for any number of them
+
+
+class LabelEffect(NamedTuple):
+    """How a model's error changes when tokens are shuffled; `learned`: whether it learns at all."""
+
+    model: str
+    learned: bool
+    change: ErrorChange
+
+    @property
+    def present(self) -> bool:
+        return self.learned and self.change.usable and self.change.worse
+
+    @property
+    def absent(self) -> bool:
+        return (
+            self.learned and self.change.usable and (self.change.better or self.change.negligible)
+        )
+
+
+# -- measurements of `advise` ----------------------------------------------------------------------
+
+
+def label_effect(trial: Trial, choice: ModelChoice) -> LabelEffect:
+    """Train the chosen model with each row's tokens (or columns) shuffled, and as they stand."""
+    random = np.random.default_rng(trial.seed)
+    inputs = trial.data.inputs
+    if not trial.data.tokens:  # columns have scales of their own
+        spread = inputs.std(0)
+        inputs = (inputs - inputs.mean(0)) / np.where(spread > 0, spread, 1.0)
+    original = trial.data._replace(inputs=inputs)
+    shuffled = original._replace(
+        inputs=random.permuted(inputs, axis=1)
+        if inputs.ndim == 2
+        else _shuffle_tokens(inputs, random)
+    )
+    jobs = [partial(trial.errors, choice.model, data) for data in (shuffled, original)]
+    return LabelEffect(choice.model, choice.learned, trial.change(*trial.at_once(jobs)))
+
+
+def sequence_test(sequences: Sequence[np.ndarray], seed: int) -> Exchangeability | None:
+    """The permutation test of the first sequences; None where none has two tokens."""
+    usable = [sequence for sequence in sequences if len(sequence) > 1][:MOST_SEQUENCES]
+    return exchangeability(usable, wealth=False, seed=seed) if usable else None
+
+
+def _shuffle_tokens(tokens: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Each row's tokens in a random order of its own; the zeros that pad a row stay at its end.
+
+    >>> tokens = np.arange(1.0, 4)[None, :, None] * [[[1.0], [1.0], [0.0]]]
+    >>> sorted(_shuffle_tokens(tokens, np.random.default_rng(0))[0, :, 0].tolist()[:2])
+    [1.0, 2.0]
+    """
+    places = np.arange(tokens.shape[1])
+    length = ((tokens != 0).any(2) * (places + 1)).max(1)
+    keys = random.random(tokens.shape[:2])
+    keys = np.where(places < length[:, None], keys, 1.0 + places)
+    return np.take_along_axis(tokens, keys.argsort(1)[:, :, None], axis=1)
+
+
+# -- answers ---------------------------------------------------------------------------------------
+
+
+def order(
+    test: Exchangeability | None, label: LabelEffect | None = None, *, columns: bool = False
+) -> Answer:
+    """Does the order of tokens matter? See the module's docstring for the rule.
+
+    test: of the tokens; None where no sequence has two tokens, or where `columns` is true.
+    label: None where there is no label. columns: the tokens are the columns of a table.
+    """
+    if columns:
+        assert label is not None
+        return _column_order(label)
+    if test is None:
+        return unknown(ORDER, "no sequence has two tokens")
+    evidence, readings = _test_evidence(test, label)
+    if test.details["constant"]:
+        return Answer(ORDER, "no: every sequence is constant", evidence, readings=readings)
+    strongest = max(test.details["statistics"], key=test.details["statistics"].__getitem__)
+    if test.value <= LEVEL:
+        words = f"yes, most of all by {strongest}{_label_words(label)}"
+        return Answer(ORDER, words, evidence, readings=readings)
+    if label is not None and label.present:
+        words = "yes, for the label: shuffled tokens predict it less well"
+        return Answer(ORDER, words, evidence, readings=readings)
+    if 1 / (test.count + 1) > LEVEL:
+        why = f"so few tokens have {test.count + 1} orders, and p cannot be small"
+        return unknown(ORDER, evidence, why, **readings)
+    if label is None:
+        return Answer(ORDER, "no sign that it does", evidence, readings=readings)
+    if label.absent:
+        words = "no: neither the tokens nor the label depend on it"
+        return Answer(ORDER, words, evidence, readings=readings)
+    words = f"no sign that it does among the tokens{_label_words(label)}"
+    return Answer(ORDER, words, evidence, known=False, readings=readings)
+
+
+def _label_words(label: LabelEffect | None) -> str:
+    if label is None:
+        return ""
+    if label.present:
+        return "; for the label too: shuffled tokens predict it less well"
+    if label.absent:
+        return "; for the label it does not"
+    return "; whether it does for the label is not known yet"
+
+
+def _test_evidence(
+    test: Exchangeability, label: LabelEffect | None
+) -> tuple[str, dict[str, Reading]]:
+    sequences = test.details["sequences"]
+    effects = ", ".join(
+        f"{name} {effect.value:.2g} ± {effect.standard_error:.1g}"
+        for name, effect in test.effects.items()
+        if effect.status == "ok"
+    )
+    evidence = (
+        f"p = {test.value:.3g} of an exact permutation test, {test.details['orders']}, "
+        f"{sequences:,} sequence{'s' * (sequences > 1)} of {test.details['kind']}"
+        f"{f' ({effects})' if effects else ''}"
+    )
+    readings = {} if label is None else {"log_error_ratio": label.change.reading}
+    readings["p_value"] = Reading(test.value, test.standard_error, test.count)
+    readings |= {name: plain_reading(effect) for name, effect in test.effects.items()}
+    if label is not None:
+        evidence += f"; {label.model} with tokens shuffled: {label.change}"
+    return evidence, readings
+
+
+def _column_order(label: LabelEffect) -> Answer:
+    evidence = f"{label.model}, each row's values mixed among its columns: {label.change}"
+    readings = {"log_error_ratio": label.change.reading}
+    if label.present:
+        words = "which column a value stands in does; the columns' own order carries nothing"
+        return Answer(ORDER, words, evidence, readings=readings)
+    if label.absent:
+        words = "no, not even which column is which: columns are interchangeable"
+        return Answer(ORDER, words, evidence, readings=readings)
+    return unknown(ORDER, evidence, **readings)
+
+
+def effects(test: Exchangeability) -> list[Answer]:
+    """In what way do tokens depend on their place? One question per effect that was measured.
+
+    An effect is shown where it differs from 0 by more than 1.96 standard errors. These are three
+    questions beside the one test above and are not corrected for being three.
+    """
+    answers = []
+    for name, effect in test.effects.items():
+        signed = name != "drift" or test.details["kind"] == "numbers"
+        question, above, below = EFFECTS[name] if signed else SQUARED_DRIFT
+        meaning = effect.details["meaning"]
+        if effect.status != "ok" or not math.isfinite(effect.standard_error):
+            status = effect.status if effect.status != "ok" else "a single value has no error"
+            answers.append(unknown(question, meaning, status))
+            continue
+        shown = abs(effect.value) > 1.96 * effect.standard_error
+        words = (above if effect.value > 0 else below) if shown else "no sign of it"
+        evidence = f"{effect.value:.3g} ± {effect.standard_error:.2g}: {meaning}"
+        answers.append(Answer(question, words, evidence, readings={name: plain_reading(effect)}))
+    return answers
+
+
+def stream(wealth: Wealth) -> Answer:
+    """After how many tokens does the test martingale reject exchangeability, if at all?"""
+    tokens = wealth.reached(LEVEL)
+    words = "no" if tokens is None else f"yes, after {tokens:,} tokens"
+    return Answer(STREAM, words, str(wealth))

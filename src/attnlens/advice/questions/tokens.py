@@ -1,0 +1,126 @@
+"""How many tokens, or columns, are enough?
+
+With the first or the last k tokens, or the k most important columns, the chosen model keeps the
+share
+
+    (e₀ − e_k) / (e₀ − e_all),    e₀ the error of ignoring the inputs
+
+of what it gains from all of them. k goes from the largest down, and k tokens are enough as long as
+the share is shown to be above nine tenths (the whole 95 % interval). The first k that is not ends
+the sequence, so however many k are tried, one is called enough by mistake in at most 2.5 % of cases
+(tests in a fixed order). Which end of a sequence is kept is decided once, by the largest k; each
+fold chooses its columns on its own training rows.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from attnlens.advice.budget import Deadline
+from attnlens.advice.comparisons import KeptShare
+from attnlens.advice.phrases import unknown
+from attnlens.advice.subjects import MOST_ROWS_TO_RANK, column_ranking
+from attnlens.advice.trials import Trial
+from attnlens.core.drawing import Figure
+from attnlens.core.readings import Curve
+from attnlens.core.sheets import Answer
+from attnlens.core.statistics import mean_reading
+
+from .labels import ModelChoice
+
+CONTEXT = "How long must the context be?"
+COLUMNS = "How many columns does it take?"
+ENOUGH = 0.9  # of what is gained from all of them
+LENGTHS = 3  # tried in the first round besides the full length; each is one more network to compile
+
+
+def tokens_needed(
+    trial: Trial, choice: ModelChoice, deadline: Deadline
+) -> tuple[Answer, Figure | None]:
+    """How many tokens, or columns, are enough? See the module's docstring for the rule."""
+    question = CONTEXT if trial.data.tokens else COLUMNS
+    whole = trial.data.inputs.shape[1]
+    unit = "tokens" if trial.data.tokens else "columns"
+    if whole == 1:
+        return Answer(question, "1: there is no more", f"the data have 1 of the {unit}"), None
+    if not choice.learned:
+        return unknown(question, f"no model learns from all {whole} {unit}"), None
+    # Even steps on a logarithmic scale, so that small k are close together.
+    count = LENGTHS + max(0, trial.effort.sizes - 4)
+    shorter = np.unique(np.geomspace(1, whole, count + 1).round().astype(int))[:-1]
+    shortened = _ShortenedInputs(trial, choice.model)
+    errors = {whole: shortened.errors(whole)}
+    shares: dict[int, KeptShare] = {}
+    enough, too_few, unbroken = whole, 0, True
+    for k in reversed(shorter.tolist()):
+        deadline()
+        errors[k] = shortened.errors(k)
+        shares[k] = trial.kept_share(errors[k], errors[whole])
+        unbroken = unbroken and shares[k].low > ENOUGH
+        enough = k if unbroken else enough
+        if shares[k].high < ENOUGH:  # fewer would not do better
+            too_few = k
+            break
+    listing = "; ".join(f"{k} {unit} keep {shares[k]}" for k in sorted(shares))
+    evidence = f"{choice.model}, of what it gains from all {whole}: {listing}"
+    readings = {f"share_kept_{k}": share.reading for k, share in sorted(shares.items())}
+    figure = _figure(trial, errors, unit)
+    if enough < whole:
+        bound = f"; {too_few} are too few" if too_few else ""
+        words = f"{enough} of {whole}, {shortened.which} ones, are enough{bound}"
+        return Answer(question, words, evidence, readings=readings), figure
+    if too_few and too_few == max(shares):
+        words = f"all {whole}, or nearly: {shortened.which} {too_few} are too few"
+        return Answer(question, words, evidence, readings=readings), figure
+    why = f"more than {too_few}" if too_few else ""
+    return unknown(question, evidence, why, **readings), figure
+
+
+class _ShortenedInputs:
+    """Errors of a model that sees only some of the tokens or columns.
+
+    `which` says which ones in words; `last` is whether the last tokens are kept, None until the
+    first k has decided.
+    """
+
+    def __init__(self, trial: Trial, model: str):
+        self.trial, self.model, self.which = trial, model, "the most important"
+        self.last: bool | None = None
+        self.rankings = [
+            column_ranking(trial.data, fold.train[:MOST_ROWS_TO_RANK], trial.seed)
+            for fold in trial.folds
+            if not trial.data.tokens
+        ]
+
+    def errors(self, count: int) -> np.ndarray:
+        trial, data = self.trial, self.trial.data
+        if not data.tokens:
+            jobs = [
+                partial(
+                    trial.errors,
+                    self.model,
+                    data._replace(inputs=data.inputs[:, np.sort(columns[:count])]),
+                    [fold],
+                    seed=trial.seed + i,
+                )
+                for i, (fold, columns) in enumerate(zip(trial.folds, self.rankings, strict=True))
+            ]
+            return np.concatenate(trial.at_once(jobs))
+        if count == data.inputs.shape[1]:
+            return trial.errors(self.model)
+        sides = [last for last in (False, True) if self.last in (None, last)]
+        cuts = [data.inputs[:, -count:] if last else data.inputs[:, :count] for last in sides]
+        jobs = [partial(trial.errors, self.model, data._replace(inputs=inputs)) for inputs in cuts]
+        errors = dict(zip(sides, trial.at_once(jobs), strict=True))
+        if self.last is None:
+            self.last = bool(errors[True].mean() < errors[False].mean())
+            self.which = "the last" if self.last else "the first"
+        return errors[self.last]
+
+
+def _figure(trial: Trial, errors: dict[int, np.ndarray], unit: str) -> Figure:
+    counts = sorted(errors)
+    readings = tuple(mean_reading(errors[k]) for k in counts)
+    return Curve(f"{unit} kept", trial.quantity, tuple(map(float, counts)), readings).figure()

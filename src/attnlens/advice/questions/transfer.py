@@ -1,0 +1,78 @@
+"""Will a pretrained representation transfer to a task?
+
+The numbers are those of `condition_number`: with κ² = cᵀ (Aᵀ Σ A)⁺ c the task's excess error is at
+most κ² times that of pretraining (lens A, Zhang et al., 2022; docs/theory.md, prediction 14). Each
+function is one question.
+"""
+
+from __future__ import annotations
+
+import math
+
+from attnlens.advice.phrases import UNKNOWN, format_number, format_percent
+from attnlens.core.readings import Reading
+from attnlens.core.sheets import Answer
+from attnlens.core.statistics import t_interval
+from attnlens.instruments.transfer.condition import Transfer
+
+CONDITION = "Does pretraining cover what the task needs?"
+FEATURES = "Do the features hold what the task needs?"
+ERROR = "How large is the error today?"
+SCORES = "What do the usual scores say?"
+CLOSE = 10.0  # κ² up to which a bound on the error is useful in practice
+
+
+def condition(result: Transfer) -> Answer:
+    """Does pretraining cover what the task needs?
+
+    "Yes" and "weakly" need the whole 95 % interval of κ² on one side of `CLOSE`. Where more than
+    2.5 % of resamples make κ infinite, the interval has no upper end and nothing is decided.
+    """
+    kappa, (low, high) = result.kappa, result.interval
+    details = {"low": low, "high": high}
+    readings = {
+        "kappa": Reading(kappa.value, kappa.standard_error, kappa.count, kappa.status, details)
+    }
+    if math.isinf(kappa.value):
+        return Answer(CONDITION, "no: κ is infinite", kappa.status, readings=readings)
+    if kappa.value == 0:
+        evidence = "pretraining targets do not depend on the features by more than noise"
+        return Answer(CONDITION, UNKNOWN, evidence, known=False, readings=readings)
+    evidence = f"κ = {kappa.value:.3g}, 95 % interval {low:.3g} to {high:.3g}"
+    infinite = kappa.details["infinite"]
+    if infinite > 0.025:
+        evidence += f"; infinite in {format_percent(infinite)} of resamples"
+        return Answer(CONDITION, UNKNOWN, evidence, known=False, readings=readings)
+    verdict = "yes" if high**2 <= CLOSE else "weakly" if low**2 > CLOSE else "partly"
+    bound = format_number(kappa.value**2)
+    words = f"{verdict}: the task's excess error is at most {bound} times pretraining's"
+    return Answer(CONDITION, words, evidence, readings=readings)
+
+
+def features(result: Transfer) -> Answer:
+    """Do the features hold what the task needs?"""
+    share = result.kappa.details["explained"]
+    words = f"a linear head explains {format_percent(max(share, 0.0))} of the target's variance"
+    evidence = "1 − residual variance / variance, corrected for the degrees of freedom"
+    readings = {"explained": Reading(share, math.nan, result.kappa.count)}
+    return Answer(FEATURES, words, evidence, readings=readings)
+
+
+def error_today(result: Transfer, classes: bool) -> Answer:
+    """How large is the error today? `classes`: whether the target is a class."""
+    low, high = t_interval(result.error)
+    what = "error rate" if classes else "squared error as a share of the variance"
+    words = f"{what} {result.error.value:.3g} ({max(low, 0.0):.3g} to {high:.3g})"
+    evidence = "a linear head on samples that it has not seen, five folds"
+    return Answer(ERROR, words, evidence, readings={"transfer_error": result.error})
+
+
+def scores(result: Transfer) -> Answer:
+    """What do the usual scores say?"""
+    words = "; ".join(
+        f"{name} {score.value:.4g}" if score.status == "ok" else f"{name} {score.status}"
+        for name, score in result.scores.items()
+    )
+    evidence = "more is better; they order candidates for one task and mean little alone"
+    readings = {name: score for name, score in result.scores.items() if score.status == "ok"}
+    return Answer(SCORES, words, evidence, readings=readings)

@@ -1,0 +1,224 @@
+"""`advise`: every question of a practitioner, answered as far as data and time allow.
+
+The first round answers each question from a sample of the rows. Further rounds ask again with more
+rows, folds, sizes and training steps while the budget lasts, and a newer answer replaces an older
+one. Stopping at any moment loses only the computation in progress.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from attnlens.core import checks
+from attnlens.core.drawing import View
+from attnlens.core.durations import parse_duration
+from attnlens.core.sheets import Answer, Sheet
+from attnlens.instruments.samples import learners
+
+from .budget import (
+    FIRST_ROUND_SECONDS,
+    ROUNDS,
+    Deadline,
+    Effort,
+    OutOfTime,
+    limit_effort,
+    sample_rows,
+)
+from .phrases import UNKNOWN
+from .questions import guidelines, labels, landscape, order, tokens
+from .subjects import DataSubject, data_subject
+from .trained_model import trained_curvature
+from .trials import Trial
+
+NO_TIME = "not enough time to say"
+Answers = tuple[list[Answer], list[View]]
+# Networks that are trained together, on this machine and on a cluster alike: another number would
+# change the last digits. 16 are about as fast per network on one core as more (a network and step
+# of 8 columns takes 19 µs plain and 53 µs with attention; 17 and 53 µs in groups of 128), and few
+# enough that the later rounds have several groups for a cluster to share.
+GROUP_SIZE = 16
+
+
+def advise(
+    data: Any,
+    target: Any = None,
+    *,
+    text: str | None = None,
+    error: float | None = None,
+    budget: float | str = "2m",
+    hidden: int = 16,
+    seed: int = 0,
+    progress: Callable[[str], None] | None = None,
+    rounds: Sequence[Effort] = ROUNDS,
+    training: Mapping[str, Any] | None = None,
+    map: Callable[..., Iterable[Any]] | None = None,
+) -> Sheet:
+    """Does attention help on these data, and how much would more labels, tokens or structure?
+
+    data: a path, a pandas DataFrame (both with `target`, the column of labels), a pair of arrays
+        (X, y) with X of shape (n, p) or (n, L, t), or what `attnlens.data.read` returned.
+    text: the column that holds text, if the data are texts.
+    error: the error ε that labels are counted for: an error rate, or for numbers the mean squared
+        error as a share of the variance. If not given, it is chosen by a rule that the answer
+        states.
+    budget: seconds, or "30s", "10m", "2h". The first round may always take a minute, and the first
+        answer as long as it needs.
+    progress: a function that receives each new answer as a line of text.
+    rounds, training: the work of each round, and arguments for `fit`.
+    map: a function that trains groups of networks, `map(function, groups, check)`, such as a
+        `RayMap`; check() is called while it waits, and raises when the time is up. If not given,
+        networks are trained in this process. It changes no answer, only how far the budget reaches.
+
+    Interrupting it (Ctrl-C) after the first answer, or losing the cluster, gives the answers so
+    far. Returns a `Sheet` with one answer per question, each with its evidence. The formulas are
+    those of `exchangeability`, `learning_curve`, `guidelines` and `curvature`.
+    """
+    total = parse_duration(budget)
+    checks.whole("seed", seed)
+    checks.whole("hidden", hidden, at_least=1)
+    if error is not None:
+        checks.positive("error", error)
+    settings = learners.settings(training)
+    say = progress or (lambda line: None)
+    deadline = Deadline(total, say=say)
+    first_deadline = Deadline(max(total, FIRST_ROUND_SECONDS), held=True, say=say)
+    subject = data_subject(data, target, text=text, seed=seed)
+    latest: dict[str, tuple[int, Answer]] = {}  # by question: round and answer
+    figures: dict[str, View] = {}
+    efforts = list(dict.fromkeys(limit_effort(effort, subject.data) for effort in rounds))
+    earlier_faults = len(getattr(map, "faults", []))  # of other calls with the same map
+    number, ending, refusal = 0, f"all {len(efforts)} rounds", ""
+    complete = False
+    try:
+        for number, effort in enumerate(efforts, 1):
+            limit = first_deadline if number == 1 else deadline
+            say(f"round {number} of {len(efforts)}, {deadline.remaining}: {effort}")
+            results = _round(subject, effort, error, hidden, seed, settings, limit, map)
+            for new_answers, new_figures in results:
+                for answer in new_answers:
+                    latest[answer.question] = (number, answer)
+                    say(f"  {answer.question} {answer.answer}")
+                figures |= {_axes(figure): figure for figure in new_figures}
+                limit.held = False
+                limit()
+        complete = True
+    except OutOfTime:
+        ending = f"the budget ended in round {number} of {len(efforts)}"
+    except KeyboardInterrupt:
+        if not latest:
+            raise
+        ending = f"interrupted in round {number} of {len(efforts)}"
+    except checks.BadInput as error_message:  # a cluster was lost, or has no room for more rows
+        if not latest:
+            raise
+        refusal = str(error_message).rstrip(".")
+        ending = f"stopped in round {number} of {len(efforts)}, because {refusal}"
+        say(ending)
+    answers = [
+        _final(latest[question][1], complete)
+        if question in latest
+        else _open(question, ending if refusal else "")
+        for question in _questions(subject)
+    ]
+    rounds_used = sorted({number for number, _ in latest.values()})
+    spent = "; ".join(f"round {n}: {efforts[n - 1]}" for n in rounds_used)
+    facts = (
+        *subject.facts,
+        ("error", _error_meaning(subject)),
+        ("looked", f"{ending}; answers from {spent or 'no round'}"),
+        *_fault_facts(getattr(map, "faults", [])[earlier_faults:]),
+    )
+    title = f"Advice on {subject.title}"
+    return Sheet(title, facts, tuple(answers), tuple(figures.values()))
+
+
+def _round(
+    subject: DataSubject,
+    effort: Effort,
+    error: float | None,
+    hidden: int,
+    seed: int,
+    settings: Mapping[str, Any],
+    deadline: Deadline,
+    map: Callable[..., Iterable[Any]] | None,
+) -> Iterator[Answers]:
+    """Answers and figures of one round, the most useful first, each as soon as it is known."""
+    deadline()
+    rows = sample_rows(subject.data, effort.rows, seed)
+    training = {"steps": effort.steps, "progress": deadline, "block": GROUP_SIZE, **settings}
+    if map is not None:
+        training["map"] = partial(map, check=deadline)
+    elsewhere = None if map is None else deadline
+    trial = Trial.of(rows, effort, len(subject.data.inputs), hidden, seed, training, elsewhere)
+
+    curves = trial.learning_curves()
+    goal = labels.default_goal(curves, trial.trivial) if error is None else labels.Goal(error)
+    choice, fewest = labels.fewest_labels(curves, goal, trial.trivial)
+    yield [fewest, labels.more_labels(choice, error, trial.total)], [choice.curves.figure()]
+
+    effect = order.label_effect(trial, choice)
+    if subject.sequences is None:
+        yield [order.order(None, effect, columns=True)], []
+    else:
+        yield [order.order(order.sequence_test(subject.sequences, seed), effect)], []
+
+    yield guidelines.structure(trial, choice), []
+
+    answer, figure = tokens.tokens_needed(trial, choice, deadline)
+    yield [answer], [] if figure is None else [figure]
+
+    curvature = trained_curvature(trial, choice.model)
+    description = f"{choice.model} on {len(trial.data.inputs):,} rows"
+    yield [landscape.health(curvature, description)], [curvature.figure()]
+
+
+def _questions(subject: DataSubject) -> list[str]:
+    """In the order of the sheet."""
+    return [
+        order.ORDER,
+        labels.FEWEST,
+        labels.MORE,
+        tokens.CONTEXT if subject.data.tokens else tokens.COLUMNS,
+        guidelines.SPARSE,
+        guidelines.RANK,
+        landscape.HEALTH,
+    ]
+
+
+def _error_meaning(subject: DataSubject) -> str:
+    if subject.data.classes:
+        return "the share of test rows whose class is wrong"
+    return "the mean squared error on test rows as a share of the variance"
+
+
+def _open(question: str, refusal: str) -> Answer:
+    """The answer to a question that no round reached; `refusal` says why, if it was not time."""
+    evidence = "the budget ended before this question was reached; give a larger one"
+    if refusal:
+        evidence = f"this question could not be answered: {refusal}"
+    return Answer(question, NO_TIME, evidence, known=False)
+
+
+def _final(answer: Answer, complete: bool) -> Answer:
+    """If rounds are missing, an unknown answer says "not enough time", not "not enough data"."""
+    if complete or not answer.answer.startswith(UNKNOWN):
+        return answer
+    return dataclasses.replace(answer, answer=answer.answer.replace(UNKNOWN, NO_TIME, 1))
+
+
+def _fault_facts(faults: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Faults of a cluster, each kind with its count."""
+    counts = Counter(f"{kind} ({words})" for kind, words in faults)
+    listing = "; ".join(
+        f"{words}, {count} times" if count > 1 else words for words, count in counts.items()
+    )
+    return [("faults during the run", listing)] if listing else []
+
+
+def _axes(figure: View) -> str:
+    """A figure's axes: a newer figure replaces the older one with the same axes."""
+    return f"{getattr(figure, 'x_label', '')}|{getattr(figure, 'y_label', '')}"

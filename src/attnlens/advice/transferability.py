@@ -1,0 +1,217 @@
+"""`transfer`: will a pretrained representation transfer to a task, as a sheet.
+
+`condition_number` measures and `questions/transfer.py` answers. This module reads the files that
+features, pretraining targets and downstream targets may come in.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attnlens.core import checks
+from attnlens.core.labels import are_class_numbers
+from attnlens.core.sheets import Sheet
+from attnlens.instruments import condition_number
+
+from .questions import transfer as questions
+
+MOST_ROWS = 20_000  # of a file; κ's standard error there is below a hundredth for any useful target
+
+Columns = dict[str, np.ndarray]
+
+
+def transfer(
+    features: Any, pretrain: Any, downstream: Any, *, resamples: int = 400, seed: int = 0
+) -> Sheet:
+    """Will a pretrained representation transfer to a task?
+
+    features: a file (CSV, Parquet, NPZ, NPY) whose columns are the features of a pretrained model,
+        one row per sample; or an array (n, d).
+    pretrain: what the model was trained to predict. downstream: what it is to predict now.
+        Each is a column of `features`, several as a list or with commas, another file with as many
+        rows, or an array. Text, and whole numbers of few values, are classes.
+
+    Returns a `Sheet`. κ² = cᵀ (Aᵀ Σ A)⁺ c and the scores beside it are those of `condition_number`.
+
+    >>> z = np.random.default_rng(0).standard_normal((200, 3))
+    >>> transfer(z, z[:, :2], z[:, 2], resamples=24).answers[0].answer.startswith("no: κ is")
+    True
+    """
+    if not isinstance(features, str | Path):
+        table, pretraining, task = (np.asarray(part) for part in (features, pretrain, downstream))
+        facts = [("features", "an array")]
+        title = "arrays"
+    else:
+        several_files = any(_is_file(given) for given in (pretrain, downstream))
+        columns = _read(features, alone=not several_files)
+        pretraining, pretraining_columns = _targets("pretrain", pretrain, columns)
+        task, task_columns = _targets("downstream", downstream, columns)
+        target_columns = pretraining_columns | task_columns
+        table, names, left_out = _features(
+            {name: values for name, values in columns.items() if name not in target_columns}
+        )
+        title = Path(features).name
+        remark = f"; left out: {left_out}" if left_out else ""
+        facts = [("features", f"{len(names)} columns{remark}")]
+        _check_lengths(
+            {"the features": len(table), "pretrain": len(pretraining), "downstream": len(task)}
+        )
+        complete = _complete(table) & _complete(pretraining) & _complete(task)
+        if not complete.all():
+            facts.append(("missing", f"{(~complete).sum()} rows with missing values left out"))
+        table, pretraining, task = table[complete], pretraining[complete], task[complete]
+    result = condition_number(table, pretraining, task, resamples=resamples, seed=seed)
+    facts.append(("samples", f"{len(table):,}"))
+    facts += [("pretrain", _kind(pretraining)), ("downstream", _kind(task))]
+    answers = (
+        questions.condition(result),
+        questions.features(result),
+        questions.error_today(result, _are_classes(task)),
+        questions.scores(result),
+    )
+    return Sheet(f"Transfer of {title}", tuple(facts), answers)
+
+
+def _check_lengths(lengths: dict[str, int]) -> None:
+    if len(set(lengths.values())) > 1:
+        listing = ", ".join(f"{name} {rows}" for name, rows in lengths.items())
+        raise checks.BadInput(
+            f"features, pretraining and downstream targets must have one row per sample; got "
+            f"{listing} rows."
+        )
+
+
+def _read(path: str | Path, alone: bool = True) -> Columns:
+    """The columns of a file that vary.
+
+    `alone` is false where targets come from another file: rows are then matched by number, so
+    every row must be read.
+    """
+    from attnlens.data import read
+
+    loaded = read(path, rows=MOST_ROWS)
+    if loaded.X is None or loaded.X.ndim != 2:
+        raise checks.BadInput(
+            f"{path} must be a table with one row per sample and one number per column; got "
+            f"{loaded.dataset.kind}."
+        )
+    if not alone and "all read" not in dict(loaded.facts)["rows"]:
+        raise checks.BadInput(
+            f"samples of two files cannot be matched row by row, and {path} has more than the "
+            f"{len(loaded.X):,} rows that are read; put features and targets into one file."
+        )
+    return {name: column.values for name, column in loaded.columns.items()}
+
+
+def _targets(what: str, given: Any, columns: Columns) -> tuple[np.ndarray, set[str]]:
+    """A target, and the names of the columns of the features' file that it consists of."""
+    if isinstance(given, np.ndarray) or (isinstance(given, list) and not _are_names(given)):
+        return np.asarray(given), set()
+    names = [str(given)] if isinstance(given, str | Path) else [str(name) for name in given]
+    if len(names) == 1 and names[0] not in columns:
+        names = [name.strip() for name in names[0].split(",") if name.strip()] or names
+    used = [column for name in names for column in _columns(name, columns)]
+    if used and all(_columns(name, columns) for name in names):
+        return _as_target(what, [columns[column] for column in used]), set(used)
+    if len(names) == 1 and Path(names[0]).exists():
+        other = _read(names[0], alone=False)
+        return _as_target(what, list(other.values())), set()
+    missing = next(name for name in names if not _columns(name, columns))
+    shown = ", ".join([*columns][:8]) + (" …" if len(columns) > 8 else "")
+    raise checks.BadInput(
+        f"{what} must name columns of the features' file, or another file; {missing!r} is neither; "
+        f"the columns that vary are {shown}."
+    )
+
+
+def _columns(name: str, columns: Columns) -> list[str]:
+    """The column of this name, or those of the array of this name (`targets 0`, `targets 1`, …)."""
+    if name in columns:
+        return [name]
+    return [
+        column
+        for column in columns
+        if column.rpartition(" ")[0] == name and column.split()[-1].isdigit()
+    ]
+
+
+def _is_file(given: Any) -> bool:
+    return isinstance(given, str | Path) and Path(given).is_file()
+
+
+def _are_names(given: Any) -> bool:
+    return isinstance(given, list | tuple) and all(isinstance(name, str) for name in given)
+
+
+def _features(columns: Columns) -> tuple[np.ndarray, list[str], str]:
+    """The columns of numbers that vary as an array, their names, and the names left out."""
+    numbers = {name: _numbers(values) for name, values in columns.items()}
+    features = {name: values for name, values in numbers.items() if values is not None}
+    features = {name: values for name, values in features.items() if np.nanstd(values) > 0}
+    if not features:
+        raise checks.BadInput(
+            "features must have a column of numbers that vary, beside the targets, but there is "
+            "none; give the file that holds the model's features."
+        )
+    left_out = ", ".join(name for name in columns if name not in features)
+    return np.stack([*features.values()], axis=1), [*features], left_out
+
+
+def _as_target(what: str, values: list[np.ndarray]) -> np.ndarray:
+    """Class numbers (n,) where there is one column of few values, numbers (n, k) otherwise."""
+    parts = [_numbers(column) for column in values]
+    if len(parts) == 1:
+        return _as_classes(values[0], parts[0])
+    numbers = [part for part in parts if part is not None]
+    if len(numbers) < len(parts):
+        raise checks.BadInput(
+            f"{what} must be one column of classes, or columns of numbers; got several, and one of "
+            f"them holds text; name it alone."
+        )
+    return np.stack(numbers, axis=1)
+
+
+def _as_classes(values: np.ndarray, numbers: np.ndarray | None) -> np.ndarray:
+    if numbers is None:
+        present = np.array([value is not None for value in values])
+        codes = np.full(len(values), -1)
+        codes[present] = np.unique([str(v) for v in values[present]], return_inverse=True)[1]
+        return codes
+    finite = numbers[np.isfinite(numbers)]
+    if are_class_numbers(finite) and len(finite) == len(numbers):
+        return numbers.astype(int)
+    return numbers
+
+
+def _numbers(values: np.ndarray) -> np.ndarray | None:
+    """A column as numbers, NaN where missing; None where it holds something else."""
+    if values.dtype.kind in "iufb" and values.ndim == 1:
+        return values.astype(float)
+    if values.dtype.kind != "O":
+        return None
+    try:
+        return np.array([math.nan if v is None or v == "" else float(v) for v in values])
+    except (TypeError, ValueError):
+        return None
+
+
+def _complete(values: np.ndarray) -> np.ndarray:
+    """Which rows have every value; class −1 stands for a missing one."""
+    if values.dtype.kind in "iub":
+        return np.array(values >= 0).reshape(len(values), -1).min(1)
+    return np.isfinite(values.reshape(len(values), -1)).min(1)
+
+
+def _are_classes(target: np.ndarray) -> bool:
+    return target.ndim == 1 and target.dtype.kind in "iub"
+
+
+def _kind(target: np.ndarray) -> str:
+    if _are_classes(target):
+        return f"{len(np.unique(target))} classes"
+    count = 1 if target.ndim == 1 else target.shape[1]
+    return f"{count} number{'s' * (count > 1)} per sample"

@@ -1,0 +1,170 @@
+"""The setting of one round of `advise`: rows, folds and training, shared by all its questions.
+
+Because folds are shared, every comparison is paired: with and without a change of the inputs, the
+same rows train and the same rows test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from attnlens.core import checks
+from attnlens.instruments import learning_curve
+from attnlens.instruments.samples import learners
+from attnlens.instruments.samples.curves import LearningCurves
+from attnlens.instruments.samples.labelled import (
+    Fold,
+    Labelled,
+    inflation,
+    split_folds,
+    usable_sizes,
+)
+
+from .budget import Deadline, Effort
+from .comparisons import ErrorChange, KeptShare
+
+T = TypeVar("T")
+MODELS = ("baseline", "self-attention", "multi-layer")  # compared in every round
+MOST_AT_ONCE = 16  # concurrent trainings: as many as the last round has folds
+
+
+def trivial_error(data: Labelled) -> float:
+    """The error of a prediction that ignores the inputs: the commonest class, or the mean."""
+    if not data.classes:
+        return 1.0
+    return 1 - float(np.bincount(data.labels).max()) / len(data.labels)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The rows, folds and training of one round.
+
+    `total` is how many labels the user has, of which the round uses some. `deadline` is given
+    where a `map` trains networks in other processes.
+    """
+
+    data: Labelled
+    folds: list[Fold]
+    effort: Effort
+    total: int
+    hidden: int
+    seed: int
+    training: Mapping[str, Any]
+    deadline: Deadline | None = None
+
+    @classmethod
+    def of(
+        cls,
+        data: Labelled,
+        effort: Effort,
+        total: int,
+        hidden: int,
+        seed: int,
+        training: Mapping[str, Any],
+        deadline: Deadline | None = None,
+    ) -> Trial:
+        folds = split_folds(data, effort.folds, seed)
+        return cls(data, folds, effort, total, hidden, seed, training, deadline)
+
+    @property
+    def task(self) -> str:
+        return "classification" if self.data.classes else "regression"
+
+    @property
+    def labels(self) -> int:
+        """How many rows a fold leaves to train on."""
+        return min(len(fold.train) for fold in self.folds)
+
+    @property
+    def quantity(self) -> str:
+        return "error rate" if self.data.classes else "relative squared error"
+
+    @property
+    def trivial(self) -> float:
+        """The error of a prediction that ignores the inputs."""
+        return trivial_error(self.data)
+
+    def learning_curves(self) -> LearningCurves:
+        """The paired learning curves of all models on this round's folds."""
+        least = 2 * max(4, 2 * self.data.classes)  # twice the smallest size that is tried
+        if self.labels < least:
+            raise checks.BadInput(
+                f"{len(self.data.inputs)} rows of {self.data.classes} classes are too few to learn "
+                f"from: folds must leave {least} to train on, and leave {self.labels}; collect "
+                f"more."
+            )
+        return learning_curve(
+            self.data.inputs,
+            self.data.labels,
+            models=MODELS,
+            sizes=usable_sizes(None, self.data, self.folds, self.effort.sizes),
+            task=self.task,
+            hidden=self.hidden,
+            folds=len(self.folds),
+            starts=self.effort.starts,
+            seed=self.seed,
+            training=self.training,
+        )
+
+    def errors(
+        self,
+        model: str,
+        data: Labelled | None = None,
+        folds: list[Fold] | None = None,
+        seed: int | None = None,
+    ) -> np.ndarray:
+        """A model's test error in each fold, trained on all rows that the folds leave."""
+        data = self.data if data is None else data
+        folds = self.folds if folds is None else folds
+        make, layout = learners.built_in(model, data, self.hidden)
+        errors = learners.network_errors(
+            make,
+            layout,
+            data,
+            folds,
+            (self.labels,),
+            self.seed if seed is None else seed,
+            self.training,
+            self.effort.starts,
+        )[:, 0]
+        # A fold without a wrong row counts as half a wrong row: a smaller error cannot be told
+        # from none.
+        return np.maximum(errors, 0.5 / max(len(f.test) for f in folds)) if data.classes else errors
+
+    def at_once(self, jobs: Iterable[Callable[[], T]]) -> list[T]:
+        """The results of several trainings, in order.
+
+        Where a `map` trains in other processes, all jobs run together, each waiting in a thread;
+        otherwise they run one after the other.
+        """
+        if self.deadline is None:
+            return [job() for job in jobs]
+        with ThreadPoolExecutor(MOST_AT_ONCE) as threads:
+            try:
+                futures = [threads.submit(job) for job in jobs]
+                for future in wait(futures, return_when=FIRST_EXCEPTION).done:
+                    future.result()  # raises the first failure, while others may still run
+                return [future.result() for future in futures]
+            except BaseException:  # out of time, or interrupted: do not wait for the others
+                threads.shutdown(wait=False, cancel_futures=True)
+                self.deadline.stop()
+                raise
+
+    @property
+    def inflation(self) -> float:
+        """The factor by which standard errors grow because folds share training rows."""
+        rows, count = len(self.data.inputs), len(self.folds)
+        return float(inflation(np.array([float(self.labels)]), rows, count)[0])
+
+    def change(self, with_it: np.ndarray, without: np.ndarray) -> ErrorChange:
+        """How errors changed, paired by fold."""
+        return ErrorChange(with_it, without, self.inflation)
+
+    def kept_share(self, some: np.ndarray, everything: np.ndarray) -> KeptShare:
+        """How much of the gain over ignoring the inputs is kept, paired by fold."""
+        return KeptShare(some, everything, self.trivial, self.inflation)

@@ -1,1 +1,0 @@
-"""Claims of lens A: exchangeability and latent variables."""

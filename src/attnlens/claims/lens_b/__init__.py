@@ -1,1 +1,0 @@
-"""Claims of lens B: sample complexity and the loss landscape."""

@@ -1,0 +1,111 @@
+"""Options that several commands share, each declared once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from attnlens.core.checks import BadInput
+
+if TYPE_CHECKING:
+    from attnlens.data import Loaded
+
+FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130  # exit statuses
+
+File = Annotated[Path, typer.Argument(help="CSV, Parquet, NPZ or NPY, or a folder of IDX files.")]
+Text = Annotated[str | None, typer.Option(help="The column that holds text.")]
+Id = Annotated[
+    str | None, typer.Option(help="The column of a long table that tells sequences apart.")
+]
+Order = Annotated[str | None, typer.Option(help="The column of a long table that orders its rows.")]
+Column = Annotated[list[str] | None, typer.Option(help="Use this column only (may be repeated).")]
+Drop = Annotated[list[str] | None, typer.Option(help="Leave this column out (may be repeated).")]
+Types = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--type",
+        help="COLUMN=number, category, date, text or drop, where the guess is wrong.",
+    ),
+]
+Missing = Annotated[str, typer.Option(help="fill missing values, or drop their rows.")]
+Images = Annotated[int | None, typer.Option(min=1, help="Cut images into patches of this size.")]
+Rows = Annotated[int, typer.Option(min=1, help="Use at most so many rows, drawn at random.")]
+Seed = Annotated[int, typer.Option(min=0, help="The random seed.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+PageFolder = Annotated[Path, typer.Option("--out", help="Folder for the page.")]
+Address = Annotated[
+    str | None,
+    typer.Option(help="The Ray cluster, host:port; by default the one that runs here."),
+]
+
+
+class EngineName(StrEnum):
+    local = "local"
+    ray = "ray"
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """The options that say how a file is read, as the command line gives them."""
+
+    text: str | None
+    id: str | None
+    order: str | None
+    column: list[str] | None
+    drop: list[str] | None
+    types: list[str] | None
+    missing: str
+    images: int | None
+    rows: int
+    seed: int
+
+    def read(self, file: Path, target: str | None = None) -> Loaded:
+        """The file as `attnlens.data.read` returns it."""
+        from attnlens.data import read
+
+        return read(
+            file,
+            target=target,
+            text=self.text,
+            id=self.id,
+            order=self.order,
+            columns=self.column or None,
+            drop=self.drop or (),
+            types=parse_types(self.types),
+            missing=self.missing,
+            images=self.images,
+            rows=self.rows,
+            seed=self.seed,
+        )
+
+
+def parse_types(values: list[str] | None) -> dict[str, Any]:
+    """The kind of each column, from COLUMN=KIND."""
+    kinds = {}
+    for item in values or ():
+        name, equals, kind = item.rpartition("=")
+        if not equals or not name:
+            raise BadInput(f"--type must be COLUMN=KIND, such as age=number; got {item!r}.")
+        kinds[name] = kind
+    return kinds
+
+
+def check_out(out: Path) -> None:
+    """Raise `BadInput` where `--out` is a file, before anything is computed."""
+    if out.exists() and not out.is_dir():
+        raise BadInput(f"--out must name a folder; {out} is a file; name another.")
+
+
+def use_compilation_cache() -> None:
+    """Use the cache of compiled programs on disk; must be called before JAX is imported."""
+    import os
+
+    from attnlens.runs.engines import cache
+
+    folder = cache.default_folder()
+    cache.repair(folder)
+    os.environ.update(cache.settings(folder))

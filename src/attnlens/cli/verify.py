@@ -1,0 +1,179 @@
+"""`attnlens verify`."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from attnlens.core.checks import BadInput
+
+from .options import FAILED, INTERRUPTED, Address, EngineName
+
+
+class ProfileName(StrEnum):
+    smoke = "smoke"
+    default = "default"
+    full = "full"
+
+
+Out = Annotated[Path, typer.Option(help="Folder for results, ledger and page.")]
+Ids = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--claim", help="Only this claim (may be repeated); module:NAME is a claim of your own."
+    ),
+]
+
+
+def verify(
+    profile: Annotated[
+        ProfileName,
+        typer.Option(help="smoke: seconds per claim; default: minutes; full: tight intervals."),
+    ] = ProfileName.default,
+    claim: Ids = None,
+    out: Out = Path("attnlens-run"),
+    engine: Annotated[
+        EngineName, typer.Option(help="Where cells run: this machine, or a Ray cluster.")
+    ] = EngineName.local,
+    address: Address = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Worker processes; by default one per core.")
+    ] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds that a cell may take before it is stopped.")
+    ] = None,
+    memory_limit: Annotated[
+        float | None,
+        typer.Option(help="GB of memory that a worker may use; more fails its cell."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print cells and an estimate of time, and stop.")
+    ] = False,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, help="With --dry-run: also estimate for so many nodes.")
+    ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Serve the page on 127.0.0.1 while the run lasts.")
+    ] = False,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh/--resume", help="Set old results aside, or continue from them."),
+    ] = False,
+) -> None:
+    """Run claims as judged experiments: ledger, results and a page."""
+    _add_current_folder(claim)
+    from attnlens.runs.verify import verify as run_claims
+
+    from .progress import reporter
+
+    if dry_run:
+        _print_plan(profile, claim, out, workers, fresh, nodes)
+        return
+    if nodes is not None:
+        raise BadInput("--nodes is for estimates; give --dry-run too, or leave it out.")
+    try:
+        with reporter() as progress:
+            ledger = run_claims(
+                profile.value,
+                claim,
+                out,
+                workers=workers,
+                engine=engine.value,
+                address=address,
+                time_limit=time_limit,
+                memory_limit=memory_limit and memory_limit * 1e9,
+                fresh=fresh,
+                progress=progress,
+                live=_print_address if live else None,
+            )
+    except KeyboardInterrupt:
+        message = "interrupted; finished cells are kept, the same command goes on from there."
+        print(f"attnlens: {message}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
+    _print_ledger(ledger)
+    for reason in ledger["skipped"]:
+        print(f"Not run: {reason}")
+    print(f"\nThe page: {out / 'report.html'}")
+    broken = [e["id"] for e in ledger["claims"] if e["control"] == "supported"]
+    incomplete = [e["id"] for e in ledger["claims"] if e["cells_without_result"]]
+    for claims, problem in (
+        (broken, "a control came out supported"),
+        (incomplete, "cells have no result"),
+    ):
+        if claims:
+            print(f"attnlens: {problem} in {', '.join(claims)}; see the page.", file=sys.stderr)
+    if broken or incomplete:
+        raise typer.Exit(FAILED)
+
+
+def _print_address(address: str) -> None:
+    print(f"attnlens: the page is at {address} while the run lasts.", file=sys.stderr, flush=True)
+
+
+def _add_current_folder(names: list[str] | None) -> None:
+    """Make claims in modules of the current folder importable, as `python -m` does."""
+    if names and any(":" in name for name in names):
+        sys.path.insert(0, str(Path.cwd()))
+
+
+def _print_plan(
+    profile: ProfileName,
+    claim: list[str] | None,
+    out: Path,
+    workers: int | None,
+    fresh: bool,
+    nodes: int | None,
+) -> None:
+    from attnlens.core.durations import format_duration
+    from attnlens.runs.planning import plan
+    from attnlens.runs.provenance import cores
+
+    planned = plan(profile.value, claim, None if fresh else out)
+    count, missing = workers or cores(), len(planned.missing)
+    done = len(planned.cells) - missing
+    print(f"{len(planned.cells)} cells, {done} of them done, {missing} to compute.")
+    print(
+        f"About {planned.seconds:.0f} s of work ({planned.seconds / 3600:.3g} CPU-hours), "
+        f"{format_duration(planned.seconds / count)} on {count} worker{'s' * (count > 1)}, plus "
+        f"{format_duration(planned.compiling / count)} of compilation the first time on a machine."
+    )
+    if missing:
+        rest = "" if planned.measured == missing else "; the rest are the claims' own figures"
+        print(f"Seconds of {planned.measured} of them are from measured cells{rest}.")
+    if nodes and missing:
+        least, most = (format_duration(seconds) for seconds in planned.spread(nodes * count))
+        cluster = f"{nodes} node{'s' * (nodes > 1)} with {count} worker{'s' * (count > 1)} each"
+        longest = format_duration(planned.longest)
+        print(f"On {cluster}: {least} to {most}; the longest cell takes {longest}.")
+
+
+def _print_ledger(ledger: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    colours = {"supported": "green", "refuted": "dark_orange3", "undecided": "bright_black"}
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("claim", "verdict", "estimate", "95 % interval", "control", "seconds"):
+        table.add_column(name, no_wrap=name == "claim")
+    for entry in ledger["claims"]:
+        interval = "–"
+        if entry["exact"]:
+            interval = "exact"
+        elif entry["interval"] and None not in entry["interval"]:
+            interval = " to ".join(f"{end:.3g}" for end in entry["interval"])
+        weak = {"undecided": " (too weak)", "supported": " (must not be)"}.get(entry["control"], "")
+        estimate = "–" if entry["estimate"] is None else f"{entry['estimate']:.3g}"
+        table.add_row(
+            Text(entry["id"]),
+            Text(entry["verdict"], style=colours[entry["verdict"]]),
+            estimate,
+            interval,
+            entry["control"] + weak,
+            f"{entry['seconds']:.1f}",
+        )
+    Console().print(table)

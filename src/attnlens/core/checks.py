@@ -1,0 +1,49 @@
+"""Checks of inputs, each with an error message of one sentence.
+
+Every message says what was expected, what was given, and what to do next. `BadInput` is the one
+exception that the command line turns into a single line on standard error and exit status 2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from itertools import pairwise
+
+
+class BadInput(ValueError):
+    """An input that cannot be used; the message is one sentence that tells the user what to do."""
+
+
+def positive(name: str, value: float) -> float:
+    """`value`, if it is a finite number above zero."""
+    if not (isinstance(value, (int, float)) and math.isfinite(value) and value > 0):
+        raise BadInput(
+            f"{name} must be a finite number above 0; got {value!r}; give {name}=1.0, for example."
+        )
+    return value
+
+
+def whole(name: str, value: int, at_least: int = 0) -> int:
+    """`value`, if it is a whole number of at least `at_least`."""
+    if isinstance(value, bool) or not hasattr(value, "__index__") or value < at_least:
+        raise BadInput(f"{name} must be a whole number of at least {at_least}; got {value!r}.")
+    return int(value)
+
+
+def one_of(name: str, value: str, choices: Iterable[str]) -> str:
+    """`value`, if it is one of `choices`."""
+    choices = list(choices)
+    if value not in choices:
+        raise BadInput(f"{name} must be one of {', '.join(choices)}; got {value!r}.")
+    return value
+
+
+def lengths(values: Iterable[int], at_least: int = 1) -> tuple[int, ...]:
+    """`values` as strictly increasing whole numbers."""
+    checked = tuple(whole("each length", value, at_least) for value in values)
+    if not checked or any(b <= a for a, b in pairwise(checked)):
+        raise BadInput(
+            f"lengths must be increasing whole numbers, such as (16, 64, 256); got {checked}."
+        )
+    return checked

@@ -1,0 +1,158 @@
+"""Records of what to draw; `report/draw/` draws them with plotly or matplotlib.
+
+Figure    series of points with error bars
+Surface   a quantity over a plane in parameter space
+Map       matrices of weights side by side, such as one attention matrix per head
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point with the half-width of its 95 % interval."""
+
+    x: float
+    y: float
+    half_width: float = 0.0
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points of one kind.
+
+    `slope` adds the power law with this exponent through the points, `reference` a power law with
+    another exponent for comparison. `control` marks the points of a control. `line` draws a
+    dashed line (for bounds), `curve` a solid line with the half-widths as a band, `mark` large
+    diamonds (for points that deserve attention). `like` names the series whose colour is used.
+    """
+
+    name: str
+    points: tuple[Point, ...]
+    slope: float | None = None
+    reference: float | None = None
+    control: bool = False
+    line: bool = False
+    curve: bool = False
+    mark: bool = False
+    like: str = ""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Series of points on two axes: drawn by plotly on the page and by matplotlib for papers.
+
+    `names` label the positions 1, 2, … of a horizontal axis that has categories, not numbers.
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    series: tuple[Series, ...]
+    log_x: bool = True
+    log_y: bool = True
+    names: tuple[str, ...] = ()
+
+    def plot(self) -> Any:
+        """The figure, drawn by matplotlib."""
+        from attnlens.report.draw.lines import to_matplotlib
+
+        return to_matplotlib(self)
+
+
+@dataclass(frozen=True)
+class Surface:
+    """A quantity over a plane; `values` has one row per y. `path` is drawn on top of it.
+
+    >>> bowl = Surface("loss", "x", "y", (0.0, 1.0), (0.0, 1.0), ((0.0, 1.0), (1.0, 2.0)))
+    >>> bowl.minimum
+    (0.0, 0.0, 0.0)
+    """
+
+    quantity: str
+    x_label: str
+    y_label: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    values: tuple[tuple[float, ...], ...]
+    path: tuple[tuple[float, float], ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def minimum(self) -> tuple[float, float, float]:
+        """(x, y, value) of the grid point with the lowest finite value."""
+        finite = [
+            (value, x, y)
+            for y, row in zip(self.y, self.values, strict=True)
+            for x, value in zip(self.x, row, strict=True)
+            if math.isfinite(value)
+        ]
+        value, x, y = min(finite)
+        return x, y, value
+
+    def __str__(self) -> str:
+        x, y, value = self.minimum
+        high = max(v for row in self.values for v in row if math.isfinite(v))
+        return (
+            f"{self.quantity} over {len(self.x)} × {len(self.y)} points: lowest {value:.4g} at "
+            f"({x:.3g}, {y:.3g}), highest {high:.4g}"
+        )
+
+    def plot(self, kind: Literal["contour", "surface"] = "contour") -> Any:
+        """Contour lines, or a surface in three dimensions, drawn by matplotlib."""
+        from attnlens.report.draw.surfaces import surface_to_matplotlib
+
+        return surface_to_matplotlib(self, kind)
+
+
+@dataclass(frozen=True)
+class Map:
+    """Matrices of weights, one panel per matrix: one row per query, one column per token."""
+
+    title: str
+    x_label: str
+    y_label: str
+    panels: tuple[tuple[str, tuple[tuple[float, ...], ...]], ...]
+    x_names: tuple[str, ...] = ()
+    y_names: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        rows = [self.title]
+        for name, values in self.panels:
+            weight, i, j = max((w, i, j) for i, row in enumerate(values) for j, w in enumerate(row))
+            place = f"{_name_at(self.y_names, i)} → {_name_at(self.x_names, j)}"
+            rows.append(f"{name}: {len(values)} × {len(values[0])}, largest {weight:.3g} ({place})")
+        return "\n".join(rows)
+
+    def plot(self) -> Any:
+        """The panels side by side, drawn by matplotlib."""
+        from attnlens.report.draw.maps import map_to_matplotlib
+
+        return map_to_matplotlib(self)
+
+
+def _name_at(names: tuple[str, ...], index: int) -> str:
+    """The name of a row or column; without names, its number from 1."""
+    return names[index] if index < len(names) else str(index + 1)
+
+
+View = Figure | Surface | Map
+
+
+def plain(record: View) -> dict[str, Any]:
+    """A view as data for JSON; numbers that are not finite become None."""
+    return finite(asdict(record))
+
+
+def finite(content: Any) -> Any:
+    """Nested data with every NaN or infinity replaced by None, which JSON can hold."""
+    if isinstance(content, float):
+        return content if math.isfinite(content) else None
+    if isinstance(content, dict):
+        return {name: finite(value) for name, value in content.items()}
+    return [finite(value) for value in content] if isinstance(content, list | tuple) else content

@@ -1,0 +1,250 @@
+"""Intervals, slopes, p-values and verdicts with a controlled false-discovery rate.
+
+All of it assumes independent replicates. A *replicate* is one seed, or one block of seeds averaged
+before a logarithm is taken; it redraws the latent, the tokens and the queries. The t interval over
+replicates requires only that their mean is close to normal. Its coverage is measured in the tests
+(93 to 97 % at a nominal 95 %).
+
+Only NumPy and `scipy.special` are imported here: `scipy.stats` takes 1.8 s to load.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import stdtr, stdtrit
+
+from attnlens.core.readings import Reading
+from attnlens.core.verdicts import Decision, Part, Region, Verdict
+
+LEVEL = 0.95  # confidence level of every interval that is shown
+FALSE_DISCOVERY_RATE = 0.05  # over all claims of a ledger; the error rate of a claim judged alone
+
+
+def mean_reading(replicates: ArrayLike) -> Reading:
+    """The mean of independent replicates with its standard error s/√n."""
+    values = np.asarray(replicates, float)
+    if values.size < 2 or not np.isfinite(values).all():
+        return Reading(math.nan, math.nan, values.size, "fewer than two finite replicates")
+    return Reading(
+        float(values.mean()), float(values.std(ddof=1) / math.sqrt(values.size)), values.size
+    )
+
+
+def t_interval(reading: Reading, level: float = LEVEL) -> tuple[float, float]:
+    """mean ± t_{n−1} · standard error."""
+    half = stdtrit(reading.count - 1, 0.5 + level / 2) * reading.standard_error
+    return reading.value - float(half), reading.value + float(half)
+
+
+def slopes(x: ArrayLike, y: ArrayLike) -> np.ndarray:
+    """One slope per replicate, from y (replicates, points) over x (points).
+
+    All replicates share one set of weights, 1 / (variance of y at that point over replicates), so
+    that a point with a larger standard error counts less. With weights w and the weighted mean x̄,
+
+        slope = Σ w (x − x̄) y / Σ w (x − x̄)²
+
+    is linear in y: the slopes are independent draws, and their t interval is that of the slope.
+    Where the mean curve is a straight line, the weights affect efficiency only; wrong weights widen
+    the interval without a bias. Where the curve bends, the slope is a weighted mean of its local
+    slopes, and the weights, estimated from the spread, also determine how much each section counts.
+    """
+    x, y = np.asarray(x, float), np.asarray(y, float)
+    if len(y) < 2:
+        variance = np.ones(len(x))
+    else:
+        # At least a hundredth of the median variance: a point that happens to vary little among few
+        # replicates must not determine the fit alone.
+        variance = y.var(axis=0, ddof=1)
+        variance = np.maximum(variance, 0.01 * np.median(variance))
+        variance = variance if (variance > 0).all() else np.ones(len(x))
+    weights = 1 / variance
+    centred = x - np.average(x, weights=weights)
+    return (y * (weights * centred)).sum(-1) / (weights * centred**2).sum()
+
+
+def log_of_mean(rows: ArrayLike) -> np.ndarray:
+    """Jackknife pseudo-values of the logarithm of each column's mean, one per row.
+
+    For quantities of which single rows can be negative. With n rows, their mean m, and the mean
+    m₍ᵢ₎ of all rows but the i-th,
+
+        n log m − (n − 1) log m₍ᵢ₎
+
+    The t interval of the pseudo-values is the jackknife interval (Tukey, Bias and confidence in
+    not-quite large samples, 1958), and their mean is log m without its bias of order 1/n. A slope
+    is linear in the logarithms, so slopes of pseudo-values are pseudo-values of the slope. NaN
+    where m or one of the m₍ᵢ₎ is not above zero.
+
+    >>> log_of_mean(np.full((3, 1), np.e)).ravel().tolist()
+    [1.0, 1.0, 1.0]
+    """
+    rows = np.asarray(rows, float)
+    count = len(rows)
+    means, others = rows.mean(0), (rows.sum(0) - rows) / (count - 1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        logs = count * np.log(means) - (count - 1) * np.log(others)
+    return np.where(np.isfinite(logs).all(0), logs, np.nan)
+
+
+def rate(at: Sequence[float], readings: Sequence[Reading]) -> Reading:
+    """The exponent b of the power law value ∝ at^b, fitted to independent readings.
+
+    Weighted least squares on log–log axes; w = 1 / variance of log y, with the standard error of
+    log y = standard error / value. The variance of the slope is 1 / Σ w (x − x̄)². Where the
+    points scatter about the line more than their standard errors explain, it is multiplied by the
+    reduced χ² (Birge's ratio), which is never taken below 1.
+    """
+    x, y = np.log(at), np.log([reading.value for reading in readings])
+    weights = 1 / np.array([reading.standard_error / reading.value for reading in readings]) ** 2
+    centred = x - np.average(x, weights=weights)
+    spread = (weights * centred**2).sum()
+    slope = (weights * centred * y).sum() / spread
+    residuals = y - np.average(y, weights=weights) - slope * centred
+    freedom = len(x) - 2
+    birge = max(1.0, (weights * residuals**2).sum() / freedom) if freedom > 0 else 1.0
+    count = sum(reading.count for reading in readings)
+    return Reading(float(slope), math.sqrt(birge / spread), count, details={"chi2": float(birge)})
+
+
+def judge(quantity: str, replicates: ArrayLike, region: Region) -> Part:
+    """A part of a claim from its replicates: t interval, and one-sided p-values at the boundaries.
+
+    p_support is the larger p-value of two one-sided tests, of "at or below low" and of "at or above
+    high"; p_refute is the smaller p-value of the tests of "inside" against each side. The 95 %
+    interval lies inside the region exactly when p_support ≤ 0.025, outside when p_refute ≤ 0.025.
+    """
+    reading = mean_reading(replicates)
+    if reading.status != "ok":
+        return Part(quantity, math.nan, -math.inf, math.inf, region, 1.0, 1.0, reading.count)
+    low, high = t_interval(reading)
+    above_low = _p_above(reading, region.low)
+    above_high = _p_above(reading, region.high)
+    p_support = max(above_low, 1 - above_high)
+    p_refute = min(1 - above_low, above_high)
+    return Part(quantity, reading.value, low, high, region, p_support, p_refute, reading.count)
+
+
+def judge_exactly(quantity: str, values: ArrayLike, region: Region) -> Part:
+    """A part without sampling error: it holds when every value lies inside the region."""
+    values = np.asarray(values, float).ravel()
+    finite = values.size > 0 and np.isfinite(values).all()
+    low, high = (float(values.min()), float(values.max())) if finite else (math.nan, math.nan)
+    inside = finite and region.low <= low and high <= region.high
+    # The value farthest outside the region or, if all lie inside, nearest to its boundary.
+    worst = high if region.low == -math.inf or high > region.high else low
+    p_support, p_refute = (0.0, 1.0) if inside else (1.0, 0.0)
+    return Part(quantity, worst, low, high, region, p_support, p_refute, values.size, exact=True)
+
+
+def _p_above(reading: Reading, boundary: float) -> float:
+    """One-sided p-value of "the truth is at or below `boundary`"."""
+    if not math.isfinite(boundary):
+        return 0.0 if boundary < 0 else 1.0
+    gap = reading.value - boundary
+    if reading.standard_error == 0:
+        return 0.0 if gap >= 0 else 1.0
+    return float(stdtr(reading.count - 1, -gap / reading.standard_error))
+
+
+def adjust(p_values: Sequence[float]) -> list[float]:
+    """Benjamini–Hochberg adjusted p-values: deciding where p ≤ q has a false-discovery rate ≤ q."""
+    p = np.asarray(p_values, float)
+    order = np.argsort(-p)
+    ranks = np.arange(len(p), 0, -1)
+    adjusted = np.empty(len(p))
+    adjusted[order] = np.minimum.accumulate(np.minimum(1, p[order] * len(p) / ranks))
+    return adjusted.tolist()
+
+
+def combine(parts: Sequence[Part]) -> tuple[float, float]:
+    """(p_support, p_refute) of a claim with several parts.
+
+    The claim holds when every part holds, so p_support is the largest of the parts
+    (intersection–union test). It fails when any part fails, so p_refute is the smallest of the
+    parts times their number (Bonferroni).
+    """
+    p_support = max(part.p_support for part in parts)
+    p_refute = min(1.0, len(parts) * min(part.p_refute for part in parts))
+    return p_support, p_refute
+
+
+def verdicts(claims: Sequence[Sequence[Part]], rate: float = FALSE_DISCOVERY_RATE) -> list[Verdict]:
+    """One verdict per claim, with the false-discovery rate controlled over all claims.
+
+    Both "supported" and "refuted" are discoveries. The two-sided p-value of a claim is
+    p = 2·min(p_support, p_refute). Benjamini–Hochberg at `rate` selects the claims that are
+    decided, and the smaller p gives the direction (Benjamini and Yekutieli, JASA 2005, show that
+    the rate then also bounds wrong directions). For a claim judged alone this rule is "the whole
+    95 % interval inside the region, or outside". Exact claims are not part of the correction.
+    """
+    combined = [combine(parts) for parts in claims]
+    sampled = [i for i, parts in enumerate(claims) if not all(part.exact for part in parts)]
+    two_sided = [min(1.0, 2 * min(combined[i])) for i in sampled]
+    adjusted = dict(zip(sampled, adjust(two_sided), strict=True)) if sampled else {}
+    return [
+        _verdict(parts, *combined[i], adjusted=adjusted.get(i), rate=rate)
+        for i, parts in enumerate(claims)
+    ]
+
+
+def control_verdict(
+    parts: Sequence[Part], claims: int, rate: float = FALSE_DISCOVERY_RATE
+) -> Verdict:
+    """The verdict of a control: the rule of its claim, at `rate` over the number of claims."""
+    p_support, p_refute = combine(parts)
+    exact = all(part.exact for part in parts)
+    adjusted = None if exact else min(1.0, 2 * min(p_support, p_refute) * claims)
+    return _verdict(parts, p_support, p_refute, adjusted=adjusted, rate=rate)
+
+
+def _verdict(
+    parts: Sequence[Part], p_support: float, p_refute: float, adjusted: float | None, rate: float
+) -> Verdict:
+    outcome: Decision
+    if adjusted is not None and not adjusted <= rate:
+        outcome = "undecided"
+    else:
+        outcome = "supported" if p_support < p_refute else "refuted"
+    return Verdict(
+        outcome, tuple(parts), p_support, p_refute, adjusted is None, _reason(outcome, parts)
+    )
+
+
+def deciding_part(outcome: Decision, parts: Sequence[Part]) -> Part:
+    """The part that determined the outcome: smallest p_refute if refuted, else largest p_support.
+
+    Among equals (exact parts have no p-values that could differ) the part nearest to the boundary
+    of its region, or farthest outside.
+    """
+    if outcome == "refuted":
+        return min(parts, key=lambda part: (part.p_refute, _margin(part)))
+    return max(parts, key=lambda part: (part.p_support, -_margin(part)))
+
+
+def _margin(part: Part) -> float:
+    """Distance of the estimate from the boundary of its region; negative outside the region."""
+    return min(part.estimate - part.region.low, part.region.high - part.estimate)
+
+
+def _reason(outcome: Decision, parts: Sequence[Part]) -> str:
+    """One sentence: the quantity that determined the outcome, its interval and its region."""
+    part = deciding_part(outcome, parts)
+    measured = f"{part.quantity[:1].upper()}{part.quantity[1:]} is {part.estimate:.3g}"
+    if not part.exact:
+        measured += f", 95 % interval {part.low:.3g} to {part.high:.3g}"
+    requirement = f"the claim needs {part.region}"
+    if outcome != "undecided":
+        return f"{measured}; {requirement}."
+    if not math.isfinite(part.estimate):
+        return f"{measured.partition(' is ')[0]} could not be measured; {requirement}."
+    if part.region.low <= part.low and part.high <= part.region.high:
+        return (
+            f"{measured}; {requirement}: it holds for this claim alone, but not after the "
+            f"correction for the number of claims."
+        )
+    return f"{measured}; {requirement}, and the interval does not settle it."

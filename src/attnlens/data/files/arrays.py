@@ -1,0 +1,244 @@
+"""NPY and NPZ files: arrays of numbers, dates or strings. Nothing is unpickled.
+
+A header is not trusted: the shape that it declares is compared with the number of bytes that follow
+before an array is allocated. An NPY file is memory-mapped and not read as a whole; an NPZ file is
+unpacked, up to MOST_UNPACKED bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import lzma
+import math
+import zipfile
+import zlib
+from collections import Counter
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from attnlens.core import checks
+
+from .columns import Table, clean_names, texts
+from .sampling import MOST_COLUMNS, Request, choose_ids, rows_fact
+
+MOST_UNPACKED = 2**30  # bytes of an NPZ file; rows cannot be sampled without unpacking all of it
+MOST_NUMBERS = 2**26  # as float64: half a gigabyte
+# Exceptions that a damaged archive can raise in zipfile and its decompressors.
+UNPACKING_ERRORS = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    OSError,
+    ValueError,
+)
+LONGEST_HEADER = 10_000  # bytes; NumPy's own limit for headers that are not trusted
+
+
+def read_npy(path: Path, request: Request) -> Table:
+    """The table in an NPY file: one column per index of the second axis, or per field."""
+    with path.open("rb") as file:
+        shape, order, dtype = _header(file, path, path.stat().st_size)
+        offset = file.tell()
+    if math.prod(shape):
+        array: Any = np.memmap(path, dtype, "r", offset, shape, "F" if order else "C")
+    else:
+        array = np.empty(shape, dtype)
+    return _table({"values": array}, path, request)
+
+
+def read_npz(path: Path, request: Request) -> Table:
+    """The table in an NPZ file: one column per array (n,), p columns per array (n, p)."""
+    try:
+        with zipfile.ZipFile(path) as packed:
+            return _table(_unpacked(packed, path), path, request)
+    except checks.BadInput:
+        raise
+    except UNPACKING_ERRORS as error:
+        raise checks.BadInput(
+            f"{path} must be a complete NPZ file, but it cannot be unpacked ({_first_line(error)});"
+            f" save it again."
+        ) from error
+
+
+def _unpacked(packed: zipfile.ZipFile, path: Path) -> dict[str, np.ndarray]:
+    members = packed.infolist()
+    if any(member.filename == "[Content_Types].xml" for member in members):
+        raise checks.BadInput(
+            f"{path} must be an NPZ file; got a document or workbook; save the table as CSV."
+        )
+    if not members or not all(member.filename.endswith(".npy") for member in members):
+        raise checks.BadInput(
+            f"{path} must be an NPZ file, which holds arrays only, but it contains no array or "
+            f"other files; write it with numpy.savez."
+        )
+    if (size := sum(member.file_size for member in members)) > MOST_UNPACKED:
+        raise checks.BadInput(
+            f"{path} must unpack to at most {MOST_UNPACKED:,} bytes; got {size:,}; save a part of "
+            f"it, or save it as Parquet, which is sampled."
+        )
+    names = clean_names((member.filename.removesuffix(".npy") for member in members), path)
+    arrays = {}
+    for name, member in zip(names, members, strict=True):
+        with packed.open(member) as file:
+            where = f"{path}, array {name!r},"
+            shape, order, dtype = _header(file, where, member.file_size)
+            content = file.read()
+        if len(content) != math.prod(shape) * dtype.itemsize:
+            raise checks.BadInput(
+                f"{where} must hold {math.prod(shape) * dtype.itemsize:,} bytes of numbers; got "
+                f"{len(content):,}; save it again."
+            )
+        array = np.frombuffer(content, dtype)
+        arrays[name] = array.reshape(shape, order="F" if order else "C")
+    return arrays
+
+
+def _header(file: IO[bytes], where: object, size: int) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Shape, order and type that a header declares, if the right number of bytes follows it."""
+    start = file.read(LONGEST_HEADER + 12)
+    readers = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    try:
+        head = io.BytesIO(start)
+        version = np.lib.format.read_magic(head)
+        if version not in readers:
+            raise checks.BadInput(
+                f"{where} must have an NPY header of version 1 or 2; got version {version}; save "
+                f"it again with numpy.save."
+            )
+        shape, order, dtype = readers[version](head, LONGEST_HEADER)
+    except checks.BadInput:
+        raise
+    except Exception as error:  # NumPy's parser can raise anything on a damaged header
+        raise checks.BadInput(
+            f"{where} must begin with an NPY header, but it is damaged; save it again."
+        ) from error
+    if dtype.hasobject:
+        raise checks.BadInput(
+            f"{where} must hold numbers or strings; got Python objects, which are not read because "
+            f"unpickling them could run any code; save numbers or strings."
+        )
+    if not dtype.itemsize:
+        raise checks.BadInput(
+            f"{where} must have entries of at least one byte; got entries of 0 bytes; save it "
+            f"again."
+        )
+    declared = math.prod(shape) * dtype.itemsize
+    if any(n < 0 for n in shape) or declared != size - head.tell():
+        raise checks.BadInput(
+            f"{where} declares {declared:,} bytes of numbers, but {size - head.tell():,} follow "
+            f"its header; save it again."
+        )
+    if not file.seekable():
+        raise checks.BadInput(f"{where} cannot be read; save it again.")
+    file.seek(head.tell())
+    return shape, order, dtype
+
+
+# -- arrays as columns -----------------------------------------------------------------------------
+
+
+def _table(arrays: dict[str, Any], path: Path, request: Request) -> Table:
+    counts = {name: array.shape[0] if array.ndim else None for name, array in arrays.items()}
+    if None in counts.values() or len(set(counts.values())) != 1:
+        shapes = ", ".join(f"{name} {arrays[name].shape}" for name in [*arrays][:6])
+        raise checks.BadInput(
+            f"every array of {path} must have one entry per row; got the shapes {shapes}; leave "
+            f"out arrays that are not columns."
+        )
+    total = next(iter(counts.values())) or 0
+    if not total or not all(array.size for array in arrays.values()):
+        raise checks.BadInput(
+            f"{path} must have at least one row and one column; got no row or no column; save one "
+            f"entry per row."
+        )
+    width = sum(
+        len(array.dtype.names or " ") * math.prod(array.shape[1:]) for array in arrays.values()
+    )
+    most, rows = max(1, min(request.rows, total, MOST_NUMBERS // max(width, 1))), np.arange(total)
+    if most < total and (ids := _ids(arrays, request.id)) is not None:
+        chosen = choose_ids(Counter(ids), most, request.seed)
+        rows = np.flatnonzero([row_id in chosen for row_id in ids])
+    elif most < total:
+        random = np.random.default_rng(request.seed)
+        rows = np.sort(random.choice(total, most, replace=False, shuffle=False))
+    columns: dict[str, np.ndarray] = {}
+    for name, array in arrays.items():
+        new = _columns(name, array, rows, alone=len(arrays) == 1)
+        clean_names([*columns, *new], path)  # raises if a name occurs twice
+        columns.update(new)
+        if len(columns) > MOST_COLUMNS:
+            raise checks.BadInput(
+                f"{path} must have at most {MOST_COLUMNS:,} columns; got more; keep those that "
+                f"matter."
+            )
+    values = {
+        name: _values(name, array, path, name in request.as_text) for name, array in columns.items()
+    }
+    return Table(values, rows, total, (rows_fact(len(rows), total, request.seed),))
+
+
+def _columns(name: str, array: Any, rows: np.ndarray, alone: bool) -> dict[str, np.ndarray]:
+    if array.dtype.names:
+        names = clean_names(array.dtype.names, name)
+        return {
+            clean: np.asarray(array[field][rows])
+            for clean, field in zip(names, array.dtype.names, strict=True)
+        }
+    values = np.asarray(array[rows])
+    if values.ndim == 1:
+        return {name: values}
+    if values.ndim == 2:
+        start = "" if alone else f"{name} "
+        return {f"{start}{i}": values[:, i] for i in range(values.shape[1])}
+    return {name: values}
+
+
+def _ids(arrays: dict[str, Any], name: str | None) -> list[str] | None:
+    """All values of the id column."""
+    if name is None:
+        return None
+    for array_name, array in arrays.items():
+        columns = _columns(array_name, array, np.arange(len(array)), alone=len(arrays) == 1)
+        if name in columns:
+            return [str(value) for value in columns[name].tolist()]
+    return None
+
+
+def _values(name: str, array: np.ndarray, path: Path, as_text: bool) -> np.ndarray:
+    kind = array.dtype.kind
+    if as_text and kind in "iuM" and array.ndim == 1:
+        return texts(array.astype(str).tolist())  # all digits: a float64 could not hold them
+    if kind in "biuf":
+        return array.astype(float)
+    if kind == "M":
+        return array.astype("datetime64[us]")
+    if kind in "US" and array.ndim == 1:
+        if kind == "S":
+            array = np.char.decode(array, "utf-8", "replace")
+        return texts(_valid_strings(array, name, path))
+    raise checks.BadInput(
+        f"the column {name} of {path} must hold numbers, dates or strings; got {array.dtype} of "
+        f"shape {array.shape}; convert or drop it."
+    )
+
+
+def _valid_strings(array: np.ndarray, name: str, path: Path) -> list[str]:
+    """Strings of valid characters: in a NumPy string any four bytes can stand for a character."""
+    try:
+        return [value.encode("utf-8", "replace").decode() for value in array.tolist()]
+    except ValueError as error:
+        raise checks.BadInput(
+            f"the column {name} of {path} must hold text; got invalid characters; save it again."
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:100]

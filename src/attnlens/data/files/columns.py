@@ -1,0 +1,267 @@
+"""Columns of a file as they were read, and the kind of each column.
+
+values                                kind
+float64, NaN if missing               number
+datetime64, NaT if missing            date
+strings, None if missing              number or date if all of them are; else see below
+one array per row                     sequence
+
+A column of strings with few different values holds categories. If most values are different, long
+strings are texts and short ones are identifiers.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import numpy as np
+
+from attnlens.core import checks
+
+KINDS = ("number", "category", "date", "text", "drop")  # the types that a caller may give
+MISSING = frozenset({"", "?", "-", "na", "n/a", "#n/a", "nan", "nat", "null", "none", "missing"})
+FEW = 20  # different values that may be categories, whatever the number of rows
+WORDS_OF_TEXT = 3  # words per value, on average, from which on a column holds texts
+LONGEST_NAME = 80  # characters of a name that are shown
+# Tried in this order, after ISO 8601; the first format that fits every value is used.
+DATES = {
+    "year/month/day": "%Y/%m/%d",
+    "day.month.year": "%d.%m.%Y",
+    "month/day/year": "%m/%d/%Y",
+    "day/month/year": "%d/%m/%Y",
+    "year/month/day with time": "%Y/%m/%d %H:%M:%S",
+    "month/day/year with time": "%m/%d/%Y %H:%M",
+}
+
+
+class Table(NamedTuple):
+    """Columns by name, all of one length, with the number that each row has in the file."""
+
+    columns: dict[str, np.ndarray]
+    rows: np.ndarray  # row numbers in the file, increasing
+    total: int  # number of rows of the file
+    facts: tuple[tuple[str, str], ...] = ()  # (name, description) of what was done
+    unread: tuple[str, ...] = ()  # columns of a type that is not read
+
+    def take(self, keep: np.ndarray) -> Table:
+        """The rows that `keep` selects, a mask or an array of indices."""
+        columns = {name: values[keep] for name, values in self.columns.items()}
+        return self._replace(columns=columns, rows=self.rows[keep])
+
+
+def clean_names(names: Iterable[object], file: object) -> tuple[str, ...]:
+    """Printable names: without control characters or surrounding spaces, short, and unique."""
+    clean = []
+    for number, name in enumerate(names, 1):
+        clean.append(printable(str(name).strip()) or f"column {number}")
+    seen: set[str] = set()
+    for name in clean:
+        if name in seen:
+            raise checks.BadInput(
+                f"each column of {file} must have a name of its own, but two are called {name!r}; "
+                f"rename one of them."
+            )
+        seen.add(name)
+    return tuple(clean)
+
+
+def printable(text: str, most: int = LONGEST_NAME) -> str:
+    """The first `most` characters of a text, with characters that cannot be printed replaced."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[:most])
+
+
+def check_column(role: str, name: object, names: Iterable[str]) -> str:
+    """`name`, if it is one of `names`; otherwise an error that suggests a similar name."""
+    names, text = list(names), str(name)
+    if text in names:
+        return text
+    close = difflib.get_close_matches(text.lower(), [other.lower() for other in names], 1, 0.6)
+    if close:
+        suggestion = next(other for other in names if other.lower() == close[0])
+        raise checks.BadInput(
+            f"{role} must name a column; got {text[:LONGEST_NAME]!r}; did you mean {suggestion!r}?"
+        )
+    raise checks.BadInput(
+        f"{role} must name a column; got {text[:LONGEST_NAME]!r}; the columns are "
+        f"{name_list(names)}."
+    )
+
+
+def name_list(names: Sequence[str], most: int = 6) -> str:
+    """Names for a sentence: the first `most`, and how many more there are."""
+    shown = ", ".join(names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+
+
+def check_types(types: Mapping[str, str] | None, names: Iterable[str]) -> dict[str, str]:
+    """The types that the caller gave, by column."""
+    names = list(names)
+    return {
+        check_column("types", name, names): checks.one_of(f"the type of {name}", kind, KINDS)
+        for name, kind in dict(types or {}).items()
+    }
+
+
+# -- from strings to values ------------------------------------------------------------------------
+
+
+def texts(values: Iterable[object]) -> np.ndarray:
+    """Strings without surrounding spaces; None for strings that mean a missing value."""
+    strings = np.empty(len(values := list(values)), object)
+    for i, value in enumerate(values):
+        text = "" if value is None else str(value).strip()
+        strings[i] = None if text.lower() in MISSING else text
+    return strings
+
+
+def numbers(values: np.ndarray) -> np.ndarray | None:
+    """Strings as numbers, if all of them are numbers; None otherwise.
+
+    >>> numbers(texts(["1", "", "2.5e3"]))
+    array([1.0e+00,     nan, 2.5e+03])
+    """
+    try:
+        # float() also accepts 1_000, which is not a number in a table.
+        floats = [np.nan if v is None else float(v if "_" not in v else "no") for v in values]
+    except ValueError:
+        return None
+    return np.array(floats, float)
+
+
+def dates(values: np.ndarray) -> tuple[np.ndarray, str] | None:
+    """Strings as points in time, and the name of their format, if one format fits them all."""
+    present = [v for v in values if v is not None]
+    parsers = {"ISO 8601": datetime.fromisoformat, **{n: _parser(f) for n, f in DATES.items()}}
+    for name, parse in parsers.items():
+        try:
+            parse(present[0])
+            instants = [np.datetime64("NaT") if v is None else _instant(parse(v)) for v in values]
+        except (ValueError, OverflowError, IndexError):
+            continue
+        return np.array(instants, "datetime64[us]"), name
+    return None
+
+
+def _parser(form: str) -> Callable[[str], datetime]:
+    return lambda text: datetime.strptime(text, form)
+
+
+def _instant(when: datetime) -> np.datetime64:
+    if when.tzinfo is not None:
+        when = when.astimezone(UTC).replace(tzinfo=None)
+    return np.datetime64(when, "us")
+
+
+def days(values: np.ndarray) -> np.ndarray:
+    """Days since 1970-01-01; NaN for missing dates."""
+    exact = values.astype("datetime64[us]")
+    since_1970 = exact.astype(np.int64) / (24 * 3600 * 1e6)
+    return np.where(np.isnat(exact), np.nan, since_1970)
+
+
+# -- kinds -----------------------------------------------------------------------------------------
+
+
+class TypedColumn(NamedTuple):
+    """A column with its kind: numbers and dates as floats, categories and texts as strings."""
+
+    kind: str  # number, date, category, text, identifier or sequence
+    values: np.ndarray
+    note: str = ""  # how it was read, if that is not obvious
+
+    @property
+    def missing(self) -> np.ndarray:
+        """A mask of the missing values."""
+        if self.values.dtype.kind == "f":
+            return np.isnan(self.values)
+        return np.array([value is None for value in self.values], bool)
+
+
+def typed_column(name: str, values: np.ndarray, given: str | None = None) -> TypedColumn:
+    """The column with its kind: as `given` by the caller if possible, else inferred."""
+    if values.dtype.kind == "M":
+        return _date_column(values, "") if given in (None, "date") else _as(given, name, values)
+    if values.dtype.kind == "f":
+        return _number_column(values) if given in (None, "number") else _as(given, name, values)
+    if any(isinstance(value, np.ndarray) for value in values):
+        if given in ("date", "text"):
+            raise checks.BadInput(
+                f"{name} must be a sequence, number or category; got the type {given} for a column "
+                f"with a sequence in each row; leave its type out."
+            )
+        return TypedColumn("sequence", values, given or "")
+    if given in ("number", "date"):
+        return _as(given, name, values)
+    if given in ("category", "text"):
+        return TypedColumn(given, values)
+    if (floats := numbers(values)) is not None:
+        return _number_column(floats)
+    if (parsed := dates(values)) is not None:
+        return _date_column(*parsed)
+    present = [value for value in values if value is not None]
+    if len(set(present)) <= max(FEW, len(present) // 2):
+        return TypedColumn("category", values)
+    long = sum(value.count(" ") + 1 for value in present) >= WORDS_OF_TEXT * len(present)
+    return TypedColumn("text" if long else "identifier", values)
+
+
+def _number_column(values: np.ndarray) -> TypedColumn:
+    infinite = np.isinf(values)
+    note = f"{infinite.sum()} infinite values treated as missing" if infinite.any() else ""
+    return TypedColumn("number", np.where(infinite, np.nan, values), note)
+
+
+def _date_column(values: np.ndarray, form: str) -> TypedColumn:
+    note = f"read as {form}" if form not in ("", "ISO 8601") else ""
+    return TypedColumn("date", days(values), note)
+
+
+def _as(given: str, name: str, values: np.ndarray) -> TypedColumn:
+    """The column as the type that the caller gave, where that is not how it was read."""
+    if values.dtype.kind == "M":
+        if given == "number":
+            return TypedColumn("number", days(values), "days since 1970-01-01")
+        return TypedColumn(given, texts(values))
+    if values.dtype.kind == "f":
+        if given == "date":
+            raise checks.BadInput(
+                f"{name} must hold dates such as 2024-12-31 to be read as dates; got numbers; "
+                f"leave its type out."
+            )
+        return TypedColumn(given, texts(plain_number(value) for value in values))
+    if given == "number":
+        if (floats := numbers(values)) is not None:
+            return _number_column(floats)
+        loose = [value if _is_number(value) else None for value in values]
+        lost = sum(a is not None and b is None for a, b in zip(values, loose, strict=True))
+        if lost > len(values) // 2:
+            raise checks.BadInput(
+                f"{name} must hold numbers to be read as numbers; got mostly other values, such as "
+                f"{_first_non_number(values)!r}; leave its type out."
+            )
+        floats = numbers(texts(loose))
+        assert floats is not None
+        note = f"{lost} values that are not numbers treated as missing"
+        return _number_column(floats)._replace(note=note)
+    if (parsed := dates(values)) is None:
+        raise checks.BadInput(
+            f"{name} must hold dates in one format, such as 2024-12-31, to be read as dates; got "
+            f"other values; leave its type out."
+        )
+    return _date_column(*parsed)
+
+
+def _is_number(value: str | None) -> bool:
+    return value is not None and numbers(np.array([value], object)) is not None
+
+
+def _first_non_number(values: np.ndarray) -> str:
+    return next(v for v in values if v is not None and not _is_number(v))[:LONGEST_NAME]
+
+
+def plain_number(value: float) -> str:
+    """A number as a person writes it: 3, not 3.0."""
+    return str(int(value)) if float(value).is_integer() else str(float(value))

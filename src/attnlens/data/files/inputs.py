@@ -1,0 +1,235 @@
+"""Inputs made from the columns of a table: rows of numbers, texts, sequences or image patches."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from attnlens.core import checks
+from attnlens.data.dataset import Kind
+
+from .columns import FEW, Table, TypedColumn, name_list, typed_column
+from .encoding import ColumnEncoder, median
+from .image_patches import cut_patches
+from .sequences import SequenceRows, pad, tokens_from_columns, tokens_from_lists
+
+Facts = tuple[tuple[str, str], ...]  # (name, description) of what was inferred or done
+ROW_NUMBER = "the number of the row, or one that grows with every row"
+
+
+@dataclasses.dataclass(frozen=True)
+class InputPart:
+    """Inputs of one kind, with facts about how they were made.
+
+    `raw` has the columns from which rows of numbers were encoded. Two rows are copies of each other
+    if their `codes` (n, columns) are equal: these cover all columns, also those that were left out
+    of the inputs.
+    """
+
+    kind: Kind
+    inputs: np.ndarray | tuple[str, ...]
+    names: tuple[str, ...]
+    facts: Facts
+    sequences: list[np.ndarray] | None = None
+    encoder: ColumnEncoder | None = None
+    raw: Mapping[str, TypedColumn] = dataclasses.field(default_factory=dict)
+    codes: np.ndarray | None = None
+
+    def take(self, rows: np.ndarray) -> InputPart:
+        """The rows with these indices."""
+        inputs: Any = self.inputs
+        inputs = tuple(inputs[i] for i in rows) if isinstance(inputs, tuple) else inputs[rows]
+        raw = {
+            name: column._replace(values=column.values[rows]) for name, column in self.raw.items()
+        }
+        sequences = None if self.sequences is None else [self.sequences[i] for i in rows]
+        codes = None if self.codes is None else self.codes[rows]
+        return dataclasses.replace(self, inputs=inputs, sequences=sequences, raw=raw, codes=codes)
+
+
+def text_inputs(name: str, values: np.ndarray, others: Mapping[str, np.ndarray]) -> InputPart:
+    """A column of texts; the other columns are not used."""
+    if values.dtype != object or any(isinstance(value, np.ndarray) for value in values):
+        raise checks.BadInput(
+            f"text must name a column of texts; got {name}, which holds numbers; name another "
+            f"column."
+        )
+    words = sum(len(value.split()) for value in values if value) / max(len(values), 1)
+    facts = [("texts", f"{name}, {words:.3g} words on average")]
+    if others:
+        facts.append(("not used beside texts", name_list(list(others))))
+    return InputPart("texts", tuple(value or "" for value in values), (name,), tuple(facts))
+
+
+def array_inputs(columns: Mapping[str, np.ndarray], images: int | None) -> InputPart:
+    """An array of tokens (n, L, t) or images (n, height, width)."""
+    if len(columns) > 1:
+        raise checks.BadInput(
+            f"an array of tokens or images must be the only input; got {name_list([*columns])}; "
+            f"drop the others."
+        )
+    ((name, values),) = columns.items()
+    if values.ndim != 3 or not values.size or values.dtype.kind != "f":
+        raise checks.BadInput(
+            f"{name} must be numbers of the shape (n, p), (n, tokens, size) or (n, height, width); "
+            f"got {values.dtype} of shape {values.shape}; reshape it."
+        )
+    missing, facts = ~np.isfinite(values), ()
+    if missing.all():
+        raise checks.BadInput(
+            f"{name} must hold numbers, but every one of them is missing; drop it."
+        )
+    if missing.any():
+        values = np.where(missing, median(values[~missing]), values)
+        facts = (("missing values", f"{missing.sum():,} in {name}, filled with its median"),)
+    if images is not None:
+        tokens, names, patch_facts = cut_patches(values, images)
+        return InputPart("tokens", tokens, names, (*facts, *patch_facts))
+    names = tuple(f"{name} {i}" for i in range(values.shape[2]))
+    size = f"{name}: {values.shape[1]} per row, vectors of {values.shape[2]} numbers"
+    return InputPart("tokens", values, names, (*facts, ("tokens", size)), sequences=list(values))
+
+
+def list_columns(columns: Mapping[str, np.ndarray]) -> list[str]:
+    """The columns that hold a sequence in each row."""
+    return [
+        name
+        for name, values in columns.items()
+        if values.dtype == object and any(isinstance(value, np.ndarray) for value in values)
+    ]
+
+
+def list_inputs(
+    lists: list[str], columns: Mapping[str, np.ndarray], types: Mapping[str, str], length: int
+) -> InputPart:
+    """A column of sequences; empty sequences are dropped later."""
+    if len(lists) > 1:
+        raise checks.BadInput(
+            f"only one column may hold sequences; got {name_list(lists)}; drop all but one."
+        )
+    (name,) = lists
+    tokens = tokens_from_lists(name, typed_column(name, columns[name], types.get(name)))
+    vectors, facts = pad(tokens.vectors, length)
+    if others := [other for other in columns if other != name]:
+        facts = (*facts, ("not used beside sequences", name_list(others)))
+    return InputPart("tokens", vectors, tokens.names, (*tokens.facts, *facts), tokens.sequences)
+
+
+def long_table_inputs(
+    table: Table,
+    features: dict[str, TypedColumn],
+    types: Mapping[str, str],
+    rows: SequenceRows,
+    length: int,
+) -> InputPart:
+    """The sequences of a long table."""
+    used, reasons = _usable(features, table, types)
+    tokens, encoder = tokens_from_columns(used, rows)
+    reasons |= dict.fromkeys(encoder.dropped, "constant")
+    encoded = {feature.name: used[feature.name] for feature in encoder.features}
+    vectors, length_facts = pad(tokens.vectors, length)
+    facts = (*_column_facts(encoded, encoder, reasons), *length_facts)
+    codes = np.arange(len(rows.ids))[:, None]  # sequences of two ids never count as copies
+    return InputPart("tokens", vectors, tokens.names, facts, tokens.sequences, encoder, codes=codes)
+
+
+def row_inputs(
+    features: dict[str, TypedColumn], table: Table, types: Mapping[str, str], filled: bool
+) -> InputPart:
+    """Rows of numbers. `filled`: missing values are filled in; else the caller drops such rows."""
+    used, reasons = _usable(features, table, types)
+    encoder = ColumnEncoder.fit(used)
+    for name in encoder.dropped:
+        empty = used[name].missing.all()
+        reasons[name] = "missing in every row" if empty else "constant, or every value rare"
+    if not encoder.features:
+        left_out = "; ".join(f"{name}: {reason}" for name, reason in [*reasons.items()][:4])
+        raise checks.BadInput(
+            f"there must be a column to learn from, but no column is left ({left_out}); give other "
+            f"columns or types."
+        )
+    raw = {feature.name: used[feature.name] for feature in encoder.features}
+    counters = [name for name, reason in reasons.items() if reason == ROW_NUMBER]
+    codes = _codes([column for name, column in features.items() if name not in counters])
+    facts = _column_facts(raw, encoder, reasons, filled)
+    return InputPart("rows", encoder.apply(raw), encoder.names, facts, None, encoder, raw, codes)
+
+
+def _usable(
+    features: dict[str, TypedColumn], table: Table, types: Mapping[str, str]
+) -> tuple[dict[str, TypedColumn], dict[str, str]]:
+    """Columns that can be encoded as numbers, and the reasons why the others cannot."""
+    used, reasons = {}, {}
+    for name, column in features.items():
+        if column.kind == "identifier":
+            reasons[name] = "an identifier, different in most rows"
+        elif column.kind == "text":
+            reasons[name] = "texts: name it as text (--text) to learn from it"
+        elif column.kind == "sequence":
+            reasons[name] = "sequences, which a long table does not use"
+        elif name not in types and _is_row_number(column, table.rows):
+            reasons[name] = ROW_NUMBER
+        else:
+            used[name] = column
+    if not used:  # row numbers are better than no input
+        counters = [name for name, reason in reasons.items() if reason == ROW_NUMBER]
+        used = {name: features[name] for name in counters if reasons.pop(name)}
+    return used, reasons
+
+
+def _is_row_number(column: TypedColumn, rows: np.ndarray) -> bool:
+    """Whether a column is the row index of the file, or holds whole numbers that increase with
+    every row, as identifiers do."""
+    if column.kind != "number" or len(rows) < 3 or column.missing.any():
+        return False
+    whole = bool((column.values == np.round(column.values)).all())
+    growing = whole and bool((column.values[1:] > column.values[:-1]).all())
+    offset = column.values - rows  # the same for every row of an index
+    return growing and (len(rows) > FEW or bool((offset == offset[0]).all()))
+
+
+def _codes(columns: list[TypedColumn]) -> np.ndarray:
+    """(n, columns) whole numbers: within a column, equal values have equal codes."""
+    codes = []
+    for column in columns:
+        values = column.values
+        if values.dtype == object:
+            values = np.array(["" if value is None else value for value in values], str)
+        codes.append(np.unique(values, return_inverse=True)[1])
+    return np.stack(codes, 1).astype(np.int32)
+
+
+def _column_facts(
+    used: Mapping[str, TypedColumn],
+    encoder: ColumnEncoder,
+    reasons: Mapping[str, str],
+    filled: bool = True,
+) -> Facts:
+    """What each column was taken for, which were left out, and how gaps were filled."""
+    facts = []
+    for kind, plural in (("number", "numbers"), ("date", "dates"), ("category", "categories")):
+        names = [name for name, column in used.items() if column.kind == kind]
+        notes = [f"{name} {used[name].note}" for name in names if used[name].note]
+        fact = name_list(names) + (f" ({'; '.join(notes[:4])})" if notes else "")
+        if kind == "date":
+            fact += "; as days since 1970-01-01"
+        if kind == "category":
+            merged = [feature.name for feature in encoder.features if feature.others]
+            rare = f", rare ones of {name_list(merged)} as one" if merged else ""
+            fact += f"; an indicator for each{rare}"
+        if names:
+            facts.append((plural, fact))
+    if reasons:
+        left_out = "; ".join(f"{name} ({reason})" for name, reason in [*reasons.items()][:6])
+        more = f"; and {len(reasons) - 6} more" if len(reasons) > 6 else ""
+        facts.append(("left out", left_out + more))
+    gaps = {name: int(column.missing.sum()) for name, column in used.items()}
+    if any(gaps.values()) and filled:
+        counts = [f"{name} {count:,}" for name, count in gaps.items() if count]
+        how = "numbers filled with the median and flagged, categories as one of their own"
+        facts.append(("missing values", f"{name_list(counts)}; {how}"))
+    facts.append(("encoding", "from all rows that were read, without their labels"))
+    return tuple(facts)

@@ -1,0 +1,124 @@
+"""The label column: numbers to predict, or classes.
+
+Strings are classes, and so are whole numbers with few different values (`learning_curve` uses the
+same rule), unless the caller gives the type. Rows without a label are dropped. Classes with a
+single row are dropped too: they cannot be in the training set and in the test set.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from attnlens.core import checks
+from attnlens.core.labels import are_class_numbers
+
+from .columns import TypedColumn, name_list, plain_number, printable, typed_column
+
+MOST_CLASSES = 100  # with more, only a very large data set has enough rows of each
+
+
+class Labels(NamedTuple):
+    """The usable labels of a column, and the rows that have them."""
+
+    keep: np.ndarray  # mask over all rows
+    y: np.ndarray  # labels of the rows that are kept
+    task: str  # "regression" or "classification"
+    classes: tuple[str, ...]
+    facts: tuple[tuple[str, str], ...]
+
+
+def read_labels(name: str, values: np.ndarray, given: str | None) -> Labels:
+    """The labels in a column, of the type `given` by the caller, or else inferred."""
+    if given in ("text", "drop"):
+        raise checks.BadInput(
+            f"the type of the target {name} must be number, category or date; got {given}."
+        )
+    if values.ndim > 1:
+        raise checks.BadInput(
+            f"the target {name} must hold one label per row; got the shape {values.shape}; name "
+            f"another column."
+        )
+    column = typed_column(name, values, given)
+    if column.kind == "sequence":
+        raise checks.BadInput(
+            f"the target {name} must hold one label per row; got sequences; name another column."
+        )
+    present = ~column.missing
+    if not present.any():
+        raise checks.BadInput(
+            f"the target {name} must hold labels, but it is missing in every row; name another "
+            f"column."
+        )
+    if column.kind in ("number", "date") and not _are_classes(column, present, given):
+        return _numbers(name, column, present, given)
+    return _classes(name, column, present, given)
+
+
+def _are_classes(column: TypedColumn, present: np.ndarray, given: str | None) -> bool:
+    """Whether whole numbers with few different values are taken as classes."""
+    few = are_class_numbers(column.values[present])
+    return few and given is None and column.kind == "number"
+
+
+def _numbers(name: str, column: TypedColumn, present: np.ndarray, given: str | None) -> Labels:
+    y = column.values[present].astype(float)
+    if y.min() == y.max():
+        raise checks.BadInput(
+            f"the target {name} must vary, but every label is {plain_number(y[0])}; name another "
+            f"column."
+        )
+    unit = "days since 1970-01-01" if column.kind == "date" else "a number"
+    facts = [("label", f"{name}, {unit} ({_origin(given)}), from {y.min():.4g} to {y.max():.4g}")]
+    return Labels(present, y, "regression", (), (*facts, *_unlabelled(present)))
+
+
+def _classes(name: str, column: TypedColumn, present: np.ndarray, given: str | None) -> Labels:
+    values = column.values[present]
+    numeric = values.dtype.kind == "f"
+    distinct, codes = np.unique(values if numeric else values.astype(str), return_inverse=True)
+    if column.kind in ("text", "identifier") or len(distinct) > MOST_CLASSES:
+        raise checks.BadInput(
+            f"the target {name} must hold numbers or at most {MOST_CLASSES} classes; got "
+            f"{len(distinct):,} different values in {len(values):,} rows; name another column, or "
+            f"give the type number if they are numbers."
+        )
+    counts = np.bincount(codes)
+    frequent = np.flatnonzero(counts > 1)
+    if len(distinct) < 2:
+        raise checks.BadInput(
+            f"the target {name} must hold at least two classes, but every label is "
+            f"{_class_name(distinct[0])[:80]!r}; name another column."
+        )
+    if len(frequent) < 2:
+        raise checks.BadInput(
+            f"the target {name} must hold two classes with two rows each, one row to train and one "
+            f"to test; got {len(values)} rows of {len(distinct)} classes; give more rows."
+        )
+    keep = present.copy()
+    keep[present] = np.isin(codes, frequent)
+    y = np.searchsorted(frequent, codes[np.isin(codes, frequent)])
+    names = tuple(_class_name(distinct[i]) for i in frequent)
+    sizes = ", ".join(
+        f"{n[:40]} {c:,}" for n, c in zip(names[:6], counts[frequent][:6], strict=True)
+    )
+    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+    label = f"{name}, {len(names)} classes ({_origin(given)}): {sizes}{more}"
+    single = [_class_name(value) for value in distinct[counts == 1]]
+    dropped = [("classes of one row", f"{name_list(single)}: dropped")] if single else []
+    facts = (("label", label), *dropped, *_unlabelled(present))
+    return Labels(keep, y.astype(np.int64), "classification", names, facts)
+
+
+def _class_name(value: object) -> str:
+    return plain_number(value) if isinstance(value, float) else printable(str(value))
+
+
+def _origin(given: str | None) -> str:
+    return "inferred" if given is None else "as given"
+
+
+def _unlabelled(present: np.ndarray) -> list[tuple[str, str]]:
+    count = int(np.count_nonzero(~present))
+    return [("rows without a label", f"{count:,}, dropped")] if count else []

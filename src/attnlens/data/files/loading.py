@@ -1,0 +1,365 @@
+"""The user's own files as data: `read` returns inputs, labels and facts about how they were made.
+
+inputs      made from
+rows        tables; each column becomes a number or indicators (`encoding`)
+texts       a column of texts; `embedded` converts them to tokens
+tokens      sequences (a column of lists, or a long table with an id), arrays (n, L, t), and images
+            (a folder of IDX files, arrays (n, height, width), columns of pixels) as patches
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attnlens.core import checks
+from attnlens.data.dataset import Dataset
+
+from . import inputs
+from .arrays import read_npy, read_npz
+from .columns import (
+    Table,
+    TypedColumn,
+    check_column,
+    check_types,
+    name_list,
+    printable,
+    typed_column,
+)
+from .copies import without_copies
+from .delimited import read_csv
+from .encoding import ColumnEncoder
+from .frames import is_frame, read_frame
+from .image_patches import patches_from_columns, read_image_folder
+from .inputs import Facts, InputPart
+from .label_column import Labels, read_labels
+from .parquet import read_parquet
+from .sampling import Request
+from .sequences import group_rows, order_ranks
+
+ROWS = 50_000  # rows that are read at most, by default
+LENGTH = 128  # tokens of a sequence that networks see: the cost of attention grows as its square
+# Readers by the first four bytes of a file; everything else is read as CSV.
+FORMATS = {
+    b"PAR1": read_parquet,
+    b"\x93NUM": read_npy,
+    b"PK\x03\x04": read_npz,
+    b"PK\x05\x06": read_npz,
+}
+# Formats that are not read, by the first bytes of a file, with what to do about them.
+UNSUPPORTED = {
+    b"\x1f\x8b": "a gzip file; unpack it",
+    b"%PDF": "a PDF; save the table as CSV",
+    b"SQLi": "a database; export the table as CSV or Parquet",
+    b"\x89HDF": "HDF5; save the table as Parquet",
+    b"\xd0\xcf\x11\xe0": "an old Excel workbook; save the table as CSV",
+    b"\x80\x04\x95": "a pickle, which could run any code; save it as CSV, Parquet or NPZ",
+}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Loaded:
+    """A file as data, with facts that say how everything in it was treated.
+
+    dataset     the record of inputs and labels; labels are NaN without a target
+    X           (n, p) or (n, L, t); None for texts
+    y           numbers, or class numbers with names in `classes`; None without a target
+    task        "regression" or "classification"; None without a target
+    names       of the last axis of X
+    sequences   one array per sequence, of its own length; None if rows are not sequences
+    facts       (name, description) of everything that was inferred or done
+    encoder     how columns were encoded as numbers, on all rows that were read; to encode without
+                seeing test rows, fit `ColumnEncoder` on the training rows of `columns`
+    columns     the columns before they were encoded
+
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"size": [1.5, 2.0, None, 3.5], "kind": ["a", "b", "a", "b"]})
+    >>> loaded = read(table, target="kind")
+    >>> loaded.task, loaded.classes, loaded.X.shape
+    ('classification', ('a', 'b'), (4, 2))
+    """
+
+    dataset: Dataset
+    X: np.ndarray | None
+    y: np.ndarray | None
+    task: str | None
+    names: tuple[str, ...]
+    classes: tuple[str, ...]
+    sequences: list[np.ndarray] | None
+    facts: Facts
+    encoder: ColumnEncoder | None = None
+    columns: Mapping[str, TypedColumn] = dataclasses.field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return "\n".join([str(self.dataset), *(f"  {name}: {fact}" for name, fact in self.facts)])
+
+
+def read(
+    path: str | os.PathLike[str] | Any,
+    *,
+    target: str | None = None,
+    text: str | None = None,
+    id: str | None = None,
+    order: str | None = None,
+    columns: Iterable[str] | None = None,
+    images: int | None = None,
+    types: Mapping[str, str] | None = None,
+    drop: Iterable[str] = (),
+    missing: str = "fill",
+    rows: int = ROWS,
+    length: int = LENGTH,
+    seed: int = 0,
+) -> Loaded:
+    """A CSV, Parquet, NPY or NPZ file, a folder of IDX files or a DataFrame as inputs and labels.
+
+    target: the column to predict. text: the column of texts that are the inputs.
+    id, order: columns of a long table, in which every row is a token: which sequence it belongs to,
+        and where in it; without `order`, rows are in the order of the file.
+    columns: use only these columns. drop: do not use these columns.
+    images: cut images, or rows of pixels, into square patches with this number of pixels per side.
+    types: the type of a column, where it would be inferred wrongly: "number", "category", "date",
+        "text" or "drop". For the target, "number" means regression and "category" classification.
+    missing: "fill" (with medians, and a column that flags them) or "drop" (rows with a missing
+        value).
+    rows: read at most this number of rows, a random sample drawn with `seed`.
+    length: cut sequences to this number of tokens for networks.
+
+    Everything that was inferred or done is listed in `facts`. Nothing is unpickled.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "houses.csv"
+    >>> _ = path.write_text("rooms,heating,price\\n3,gas,21\\n4,oil,26\\n2,gas,15\\n5,oil,33\\n")
+    >>> loaded = read(path, target="price", types={"price": "number"})
+    >>> loaded.X.shape, loaded.y.tolist()
+    ((4, 2), [21.0, 26.0, 15.0, 33.0])
+    """
+    for name, value, least in (("rows", rows, 1), ("length", length, 1), ("seed", seed, 0)):
+        checks.whole(name, value, least)
+    checks.one_of("missing", missing, ("fill", "drop"))
+    if images is not None:
+        checks.whole("images", images, at_least=1)
+    if not (is_frame(path) or isinstance(path, str | os.PathLike)):
+        raise checks.BadInput(
+            f"the file must be a path or a DataFrame; got a {type(path).__name__}; give arrays "
+            f"directly to the instruments."
+        )
+    roles = _roles(target=target, text=text, id=id, order=order)
+    if not is_frame(path) and os.path.isdir(path):  # noqa: PTH112 (Path.is_dir may raise)
+        folder = Path(path)
+        patches, y, classes = read_image_folder(folder, target, images, rows, seed)
+        labels = Labels(np.ones(len(y), bool), y, "classification", classes, ())
+        return _loaded(folder.resolve().name, InputPart("tokens", *patches), labels)
+    strings = {name for name, kind in dict(types or {}).items() if kind in ("category", "text")}
+    request = Request(rows, seed, id, frozenset({*strings, *roles} - {target}))
+    if is_frame(path):
+        stem, table = "the DataFrame", read_frame(path, request)
+    else:
+        stem, table = Path(path).stem, _table(Path(path), request)
+    for name, role in roles.items():
+        if name in table.unread:
+            raise checks.BadInput(
+                f"{role} must hold numbers, dates, strings or lists; got {name}, which holds "
+                f"structures, maps or bytes; write it as a flat table."
+            )
+        check_column(role, name, table.columns)
+    given = check_types(types, table.columns)
+    used = _input_columns(table, roles, given, columns, drop)
+    if id is not None:
+        part, labels = _long_table(table, used, given, (id, order, target), length, missing)
+        return _loaded(stem, part, labels)
+    part = _inputs(table, used, given, text, images, length, filled=missing == "fill")
+    if order is not None:
+        ordering = np.argsort(order_ranks(table.columns[order], order), kind="stable")
+        part, table = part.take(ordering), table.take(ordering)
+    part = dataclasses.replace(part, facts=(*table.facts, *part.facts))
+    part, table = _without_gaps(part, table, missing)
+    if target is None:
+        return _loaded(stem, part, None)
+    return _loaded(stem, part, read_labels(target, table.columns[target], given.get(target)))
+
+
+def _table(path: Path, request: Request) -> Table:
+    """The table in a file, whose format is recognised by its first bytes."""
+    try:
+        if not path.is_file():
+            reason = "it is not a regular file" if path.exists() else "there is no such file"
+            raise checks.BadInput(f"{str(path)!r} cannot be read: {reason}.")
+        with path.open("rb") as file:
+            start = file.read(8)
+    except (OSError, ValueError) as error:
+        if isinstance(error, checks.BadInput):
+            raise
+        reason = getattr(error, "strerror", None) or error
+        raise checks.BadInput(f"{str(path)[:200]!r} cannot be read: {reason}.") from error
+    for mark, advice in UNSUPPORTED.items():
+        if start.startswith(mark):
+            raise checks.BadInput(
+                f"{path} must be CSV, Parquet, NPY, NPZ or a folder of IDX files; got {advice}."
+            )
+    return FORMATS.get(start[:4], read_csv)(path, request)
+
+
+def _roles(**columns: str | None) -> dict[str, str]:
+    """The roles of columns (target, text, id, order) by column name; one role per column."""
+    roles: dict[str, str] = {}
+    for role, name in columns.items():
+        if name is None:
+            continue
+        if name in roles:
+            raise checks.BadInput(
+                f"a column must have one role only, but {name!r} is named as {roles[name]} and as "
+                f"{role}; name another column."
+            )
+        roles[name] = role
+    return roles
+
+
+def _input_columns(
+    table: Table,
+    roles: Mapping[str, str],
+    types: Mapping[str, str],
+    columns: Iterable[str] | None,
+    drop: Iterable[str],
+) -> dict[str, np.ndarray]:
+    """The columns that are inputs, as they were read."""
+    names = list(table.columns)
+    only = names if columns is None else [check_column("columns", name, names) for name in columns]
+    excluded = {check_column("drop", name, names) for name in drop}
+    excluded |= {name for name, kind in types.items() if kind == "drop"} | set(roles)
+    used = {name: table.columns[name] for name in only if name not in excluded}
+    if not used and "text" not in roles.values():
+        raise checks.BadInput(
+            f"there must be a column to learn from, but {name_list(names)} all have another role "
+            f"or are dropped; drop fewer."
+        )
+    return used
+
+
+def _inputs(
+    table: Table,
+    columns: dict[str, np.ndarray],
+    types: Mapping[str, str],
+    text: str | None,
+    images: int | None,
+    length: int,
+    filled: bool,
+) -> InputPart:
+    """The inputs that the columns are read as: texts, tokens, patches or rows."""
+    if text is not None:
+        return inputs.text_inputs(text, table.columns[text], columns)
+    if any(values.ndim > 1 for values in columns.values()):
+        return inputs.array_inputs(columns, images)
+    if lists := inputs.list_columns(columns):
+        return inputs.list_inputs(lists, columns, types, length)
+    features = _typed_columns(columns, types)
+    if images is not None:
+        return InputPart("tokens", *patches_from_columns(features, images))
+    return inputs.row_inputs(features, table, types, filled)
+
+
+def _typed_columns(
+    columns: dict[str, np.ndarray], types: Mapping[str, str]
+) -> dict[str, TypedColumn]:
+    return {name: typed_column(name, values, types.get(name)) for name, values in columns.items()}
+
+
+def _long_table(
+    table: Table,
+    columns: dict[str, np.ndarray],
+    types: Mapping[str, str],
+    roles: tuple[str, str | None, str | None],
+    length: int,
+    missing: str,
+) -> tuple[InputPart, Labels | None]:
+    """Inputs and labels of a long table: rows with one id are a sequence and have one label."""
+    id, order, target = roles
+    if wide := [name for name, values in columns.items() if values.ndim > 1]:
+        raise checks.BadInput(
+            f"every column of a long table must have one number per row; got {wide[0]} with "
+            f"several; drop it, or leave the id out."
+        )
+    features = _typed_columns(columns, types)
+    gaps = np.any([column.missing for column in features.values()], axis=0)
+    if missing == "drop" and gaps.any():
+        if gaps.all():
+            raise checks.BadInput(_none_left(len(gaps), "with a missing value"))
+        table = table.take(~gaps)
+        fact = ("rows with a missing value", f"{gaps.sum():,}, dropped")
+        table = table._replace(facts=(*table.facts, fact))
+        features = {
+            name: column._replace(values=column.values[~gaps]) for name, column in features.items()
+        }
+    order_values = None if order is None else table.columns[order]
+    rows = group_rows(table.columns[id], id, order_values, order)
+    part = inputs.long_table_inputs(table, features, types, rows, length)
+    part = dataclasses.replace(part, facts=(*table.facts, *part.facts))
+    if target is None:
+        return part, None
+    labels = rows.split(table.columns[target])
+    for name, values in zip(rows.ids, labels, strict=True):
+        if any(not _same(value, values[0]) for value in values[1:]):
+            raise checks.BadInput(
+                f"the target {target} must be the same in all rows of one {id}, but {id} "
+                f"{name[:40]!r} has several; name a column that is constant within a sequence."
+            )
+    first = np.array([values[0] for values in labels], table.columns[target].dtype)
+    return part, read_labels(target, first, types.get(target))
+
+
+def _same(one: Any, two: Any) -> bool:
+    return one == two or (one != one and two != two)  # NaN is the same as NaN
+
+
+def _none_left(count: int, reason: str) -> str:
+    return f"there must be a row to read, but no row is left: all {count:,} are {reason}."
+
+
+def _without_gaps(part: InputPart, table: Table, missing: str) -> tuple[InputPart, Table]:
+    """Drop rows without text or tokens, and if `missing` is "drop" all rows with missing values."""
+    gaps, reason = np.zeros(len(table.rows), bool), "with a missing value"
+    if part.kind == "texts":
+        gaps, reason = np.array([not text for text in part.inputs]), "without a text"
+    elif part.sequences is not None:
+        gaps = np.array([not len(sequence) for sequence in part.sequences])
+        reason = "with an empty sequence"
+    elif missing == "drop":
+        for column in part.raw.values():
+            gaps |= column.missing
+    if not gaps.any():
+        return part, table
+    if gaps.all():
+        raise checks.BadInput(_none_left(len(gaps), reason))
+    complete = np.flatnonzero(~gaps)
+    part, table = part.take(complete), table.take(complete)
+    facts = (*part.facts, (f"rows {reason}", f"{gaps.sum():,}, dropped"))
+    if part.encoder is not None:
+        encoder = ColumnEncoder.fit(part.raw)
+        if not encoder.features:
+            raise checks.BadInput(
+                "there must be a column that varies, but none does in the rows without missing "
+                "values; fill missing values instead."
+            )
+        encoded = {"encoder": encoder, "inputs": encoder.apply(part.raw), "names": encoder.names}
+        part = dataclasses.replace(part, **encoded)
+    return dataclasses.replace(part, facts=facts), table
+
+
+def _loaded(stem: str, part: InputPart, labels: Labels | None) -> Loaded:
+    """The result of `read`, from inputs and labels; copies of rows are dropped."""
+    facts, y, task, classes = part.facts, None, None, ()
+    if labels is not None:
+        part, task, classes = part.take(np.flatnonzero(labels.keep)), labels.task, labels.classes
+        part, y, copy_facts = without_copies(part, labels.y)
+        facts = (*facts, *labels.facts, *copy_facts)
+    name = printable(stem) or "data"
+    values = np.full(len(part.inputs), np.nan) if y is None else y
+    dataset = Dataset(name, part.kind, part.inputs, values, classes, f"the file {name}", "yours")
+    X = None if isinstance(part.inputs, tuple) else part.inputs
+    return Loaded(
+        dataset, X, y, task, part.names, classes, part.sequences, facts, part.encoder, part.raw
+    )

@@ -1,0 +1,184 @@
+"""Sequences of tokens, from columns of lists or from long tables.
+
+In a long table each row is a token; an id column says to which sequence it belongs, and an order
+column may say where in the sequence.
+
+A sequence of numbers has the shape (L,), a sequence of vectors (L, d); a sequence of categories has
+(L,) whole numbers. Networks need one array (n, L, t): categories become indicators of the most
+frequent ones, sequences are cut to their last L tokens, and shorter ones are padded with zeros. If
+there is padding, one more coordinate is 1 for tokens and 0 for padding.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+import numpy as np
+
+from attnlens.core import checks
+
+from .columns import TypedColumn, dates, name_list, numbers, printable
+from .encoding import MOST_LEVELS, ColumnEncoder
+from .sampling import MOST_CELLS
+
+
+class SequenceRows(NamedTuple):
+    """The rows of a long table, grouped by sequence and in order within each."""
+
+    order: np.ndarray  # row indices, one sequence after the other
+    starts: np.ndarray  # where each sequence begins in `order`
+    ids: tuple[str, ...]
+
+    def split(self, values: np.ndarray) -> list[np.ndarray]:
+        """The values of a column, one array per sequence."""
+        return np.split(values[self.order], self.starts[1:])
+
+
+def group_rows(
+    ids: np.ndarray, name: str, order: np.ndarray | None, order_name: str | None
+) -> SequenceRows:
+    """Rows grouped into sequences; without an order column they keep the order of the file."""
+    if any(sequence_id is None for sequence_id in ids):
+        raise checks.BadInput(
+            f"the id {name} must say in every row which sequence it belongs to, but it is missing "
+            f"in some; fill it in or drop these rows."
+        )
+    first: dict[str, int] = {}
+    number = np.array([first.setdefault(sequence_id, len(first)) for sequence_id in ids], int)
+    keys = np.zeros(len(ids)) if order is None else order_ranks(order, str(order_name))
+    sorted_rows = np.lexsort((keys, number))
+    same = np.diff(number[sorted_rows]) == 0
+    if order is not None and np.any(tied := same & (np.diff(keys[sorted_rows]) == 0)):
+        row = sorted_rows[int(np.argmax(tied))]
+        raise checks.BadInput(
+            f"the order {order_name} must be different in all rows of one {name}, but {name} "
+            f"{str(ids[row])[:40]!r} has two rows at {str(order[row])[:40]!r}; name another "
+            f"column, or leave it out to keep the order of the file."
+        )
+    starts = np.concatenate([[0], np.flatnonzero(~same) + 1])
+    return SequenceRows(sorted_rows, starts, tuple(first))
+
+
+def order_ranks(order: np.ndarray, name: str) -> np.ndarray:
+    """Ranks 0, 1, … of the values of an order column; ties share a rank; exact for integers."""
+    if any(value is None for value in order):
+        raise checks.BadInput(
+            f"the order {name} must have a value in every row, but it is missing in some; fill it "
+            f"in or drop these rows."
+        )
+    try:
+        values = np.array([int(value) for value in order], object)
+    except ValueError:
+        values = numbers(order)
+        if values is None:
+            parsed = dates(order)
+            values = None if parsed is None else parsed[0].astype(np.int64)
+    if values is None or (values.dtype.kind == "f" and not np.isfinite(values).all()):
+        raise checks.BadInput(
+            f"the order {name} must hold numbers or dates; got other values (the first row has "
+            f"{str(order[0])[:40]!r}); name another column."
+        )
+    return np.unique(values, return_inverse=True)[1]
+
+
+# -- tokens ----------------------------------------------------------------------------------------
+
+
+class SequenceTokens(NamedTuple):
+    """Sequences as instruments take them, the same as vectors, and facts about them."""
+
+    sequences: list[np.ndarray]
+    vectors: list[np.ndarray]  # (L, d) each
+    names: tuple[str, ...]  # of the d coordinates
+    facts: tuple[tuple[str, str], ...]
+
+
+def tokens_from_columns(
+    columns: dict[str, TypedColumn], rows: SequenceRows
+) -> tuple[SequenceTokens, ColumnEncoder]:
+    """Tokens from the columns of a long table: a number, a category or a vector per token."""
+    encoder = ColumnEncoder.fit(columns)
+    if not encoder.features:
+        raise checks.BadInput(
+            "there must be a column that varies beside id, order and target; got none; name other "
+            "columns or give types."
+        )
+    vectors = rows.split(encoder.apply(columns))
+    only = encoder.features[0] if len(encoder.features) == 1 else None
+    if only is not None and only.kind == "category":
+        values = columns[only.name].values
+        codes = np.unique([str(value) for value in values], return_inverse=True)[1]
+        return SequenceTokens(rows.split(codes), vectors, encoder.names, ()), encoder
+    if vectors[0].shape[1] == 1:
+        numbers_only = [vector[:, 0] for vector in vectors]
+        return SequenceTokens(numbers_only, vectors, encoder.names, ()), encoder
+    return SequenceTokens(vectors, vectors, encoder.names, ()), encoder
+
+
+def tokens_from_lists(name: str, column: TypedColumn) -> SequenceTokens:
+    """Tokens from a column that holds a sequence in each row; empty sequences stay empty."""
+    rows = list(column.values)
+    nonempty = [row for row in rows if row.size]
+    if not nonempty:
+        raise checks.BadInput(
+            f"{name} must hold sequences, but every one of them is empty; drop it."
+        )
+    if {row.dtype.kind for row in nonempty} == {"U"} or column.note == "category":
+        if any(row.ndim > 1 for row in nonempty):
+            raise checks.BadInput(
+                f"{name} must hold strings or numbers to be read as categories; got vectors; leave "
+                f"its type out."
+            )
+        return _category_tokens(name, rows)
+    shapes = {row.shape[1:] for row in nonempty}
+    if len(shapes) > 1 or any(row.dtype.kind == "U" for row in nonempty):
+        raise checks.BadInput(
+            f"every token in {name} must be of one kind and size; got different ones; write "
+            f"numbers, strings, or lists of numbers of one length."
+        )
+    shape = next(iter(shapes))  # (d,) for vectors, () for numbers
+    rows = [row if row.size else np.zeros((0, *shape)) for row in rows]
+    names = tuple(f"{name} {i}" for i in range(shape[0])) if shape else (name,)
+    vectors = [row.reshape(len(row), shape[0] if shape else 1) for row in rows]
+    kind = f"vectors of {shape[0]} numbers" if shape else "numbers"
+    return SequenceTokens(rows, vectors, names, (("tokens", f"{name}: {kind}"),))
+
+
+def _category_tokens(name: str, rows: list[np.ndarray]) -> SequenceTokens:
+    words = [[str(token) for token in row.tolist()] for row in rows]
+    counts = Counter(word for row in words for word in row)
+    by_frequency = sorted(counts, key=lambda word: (-counts[word], word))
+    index = {word: i for i, word in enumerate(by_frequency)}
+    codes = [np.array([index[word] for word in row], int) for row in words]
+    frequent = by_frequency[:MOST_LEVELS]
+    width = len(frequent) + (len(by_frequency) > len(frequent))
+    levels = [np.minimum(code, width - 1) for code in codes]
+    vectors = [(level[:, None] == np.arange(width)).astype(float) for level in levels]
+    others = ["(other)"] if width > len(frequent) else []
+    frequent = [printable(word, 40) for word in frequent]
+    names = tuple(f"{name} = {word}" for word in [*frequent, *others])
+    fact = f"{name}: {len(by_frequency)} categories ({name_list(frequent)})"
+    return SequenceTokens(codes, vectors, names, (("tokens", fact),))
+
+
+def pad(vectors: list[np.ndarray], length: int) -> tuple[np.ndarray, tuple[tuple[str, str], ...]]:
+    """(n, L, t) from sequences of any lengths, cut or padded, and the fact that describes it."""
+    lengths = np.array([len(vector) for vector in vectors])
+    width, longest = vectors[0].shape[1], int(lengths.max())
+    room = max(1, MOST_CELLS // (len(vectors) * (width + 1)))
+    most = min(longest, length, room)
+    ragged = lengths.min() < most
+    array = np.zeros((len(vectors), most, width + ragged))
+    for row, vector in enumerate(vectors):
+        last = vector[-most:] if most < len(vector) else vector
+        array[row, : len(last), :width] = last
+        array[row, : len(last), width:] = 1.0
+    fact = f"{len(vectors):,} of {lengths.min():,} to {longest:,} tokens"
+    if lengths.min() == longest:
+        fact = f"{len(vectors):,} of {longest:,} tokens"
+    if most < longest:
+        fact += f"; networks see the last {most:,}"
+    if ragged:
+        fact += "; padded with zeros, and one coordinate is 1 where there is a token"
+    return array, (("sequences", fact),)

@@ -1,0 +1,66 @@
+"""Texts as tokens for networks; word vectors are learned from texts with no other use."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from attnlens.core import checks
+from attnlens.data.dataset import Dataset, deduplicated, split
+from attnlens.data.text import Embedding
+
+from .loading import Loaded
+
+SHARE = 0.25  # of the texts, from which word vectors are learned
+FEWEST = 8  # texts from which word vectors can be learned
+DIMS = (16, 8, 4, 2)  # of word vectors; the first that the size of the vocabulary allows is used
+
+
+def embedded(loaded: Loaded, *, tokens: int = 32, seed: int = 0) -> Loaded:
+    """`loaded` with its texts as tokens (n, tokens, dim); other data are returned unchanged.
+
+    Word vectors are learned from a quarter of the texts, drawn at random. These texts are then
+    removed from the data, so that no text is in both.
+
+    >>> from attnlens.data import read
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"text": [f"word{i % 7} and word{i % 5} {i}" for i in range(400)]})
+    >>> embedded(read(table, text="text"), tokens=4).X.shape
+    (300, 4, 4)
+    """
+    if loaded.dataset.kind != "texts":
+        return loaded
+    checks.whole("tokens", tokens, at_least=1)
+    data = deduplicated(loaded.dataset)
+    count = int(SHARE * len(data))
+    if count < FEWEST:
+        raise checks.BadInput(
+            f"word vectors are learned from a quarter of the texts, which must be at least "
+            f"{FEWEST}; got {len(data)} texts; give at least {round(FEWEST / SHARE)}."
+        )
+    sets = split(data, {"words": count, "rest": len(data) - count}, seed)
+    embedding = _learn(sets["words"])
+    tokenised = embedding(sets["rest"], tokens)
+    labels = None if loaded.y is None else tokenised.labels
+    fact = (
+        "words",
+        f"{len(embedding.vocabulary):,} in vectors of {embedding.vectors.shape[1]}, learned from "
+        f"{count:,} of the texts, which are used for nothing else; the first {tokens} known words "
+        f"of the other {len(tokenised):,} are their tokens",
+    )
+    names = tuple(f"word vector {i}" for i in range(embedding.vectors.shape[1]))
+    facts = (*loaded.facts, fact)
+    X = np.asarray(tokenised.array)
+    return dataclasses.replace(loaded, dataset=tokenised, X=X, y=labels, names=names, facts=facts)
+
+
+def _learn(texts: Dataset) -> Embedding:
+    """Word vectors of the largest dimension that the vocabulary allows."""
+    for dim in DIMS:
+        try:
+            return Embedding.learn(texts, dim=dim)
+        except checks.BadInput:
+            if dim == DIMS[-1]:
+                raise
+    raise AssertionError

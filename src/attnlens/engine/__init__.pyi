@@ -1,2 +1,0 @@
-from .base import Outcome as Outcome
-from .local import run as run

@@ -1,0 +1,1 @@
+"""Inference: what attention has inferred, and how far it is from the exact answer."""

@@ -1,0 +1,96 @@
+"""Episodes as training data: L input tokens, and a label that depends on the latent.
+
+    "next"     the next token (its value at its key, where tokens carry keys): masked
+               self-supervised learning, which needs no labels
+    "latent"   the latent itself, as a supervised label
+
+The best prediction from the L tokens is known exactly: f*(X) = E[label | X]. So is the mean squared
+distance from f*(X) of the label without its noise: of the conditional mean m of the next token, or
+of the latent.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
+
+from attnlens.core import checks
+from attnlens.networks.reader import Asked
+from attnlens.worlds.base import ExactWorld, Pairs
+
+LABELS = ("next", "latent")
+CHUNK = 256  # episodes per call of the compiled program
+
+
+class Episodes(NamedTuple):
+    """Episodes as NumPy arrays with any leading axes."""
+
+    inputs: Asked
+    target: Any  # (..., dim): the label
+    exact: Any  # (..., dim): f*(X), its exact conditional mean
+    uncertainty: Any  # (...): E[mean over dim of (m − f*(X))² | X], of the label without its noise
+
+
+def episodes(
+    world: ExactWorld, keys: Key[Array, "..."], length: int, label: str = "next", exact: bool = True
+) -> Episodes:
+    """One episode per key, drawn in JAX's default precision (float64 under x64).
+
+    `exact=False` leaves out f* and the uncertainty (NaN instead), which can cost more than
+    everything else.
+
+    >>> from attnlens.worlds import NormalMean
+    >>> drawn = episodes(NormalMean(dim=2), jax.random.split(jax.random.key(0), (3, 4)), length=5)
+    >>> drawn.inputs.value.shape, drawn.target.shape, drawn.uncertainty.shape
+    ((3, 4, 5, 2), (3, 4, 2), (3, 4))
+    """
+    checks.whole("length", length, at_least=1)
+    checks.one_of("label", label, LABELS)
+    flat = keys.reshape(-1)
+    # The last chunk overlaps the one before it, so that all have one size and one program.
+    size = min(CHUNK, len(flat))
+    starts = [min(i, len(flat) - size) for i in range(0, len(flat), size)]
+    chunks = []
+    for i, start in enumerate(starts):
+        drawn = jax.tree.map(
+            np.asarray, _draw(world, flat[start : start + size], length, label, exact)
+        )
+        chunks.append(jax.tree.map(lambda leaf, skip=i * size - start: leaf[skip:], drawn))
+    return jax.tree.map(
+        lambda *parts: np.concatenate(parts).reshape(*keys.shape, *parts[0].shape[1:]), *chunks
+    )
+
+
+@eqx.filter_jit
+def _draw(
+    world: ExactWorld, keys: Key[Array, " episodes"], length: int, label: str, exact: bool
+) -> Episodes:
+    def one(key: Key[Array, ""]) -> Episodes:
+        episode = world.sample(key, length + 1)
+        tokens = episode.tokens
+        if isinstance(tokens, Pairs):
+            seen: Any = Pairs(tokens.key[:-1], tokens.value[:-1])
+            inputs = Asked(seen.key, seen.value, tokens.key[-1] if label == "next" else None)
+            target = tokens.value[-1]
+        else:
+            seen = tokens[:-1]
+            inputs, target = Asked(seen, seen), tokens[-1]
+        target = episode.latent if label == "latent" else target
+        if not exact:
+            unknown = jnp.full_like(target, jnp.nan)
+            return Episodes(inputs, target, unknown, jnp.mean(unknown))
+        posterior = world.posterior(seen)
+        if label == "latent":
+            return Episodes(inputs, target, posterior.mean, posterior.var.mean())
+        query = None if inputs.query is None else inputs.query[None]
+        mean = world.predictive(posterior, query).mean
+        spread = world.uncertainty(posterior, query) / target.size
+        return Episodes(inputs, target, mean.reshape(target.shape), spread)
+
+    # One after the other: batched LAPACK calls can hang in a process with many threads.
+    return jax.lax.map(one, keys)

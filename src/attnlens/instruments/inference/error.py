@@ -1,0 +1,174 @@
+"""The error of attention as an inference method, over the number of tokens.
+
+For an operator A and an episode (tokens, queries, latent z) the error of A is measured against one
+of these targets
+
+    answer     the conditional mean m(q, z) = E[v | k = q, z]
+    smoothed   the mean that softmax at a fixed temperature converges to, E[v κ]/E[κ] given z
+    posterior  the exact posterior mean given the tokens
+
+and averaged over queries. The root mean square over episodes falls as a power of the length L;
+the slope on log–log axes is that power. It is fitted from the first length at which the exact
+posterior has resolved half of the prior variance, and at least through the two longest lengths (a
+rule that depends only on the world, not on the operator). The predicted power is reported beside
+it: −1/2 for the target "smoothed"; for "answer" that of the exact posterior, which is optimal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from attnlens.core import checks, statistics
+from attnlens.core.readings import Curve, Reading
+from attnlens.worlds.base import ExactWorld
+from attnlens.worlds.seeding import episode_keys
+
+TARGETS = ("answer", "smoothed", "posterior")
+Operator = Callable[..., Any]
+
+
+class Errors(NamedTuple):
+    """Per episode, averaged over its queries: squared error, and the exact posterior variance."""
+
+    squared: Float[Array, " episodes"]
+    posterior_var: Float[Array, " episodes"]
+
+
+@eqx.filter_jit
+def errors(
+    operator: Operator,
+    world: ExactWorld,
+    keys: Key[Array, " episodes"],
+    length: int,
+    queries: int,
+    target: str = "answer",
+    smoothing: float | Float[Array, ""] = 1.0,
+) -> Errors:
+    """Squared errors of `operator` in new episodes of `world`, one per key; one compiled program.
+
+    `smoothing` multiplies the answer when the target is "smoothed" (`world.smoothing`).
+    """
+
+    def one(key: Key[Array, ""]) -> Errors:
+        episode = world.sample(key, length, queries)
+        assert episode.answer is not None  # true for worlds whose tokens carry keys
+        estimate = operator(episode.query, episode.tokens.key, episode.tokens.value)
+        exact = world.predict(episode.tokens, episode.query)
+        truth = {
+            "answer": episode.answer,
+            "smoothed": smoothing * episode.answer,
+            "posterior": exact.mean,
+        }[target]
+        return Errors(jnp.mean((estimate - truth) ** 2), jnp.mean(exact.var))
+
+    # In sequence, not vmapped: overlapping LAPACK calls can hang a process whose JAX runs many
+    # threads, and at these sizes each call uses a whole core.
+    return jax.lax.map(one, keys)
+
+
+def inference_error(
+    operator: Operator,
+    world: ExactWorld,
+    lengths: Sequence[int],
+    *,
+    target: str = "answer",
+    temperature: float | None = None,
+    episodes: int = 256,
+    queries: int = 16,
+    seed: int = 0,
+) -> Curve:
+    """Root-mean-square error of an attention operator over the number of tokens, with its rate.
+
+        error(L) = √ E mean_q ‖A(q; k¹ … k^L, v¹ … v^L) − target(q)‖²  ∝  L^slope
+
+    operator: any function of (query, key, value), as in `attnlens.attention`, such as the method
+        `answers` of a trained `Reader`.
+    world: one whose tokens are pairs of keys and values.
+    lengths: the numbers of tokens L.
+    target: "answer", "smoothed" or "posterior" (see the module's docstring).
+    temperature: only needed for "smoothed": the temperature of the operator.
+    episodes, queries: independent episodes per length, and queries per episode.
+
+    Returns a `Curve`, computed in float64. Softmax attention is the estimator of Nadaraya (1964)
+    and Watson (1964), whose limit at a fixed temperature is the smoothed mean.
+
+    >>> from attnlens.attention import softmax
+    >>> from attnlens.worlds import LinearRegression
+    >>> curve = inference_error(softmax, LinearRegression(), (16, 64), episodes=64)
+    >>> [reading.count for reading in curve.readings]
+    [64, 64]
+    """
+    lengths = checks.lengths(lengths)
+    checks.one_of("target", target, TARGETS)
+    checks.whole("episodes", episodes, at_least=2)
+    checks.whole("queries", queries, at_least=1)
+    smoothing = _smoothing(world, temperature) if target == "smoothed" else 1.0
+
+    readings, exact_var = [], []
+    with jax.enable_x64(True):
+        first = checks.whole("seed", seed) * episodes
+        for length in lengths:
+            keys = episode_keys(range(first, first + episodes), length)
+            measured = errors(operator, world, keys, length, queries, target, smoothing)
+            mean = statistics.mean_reading(np.asarray(measured.squared))
+            rmse = math.sqrt(mean.value)
+            exact_var.append(float(np.mean(measured.posterior_var)))
+            exact = math.sqrt(exact_var[-1])
+            # Delta method: d√x = dx / 2√x. A mean square of zero means that the operator equals
+            # its target exactly in every episode.
+            error = mean.standard_error / (2 * rmse) if rmse else 0.0
+            readings.append(Reading(rmse, error, episodes, details={"exact": exact}))
+        half = _prior_var(world, queries) / 2
+    last = max(0, len(lengths) - 2)
+    start = min(last, next((i for i, var in enumerate(exact_var) if var <= half), last))
+    slope, predicted = None, None
+    if len(lengths) > 1:
+        slope = _slope(lengths[start:], readings[start:])
+        if target == "smoothed":
+            predicted = -0.5
+        elif target == "answer":
+            roots = 0.5 * np.log(exact_var[start:])
+            predicted = float(statistics.slopes(np.log(lengths[start:]), roots[None])[0])
+    return Curve(
+        axis="length",
+        quantity=f"root-mean-square error to the {target}",
+        at=lengths,
+        readings=tuple(readings),
+        slope=slope,
+        details={"fitted_from": lengths[start], "predicted": predicted},
+    )
+
+
+def _slope(lengths: Sequence[int], readings: Sequence[Reading]) -> Reading:
+    if all(reading.value for reading in readings):
+        return statistics.rate(lengths, readings)
+    count = sum(reading.count for reading in readings)
+    return Reading(math.nan, math.nan, count, "an error of zero has no logarithm")
+
+
+def _prior_var(world: ExactWorld, queries: int) -> float:
+    """The variance of m(q, z) before any token, averaged over queries."""
+    query = world.sample(jax.random.key(0), 1, queries).query
+    return float(world.uncertainty(world.prior(), query))
+
+
+def _smoothing(world: ExactWorld, temperature: float | None) -> float:
+    known = getattr(world, "smoothing", None)
+    if known is None:
+        raise checks.BadInput(
+            f"target 'smoothed' needs a world with a known smoothed mean, such as "
+            f"LinearRegression; got {type(world).__name__}; use target='answer'."
+        )
+    if temperature is None:
+        raise checks.BadInput(
+            "target 'smoothed' needs temperature=…, the temperature of the operator."
+        )
+    return known(temperature)

@@ -1,0 +1,91 @@
+"""Attention maps: the attention weights of an example, one panel per head.
+
+Attention is linear in its values, A(Q, K, V) = W(Q, K) V, so the output for the identity as values
+is the matrix of weights: W = A(Q, K, I). This works for every operator. For softmax attention row q
+of W sums to one: the distribution of query q over tokens (Vaswani et al., 2017).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from attnlens.core import checks
+from attnlens.core.drawing import Map
+from attnlens.networks.encoder import Encoder
+from attnlens.networks.reader import Reader
+from attnlens.networks.self_attention import MultiLayerSelfAttention, SelfAttention
+
+NETWORKS = (Encoder, Reader, SelfAttention, MultiLayerSelfAttention)
+
+
+def attention_maps(
+    subject: Any, example: Any = None, *, names: Sequence[str] = (), asked: Sequence[str] = ()
+) -> Map:
+    """The attention weights of one example as panels, one per head and layer.
+
+    subject: a network of `attnlens.networks`, with `example` its input; or the weights of any
+    model, as an array (queries, tokens), (heads, queries, tokens) or (layers, heads, queries,
+    tokens).
+    names: the names of the tokens. asked: the names of the queries; by default those of the tokens,
+    where there are as many queries as tokens.
+
+    >>> print(attention_maps(np.array([[0.75, 0.25], [0.5, 0.5]]), names=["cat", "sat"]))
+    Attention weights
+    weights: 2 × 2, largest 0.75 (cat → cat)
+    """
+    layers = _layers(subject, example)
+    panels = []
+    for number, heads in enumerate(layers, 1):
+        for head, weights in enumerate(heads, 1):
+            words = [f"layer {number}"] if len(layers) > 1 else []
+            words += [f"head {head}"] if len(heads) > 1 else []
+            panels.append((", ".join(words) or "weights", weights))
+    queries, tokens = panels[0][1].shape
+    if isinstance(subject, Reader):  # one query per head: the heads are the rows
+        panels = [("weights", np.concatenate([weights for _, weights in panels]))]
+        asked, queries = [f"head {i + 1}" for i in range(len(panels[0][1]))], len(panels[0][1])
+    labels = _names("names", names, tokens)
+    query_labels = _names("asked", asked or (labels if queries == tokens else ()), queries)
+    return Map(
+        "Attention weights",
+        "token looked at",
+        "head" if isinstance(subject, Reader) else "query",
+        tuple((name, tuple(tuple(map(float, row)) for row in w)) for name, w in panels),
+        labels,
+        query_labels,
+    )
+
+
+def _layers(subject: Any, example: Any) -> list[np.ndarray]:
+    """Weights (heads, queries, tokens), one array per layer."""
+    if isinstance(subject, NETWORKS):  # trained networks hold NumPy arrays
+        subject, example = jax.tree.map(
+            lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf,
+            (subject, example),
+        )
+    if isinstance(subject, SelfAttention | MultiLayerSelfAttention):
+        # Their `attention` returns a(x), with queries as columns.
+        return [np.asarray(a, float).T[None] for a in subject.attention(example)]
+    if isinstance(subject, Encoder):
+        return [np.asarray(weights, float) for weights in subject.attention(example)]
+    if isinstance(subject, Reader):
+        return [np.asarray(subject.attention(example), float)[:, None]]
+    weights = np.asarray(subject, float) if example is None else np.empty(0)
+    if not 2 <= weights.ndim <= 4 or not weights.size or not np.isfinite(weights).all():
+        raise checks.BadInput(
+            f"give a network ({', '.join(kind.__name__ for kind in NETWORKS)}) with an example, or "
+            f"finite weights of 2 to 4 dimensions, (queries, tokens) last; got "
+            f"{type(subject).__name__} of {weights.ndim} dimensions."
+        )
+    return list(weights.reshape((1,) * (4 - weights.ndim) + weights.shape))
+
+
+def _names(argument: str, names: Sequence[str], count: int) -> tuple[str, ...]:
+    if len(names) not in (0, count):
+        raise checks.BadInput(f"{argument} must be {count} names; got {len(names)}.")
+    return tuple(map(str, names))

@@ -1,0 +1,133 @@
+"""How the exact posterior concentrates as tokens arrive, in one episode.
+
+After n tokens x₁ … x_n of an episode with latent z, for n = 0 … L,
+
+    E[m | x₁ … x_n]  and  sd(m | x₁ … x_n),
+
+where m is the quantity of interest: the conditional mean m(q, z) at one query where tokens carry
+keys, otherwise the latent itself (class probabilities where it is one of finitely many classes).
+The true value of the episode is reported with them. One program serves all n: tokens after the n-th
+are masked. Where z is determined by infinitely many tokens, the posterior converges to it (Doob,
+1949).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from attnlens.core import checks
+from attnlens.core.drawing import Figure, Point, Series
+from attnlens.worlds.base import Episode, ExactWorld
+from attnlens.worlds.model import ReferenceWorld
+
+MAX_DRAWN = 4  # components in one figure
+
+
+@dataclass(frozen=True)
+class Tightening:
+    """Rows are n = 0 … L tokens, columns the components of the quantity of interest."""
+
+    quantity: str
+    mean: np.ndarray
+    standard_deviation: np.ndarray
+    truth: np.ndarray
+
+    def __str__(self) -> str:
+        rows = [f"{self.quantity}, after 0 and after {len(self.mean) - 1} tokens"]
+        for i, truth in enumerate(self.truth):
+            prior, last = (
+                f"{self.mean[n, i]:.3g} ± {self.standard_deviation[n, i]:.2g}" for n in (0, -1)
+            )
+            rows.append(f"  {i + 1}: {prior} → {last}; true value {truth:.3g}")
+        return "\n".join(rows)
+
+    def figure(self) -> Figure:
+        """Mean and 95 % band of the first components over tokens; dashed lines: true values."""
+        series, last = [], len(self.mean) - 1
+        for i in range(min(MAX_DRAWN, len(self.truth))):
+            name = "posterior" if len(self.truth) == 1 else f"component {i + 1}"
+            rows = zip(self.mean[:, i], self.standard_deviation[:, i], strict=True)
+            points = [Point(float(n), float(m), 1.96 * float(s)) for n, (m, s) in enumerate(rows)]
+            # With few tokens the variance of some laws is infinite: there is no band to draw.
+            finite = tuple(p for p in points if np.isfinite(p.half_width))
+            series.append(Series(name, finite, curve=True))
+            line = tuple(Point(float(n), float(self.truth[i])) for n in (0, last))
+            series.append(Series(f"{name}, true value", line, line=True, like=name))
+        title = "The posterior as tokens arrive"
+        return Figure(title, "tokens", self.quantity, tuple(series), log_x=False, log_y=False)
+
+    def plot(self) -> Any:
+        """The band as a matplotlib figure."""
+        return self.figure().plot()
+
+
+def tightening(world: ExactWorld, *, length: int = 64, seed: int = 0) -> Tightening:
+    """How the exact posterior of `world` concentrates in one episode of `length` tokens.
+
+    Returns `mean` and `standard_deviation`, both (length + 1, components): row n is the posterior
+    after n tokens; `truth`, the true values, has the shape (components,).
+
+    >>> from attnlens.worlds import NormalMean
+    >>> result = tightening(NormalMean(noise_std=0.5), length=4)
+    >>> [round(float(s), 12) for s in result.standard_deviation[:, 0] ** -2.0]
+    [1.0, 5.0, 9.0, 13.0, 17.0]
+    """
+    checks.whole("length", length, at_least=1)
+    if not isinstance(world, ExactWorld) or isinstance(world, ReferenceWorld):
+        raise checks.BadInput(
+            f"tightening needs a world whose posterior has a closed form, such as "
+            f"GaussianProcess; got {type(world).__name__}."
+        )
+    with jax.enable_x64(True):
+        key = jax.random.key(checks.whole("seed", seed))
+        mean, var, truth = (np.asarray(part, float) for part in _follow(world, key, length))
+    symbol = "m(q, z)" if _has_keys(world) else "latent"
+    classes = not var.any()
+    quantity = "probability of the class" if classes else f"{symbol}, posterior mean and 95 % band"
+    return Tightening(quantity, mean, np.sqrt(var), truth)
+
+
+def _has_keys(world: ExactWorld) -> bool:
+    shapes = eqx.filter_eval_shape(lambda key: world.sample(key, 1, 1), jax.random.key(0))
+    return shapes.query is not None
+
+
+@eqx.filter_jit
+def _follow(
+    world: ExactWorld, key: Key[Array, ""], length: int
+) -> tuple[Float[Array, "times parts"], Float[Array, "times parts"], Float[Array, " parts"]]:
+    episode = world.sample(key, length, 1)
+
+    def after(count: Any) -> tuple[Array, Array]:
+        posterior = world.posterior(episode.tokens, jnp.arange(length) < count)
+        return _moments(world, posterior, episode)
+
+    # In sequence: one LAPACK call at a time.
+    mean, var = jax.lax.map(after, jnp.arange(length + 1))
+    return mean, var, _truth(episode, mean.shape[1])
+
+
+def _moments(world: ExactWorld, posterior: Any, episode: Episode) -> tuple[Array, Array]:
+    """Mean and variance of the quantity of interest."""
+    if episode.query is not None:
+        law = world.predictive(posterior, episode.query)
+        return jnp.ravel(law.mean), jnp.ravel(law.var)
+    if hasattr(posterior, "probs"):
+        return posterior.probs, jnp.zeros_like(posterior.probs)
+    if hasattr(posterior, "expected_var"):  # a mean with an unknown variance: E σ²/κ
+        return posterior.mean, posterior.expected_var / posterior.count
+    return posterior.mean, posterior.var
+
+
+def _truth(episode: Episode, parts: int) -> Array:
+    if episode.answer is not None:
+        return jnp.ravel(episode.answer)
+    latent = jax.tree.leaves(episode.latent)[0]
+    return jax.nn.one_hot(latent, parts) if jnp.ndim(latent) == 0 else jnp.ravel(latent)

@@ -1,0 +1,1 @@
+"""The loss around a point: curvature, slices, stationary points, paths between minima."""

@@ -1,0 +1,387 @@
+"""The curvature of a loss at a point: eigenvalues, trace, density and sharpness, with errors.
+
+For a matrix A (the Hessian, Gauss–Newton or the empirical Fisher) at parameters w:
+
+    largest, smallest     λ_max, λ_min with residuals ‖A v − λ v‖
+    trace                 tr A
+    density               φ_σ(t) = (1/P) Σ_i N(t; λ_i, σ²): the spectrum, smoothed by a Gaussian
+    scaled_largest        λ_max(D_w A D_w),  D_w = diag(w)
+    scaled_trace          tr(D_w A D_w) = Σ_i w_i² A_ii
+
+The raw measures change when the same function is written with other parameters. (w_Q, w_K) →
+(α w_Q, w_K/α) is the same function; with T the diagonal matrix of this rescaling, w' = T w and
+H' = T⁻¹ H T⁻¹, so D_w' H' D_w' = D_w H D_w: the scaled measures do not change (nor under
+(w_V, w₁) → (α w_V, w₁/α), nor under any other diagonal rescaling that keeps the function). Dinh,
+Pascanu, Bengio and Bengio (ICML 2017) showed that raw flatness can be changed at will. `spectrum`
+(Lanczos, XTrace, stochastic Lanczos quadrature) and `products` say how spectra and traces are
+computed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from attnlens.core import checks, statistics
+from attnlens.core.drawing import Figure, Point, Series
+from attnlens.core.readings import Reading
+
+from . import spectrum
+from .products import MATRICES, Subject
+from .spectrum import Eigenpair, Quadrature, SpectrumEnds, Times
+
+DENSE = 500  # parameters up to which the matrix is formed: as many products as SLQ takes anyway
+COLUMNS = 50  # columns computed together when the matrix is formed
+GRID = 401  # points at which the density is evaluated
+NORMAL_QUANTILE = 1.96  # of the error bars in the figure: 95 %
+
+
+@dataclass(frozen=True)
+class Density:
+    """The spectral density on a grid, with standard errors over probes (0 where it is exact)."""
+
+    at: np.ndarray
+    value: np.ndarray
+    standard_error: np.ndarray
+    bandwidth: float
+    quadrature: Quadrature
+    exact: bool
+
+    def share_below(self, level: float) -> Reading:
+        """The share of eigenvalues at or below `level`."""
+        return self.mean(lambda nodes: (nodes <= level).astype(float))
+
+    def mean(self, function: Callable[[np.ndarray], np.ndarray]) -> Reading:
+        """(1/P) Σ f(λ_i) for a function of an array of eigenvalues."""
+        estimates = self.quadrature.mean(function)
+        if self.exact:
+            return Reading(float(estimates[0]), 0.0, 1, details={"exact": True})
+        return statistics.mean_reading(estimates)
+
+    def figure(self) -> Figure:
+        # Every second point. Values below a ten-thousandth of the highest are only the tails of the
+        # smoothing Gaussians: they are drawn at that level, without error bars.
+        rows = zip(self.at[::2], self.value[::2], self.standard_error[::2], strict=True)
+        floor = 1e-4 * self.value.max()
+        points = tuple(
+            Point(float(x), max(float(y), floor), NORMAL_QUANTILE * float(e) if y > floor else 0.0)
+            for x, y, e in rows
+        )
+        title = f"Spectral density, smoothed by a Gaussian of width {self.bandwidth:.2g}"
+        series = (Series("density", points, curve=True),)
+        return Figure(title, "eigenvalue", "density", series, log_x=False)
+
+    def plot(self) -> Any:
+        """The density as a matplotlib figure."""
+        return self.figure().plot()
+
+
+@dataclass(frozen=True)
+class PartialCurvature:
+    """The curvature within some of the parameters, all others fixed: a diagonal block of A."""
+
+    size: int
+    largest: Eigenpair
+    smallest: Eigenpair
+    trace: Reading
+
+
+@dataclass(frozen=True)
+class Curvature:
+    """The result of `curvature`. Eigenvectors are flat, in the order of the tree of parameters.
+
+    >>> bowl = curvature(lambda w: w[0] ** 2 + 3 * w[1] ** 2, np.ones(2))
+    >>> round(bowl.largest, 9), round(bowl.smallest, 9)
+    (6.0, 2.0)
+    """
+
+    matrix: str
+    size: int
+    loss: float
+    gradient_norm: float
+    top: tuple[Eigenpair, ...]
+    bottom: tuple[Eigenpair, ...]
+    trace: Reading
+    scaled_largest: Eigenpair | None
+    scaled_trace: Reading | None
+    density: Density | None
+    blocks: Mapping[str, PartialCurvature] = field(default_factory=dict)
+    exact: bool = False
+
+    @property
+    def largest(self) -> float:
+        return self.top[0].value
+
+    @property
+    def smallest(self) -> float:
+        return self.bottom[0].value
+
+    def __str__(self) -> str:
+        how = "exact" if self.exact else "estimated"
+        rows = [
+            f"{self.matrix} of {self.size} parameters ({how}): loss {self.loss:.6g}, gradient norm "
+            f"{self.gradient_norm:.2g}",
+            f"  largest   {_pairs(self.top)}",
+            f"  smallest  {_pairs(self.bottom)}",
+            f"  trace     {_number(self.trace)}",
+        ]
+        if self.scaled_largest is not None and self.scaled_trace is not None:
+            rows += [
+                "  invariant under rescalings of the parameters:",
+                f"  λ_max(DAD) {_pairs((self.scaled_largest,))}",
+                f"  tr(DAD)    {_number(self.scaled_trace)}",
+            ]
+        rows += [
+            f"  {name} ({block.size}): largest {_pairs((block.largest,))}, smallest "
+            f"{_pairs((block.smallest,))}, trace {_number(block.trace)}"
+            for name, block in self.blocks.items()
+        ]
+        return "\n".join(rows)
+
+    def figure(self) -> Figure:
+        """The spectral density."""
+        if self.density is None:
+            raise checks.BadInput("no density was computed; call curvature with steps=80.")
+        return self.density.figure()
+
+    def plot(self) -> Any:
+        """The spectral density as a matplotlib figure."""
+        return self.figure().plot()
+
+
+@dataclass(frozen=True)
+class CurvatureSettings:
+    """The numerical settings of `curvature` as one object; each is also a keyword of `curvature`.
+
+    >>> CurvatureSettings(probes=20).steps
+    80
+    """
+
+    probes: int = 10
+    steps: int = 80
+    bandwidth: float | None = None
+    dense: bool | None = None
+    rtol: float = 1e-6
+    max_products: int = 1000
+    chunk: int | None = None
+    precision: str = "float64"
+    seed: int = 0
+
+    def __post_init__(self):
+        checks.whole("probes", self.probes, at_least=2)
+        checks.whole("steps", self.steps)
+        checks.whole("max_products", self.max_products, at_least=2)
+        checks.whole("seed", self.seed)
+        checks.positive("rtol", self.rtol)
+        if self.bandwidth is not None:
+            checks.positive("bandwidth", self.bandwidth)
+
+
+def curvature(
+    loss: Callable[..., Any],
+    params: Any,
+    data: Any = None,
+    *,
+    matrix: str = "hessian",
+    eigenpairs: int = 1,
+    blocks: Mapping[str, str | Sequence[str]] | str | None = None,
+    scaled: bool = True,
+    settings: CurvatureSettings | None = None,
+    **numerical: Any,
+) -> Curvature:
+    """The curvature of a loss at `params`: exact for few parameters, from products for many.
+
+    loss: a function of (params, data) that is a mean over the rows of `data`, or of params alone.
+        `Supervised(criterion, apply)` makes one whose Gauss–Newton and Fisher matrices are known.
+    params: any tree; its floating-point arrays are the parameters. They are never changed.
+    data: a tree of arrays with samples along the first axis.
+    matrix: "hessian", "gauss-newton" or "fisher".
+    eigenpairs: how many at each end of the spectrum.
+    blocks: sets of parameters whose curvature is also computed alone, with all others fixed:
+        {"attention": "layer", "head": ("first", "second")}, by the beginnings of their paths in the
+        tree, or "top" for one set per top-level name.
+    scaled: whether to compute the rescaling-invariant measures as well.
+
+    How to compute is given by these keywords, or by `settings=CurvatureSettings(…)`, of which these
+    keywords then change single fields (defaults in brackets):
+
+    probes (10), steps (80): of stochastic Lanczos quadrature (steps=0 leaves the density out); the
+        trace takes 2·probes products.
+    bandwidth (None): the density's σ; left out, a hundredth of the spectrum's range, because
+        Lanczos does not resolve much finer details.
+    dense (None): whether to form the matrix, which is exact; left out, up to 500 parameters.
+    rtol (1e-6), max_products (1000): eigenpairs are computed to a residual of `rtol` · max |λ|, or
+        until `max_products` products.
+    chunk (None): rows of data in one computation; left out, as many as fit the processor's cache.
+    precision ("float64"): "float32" computes products in single precision; sums and Lanczos stay in
+        double precision.
+    seed (0): of the random probes and starting vectors.
+
+    >>> bowl = curvature(lambda w: 0.5 * (3 * w[0] ** 2 + w[1] ** 2), np.array([1.0, 2.0]))
+    >>> round(bowl.largest, 6), round(bowl.smallest, 6), round(bowl.trace.value, 6)
+    (3.0, 1.0, 4.0)
+    """
+    checks.one_of("matrix", matrix, MATRICES)
+    checks.whole("eigenpairs", eigenpairs, at_least=1)
+    how = dataclasses.replace(settings or CurvatureSettings(), **numerical)
+    subject = Subject(loss, params, data, chunk=how.chunk, precision=how.precision)
+    places_of_blocks = _blocks(subject, blocks)
+    value, gradient = subject.value_and_gradient()
+    if not (math.isfinite(value) and np.isfinite(gradient).all()):
+        raise checks.BadInput(f"loss and gradient must be finite at params; got a loss of {value}.")
+    formed = subject.size <= DENSE if how.dense is None else how.dense
+    source = _Exact(subject, matrix) if formed else _Sampled(subject, matrix, how)
+    ends = source.extremes(eigenpairs)
+    weights = subject.vector
+    scaled_pair = source.extremes(1, scale=weights).top[0] if scaled else None
+    scaled_trace = source.trace(scale=weights) if scaled else None
+    density = None
+    if how.steps:
+        rule = source.quadrature(how.steps)
+        width = how.bandwidth or _bandwidth(ends.bottom[0].value, ends.top[0].value)
+        density = _density(rule, width, formed)
+    parts = {}
+    for name, places in places_of_blocks.items():
+        inside = source.extremes(1, places=places)
+        trace = source.trace(places=places)
+        parts[name] = PartialCurvature(places.size, inside.top[0], inside.bottom[0], trace)
+    return Curvature(
+        matrix,
+        subject.size,
+        value,
+        float(np.linalg.norm(gradient)),
+        ends.top,
+        ends.bottom,
+        source.trace(),
+        scaled_pair,
+        scaled_trace,
+        density,
+        parts,
+        formed,
+    )
+
+
+class _Exact:
+    """All numbers from the matrix itself."""
+
+    def __init__(self, subject: Subject, matrix: str):
+        width = min(COLUMNS, subject.size)
+        self.matrix = spectrum.matrix(
+            partial(subject.times, matrix=matrix, width=width), subject.size
+        )
+
+    def _part(self, scale: Any, places: Any) -> np.ndarray:
+        part = self.matrix if scale is None else scale[:, None] * self.matrix * scale
+        return part if places is None else part[np.ix_(places, places)]
+
+    def extremes(self, count: int, scale: Any = None, places: Any = None) -> SpectrumEnds:
+        part = self._part(scale, places)
+        return spectrum.exact_extremes(*np.linalg.eigh(part), part, count)
+
+    def trace(self, scale: Any = None, places: Any = None) -> Reading:
+        part = self._part(scale, places)
+        return Reading(float(np.trace(part)), 0.0, len(part), details={"exact": True})
+
+    def quadrature(self, steps: int) -> Quadrature:
+        values = np.linalg.eigvalsh(self.matrix)[None]
+        return Quadrature(values, np.full(values.shape, 1 / values.size))
+
+
+class _Sampled:
+    """All numbers from products with the matrix."""
+
+    def __init__(self, subject: Subject, matrix: str, settings: CurvatureSettings):
+        self.subject, self.kind, self.settings = subject, matrix, settings
+
+    def _times(self, scale: Any, places: Any, width: int) -> tuple[Times, int]:
+        whole = self.subject.size
+        chosen = np.arange(whole) if places is None else places
+
+        def times(rows: np.ndarray) -> np.ndarray:
+            full = np.zeros((len(rows), whole))
+            full[:, chosen] = rows
+            weights = 1.0 if scale is None else scale
+            product = weights * self.subject.times(weights * full, self.kind, width=width)
+            return product[:, chosen]
+
+        return times, len(chosen)
+
+    def extremes(self, count: int, scale: Any = None, places: Any = None) -> SpectrumEnds:
+        how = self.settings
+        return spectrum.extremes(
+            *self._times(scale, places, 1),
+            count,
+            rtol=how.rtol,
+            max_products=how.max_products,
+            seed=how.seed,
+        )
+
+    def trace(self, scale: Any = None, places: Any = None) -> Reading:
+        probes = self.settings.probes
+        times, size = self._times(scale, places, probes)
+        return spectrum.trace(times, size, probes, seed=self.settings.seed)
+
+    def quadrature(self, steps: int) -> Quadrature:
+        probes = self.settings.probes
+        times, size = self._times(None, None, probes)
+        return spectrum.quadrature(times, size, probes, steps, seed=self.settings.seed)
+
+
+def _bandwidth(low: float, high: float) -> float:
+    spread = high - low
+    return spread / 100 if spread > 0 else max(abs(high), 1.0) / 100
+
+
+def _density(rule: Quadrature, width: float, exact: bool) -> Density:
+    nodes = rule.nodes[rule.weights > 0]
+    at = np.linspace(nodes.min() - 4 * width, nodes.max() + 4 * width, GRID)
+
+    def gaussian(nodes: np.ndarray) -> np.ndarray:
+        distance = (at - nodes[..., None]) / width
+        return np.exp(-0.5 * distance**2) / (width * math.sqrt(2 * math.pi))
+
+    estimates = rule.mean(gaussian)
+    error = np.zeros(GRID) if exact else estimates.std(0, ddof=1) / math.sqrt(len(estimates))
+    return Density(at, estimates.mean(0), error, width, rule, exact)
+
+
+def _blocks(subject: Subject, blocks: Any) -> dict[str, np.ndarray]:
+    """For each block, the places of its parameters in the vector."""
+    if blocks is None:
+        return {}
+    arrays = list(subject.places())
+    if blocks == "top":
+        blocks = {path.split(".")[0]: path.split(".")[0] for path, _ in arrays}
+    if not isinstance(blocks, Mapping):
+        raise checks.BadInput(
+            f'blocks must be a mapping from names to paths, or "top"; got {blocks!r}.'
+        )
+    places = {}
+    for name, starts in blocks.items():
+        starts = (starts,) if isinstance(starts, str) else tuple(starts)
+        parts = [
+            np.arange(place.start, place.stop)
+            for path, place in arrays
+            if any(path == start or path.startswith(start + ".") for start in starts)
+        ]
+        if not parts:
+            raise checks.BadInput(
+                f"block {name!r} must name parameters of the tree, {[p for p, _ in arrays]}; got "
+                f"{list(starts)}."
+            )
+        places[name] = np.concatenate(parts)
+    return places
+
+
+def _pairs(pairs: Sequence[Eigenpair]) -> str:
+    return ", ".join(f"{pair.value:.5g} (residual {pair.residual:.1g})" for pair in pairs)
+
+
+def _number(reading: Reading) -> str:
+    return f"{reading.value:.5g} ± {reading.standard_error:.2g}"

@@ -1,0 +1,1 @@
+"""Order: whether the order of tokens matters."""

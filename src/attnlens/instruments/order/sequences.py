@@ -1,0 +1,195 @@
+"""Token sequences as instruments use them: checked, flat, and standardised independently of order.
+
+Every kind of input (numbers, vectors, categories; equal lengths, ragged, masked) becomes one flat
+array of tokens with the length of each sequence. `columns` then turns every token into a few
+numbers,
+
+    y      the leading principal components of standardised coordinates, whitened: at most DIMS
+    s      the size of a token, for "scale": its distance from its sequence's mean in standard
+           deviations; for a category its surprisal, −log of its frequency
+
+with every sequence centred at zero and scaled to mean square one. All of this depends on the tokens
+of a sequence as a set, never on their order, which is what keeps a permutation test exact.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from attnlens.core import checks
+from attnlens.worlds.base import Pairs
+
+# Number of whitened components, or of most frequent categories, in use. Dependence between
+# neighbours is tested for every pair of them, so the cost grows with the square.
+DIMS = 8
+EPSILON = float(np.finfo(float).eps)
+
+
+class Sequences(NamedTuple):
+    """Sequences of two or more tokens, concatenated."""
+
+    kind: str  # "numbers", "vectors" or "categories"
+    tokens: Float[np.ndarray, "tokens dim"]  # categories: one column for each of the most frequent
+    codes: Int[np.ndarray, " tokens"] | None  # of categories: 0, 1, …
+    lengths: Int[np.ndarray, " sequences"]
+    left_out: int  # number of sequences of a single token: they have no order
+    labels: np.ndarray | None = None  # of categories: the labels of codes 0, 1, …
+
+    @property
+    def starts(self) -> Int[np.ndarray, " sequences"]:
+        return np.cumsum(self.lengths) - self.lengths
+
+
+def read(tokens: Any, mask: Any = None) -> Sequences:
+    """`tokens` as sequences; raises `BadInput` with one sentence if they are not valid.
+
+    (L,) is one sequence, (B, L) a batch, (B, L, d) a batch of vectors, a list is ragged: arrays of
+    shape (L,) or (L, d). Integers, booleans and strings are categories; give counts that are meant
+    as numbers as floats. Pairs of keys and values are vectors.
+    """
+    parts = _parts(tokens, mask)
+    if not parts or not sum(map(len, parts)):
+        raise checks.BadInput(
+            "tokens must hold at least one sequence of two tokens; got none; "
+            "give an array of shape (batch, length)."
+        )
+    kinds, shapes = {part.dtype.kind for part in parts}, {part.shape[1:] for part in parts}
+    if len(shapes) > 1 or len(next(iter(shapes))) > 1:
+        raise checks.BadInput(
+            f"every token must be a number, a category or a vector of one size; got tokens of "
+            f"shapes {', '.join(map(str, sorted(shapes)))}; give a list with one array of "
+            f"shape (length,) or (length, dim) per sequence."
+        )
+    long = [part for part in parts if len(part) > 1]
+    if not long:
+        raise checks.BadInput(
+            "a single token has no order, and no sequence has more than one; give sequences of "
+            "two or more tokens."
+        )
+    lengths, left_out = np.array([len(part) for part in long]), len(parts) - len(long)
+    flat = np.concatenate(long)
+    if flat.ndim == 1 and kinds <= set("biuUS"):
+        indicators, codes, labels = _categories(flat)
+        return Sequences("categories", indicators, codes, lengths, left_out, labels)
+    if not kinds <= set("biuf"):
+        raise checks.BadInput(
+            f"tokens must be real numbers, vectors of them or categories; got an array of type "
+            f"{flat.dtype}; encode it as floats or as integers."
+        )
+    flat = flat.astype(float)
+    if not np.isfinite(flat).all():
+        place = int(np.argmax(~np.isfinite(flat.reshape(len(flat), -1)).all(1)))
+        sequence = int(np.searchsorted(np.cumsum(lengths), place, side="right"))
+        token = place - int(np.cumsum(lengths)[sequence] - lengths[sequence])
+        raise checks.BadInput(
+            f"tokens must be finite, but token {token} of sequence {sequence} is not; leave it "
+            f"out with mask=…, which is true where there is a token."
+        )
+    kind = "numbers" if flat.ndim == 1 or flat.shape[1] == 1 else "vectors"
+    return Sequences(kind, flat.reshape(len(flat), -1), None, lengths, left_out)
+
+
+def columns(
+    sequences: Sequences, batches: int = 1
+) -> tuple[Float[np.ndarray, "tokens dims"], Float[np.ndarray, " tokens"]]:
+    """(y, s) of every token. Each of `batches` equal batches is standardised separately."""
+    lengths, starts, tokens = sequences.lengths, sequences.starts, sequences.tokens
+    # First scaled to at most one: squares of very large tokens would overflow.
+    largest = np.abs(tokens).max(0)
+    centred = _centred(tokens / np.where(largest > 0, largest, 1), starts, lengths)
+    per_batch = centred.reshape(batches, -1, centred.shape[1])
+    spread = np.sqrt((per_batch**2).mean(1, keepdims=True))
+    scaled = per_batch / np.where(spread > 0, spread, 1)
+    y = _rescaled(_whitened(scaled).reshape(len(centred), -1), starts, lengths)
+    if sequences.codes is not None:
+        size = np.log(len(centred) / np.bincount(sequences.codes))[sequences.codes][:, None]
+    else:
+        size = np.sqrt((scaled**2).sum(-1)).reshape(-1, 1)
+    return y, _rescaled(_centred(size, starts, lengths, slack=1e6), starts, lengths)[:, 0]
+
+
+def _parts(tokens: Any, mask: Any) -> list[np.ndarray]:
+    """One array per sequence."""
+    if isinstance(tokens, Pairs):
+        key, value = (np.asarray(part) for part in tokens)
+        tokens = np.concatenate([key, value], axis=-1)
+    if isinstance(tokens, list | tuple) and not (tokens and np.isscalar(tokens[0])):
+        if mask is not None:
+            raise checks.BadInput(
+                "mask needs tokens as an array of shape (batch, length); got a list of sequences; "
+                "leave the tokens out of the list instead."
+            )
+        return [np.atleast_1d(_array(part)) for part in tokens]
+    array = _array(tokens)
+    if array.ndim == 0 or array.ndim > 3:
+        raise checks.BadInput(
+            f"tokens must have shape (length,), (batch, length) or (batch, length, dim); got "
+            f"shape {array.shape}."
+        )
+    rows = array[None] if array.ndim == 1 else array
+    if mask is None:
+        return list(rows)
+    present = np.asarray(mask)
+    present = present[None] if present.ndim == 1 else present
+    if present.dtype != bool or present.shape != rows.shape[:2]:
+        raise checks.BadInput(
+            f"mask must be boolean with one entry per token, shape {rows.shape[:2]}; got "
+            f"{present.dtype} of shape {present.shape}."
+        )
+    return [row[visible] for row, visible in zip(rows, present, strict=True)]
+
+
+def _array(tokens: Any) -> np.ndarray:
+    try:
+        return np.asarray(tokens)
+    except ValueError as error:
+        raise checks.BadInput(
+            "a sequence must be an array of shape (length,) or (length, dim); got tokens of "
+            "different sizes; give every token the same number of entries."
+        ) from error
+
+
+def _categories(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Indicators of the most frequent categories (ties in label order), the code of every token,
+    and the label of every code."""
+    labels, code, counts = np.unique(flat, return_inverse=True, return_counts=True)
+    # Indicators add up to one, so that of the last category would add nothing.
+    frequent = np.argsort(-counts, kind="stable")[: min(DIMS, max(len(counts) - 1, 1))]
+    return (code[:, None] == frequent).astype(float), code, labels
+
+
+def _centred(
+    x: np.ndarray, starts: np.ndarray, lengths: np.ndarray, slack: float = 4.0
+) -> np.ndarray:
+    """x minus its sequence's mean, and exactly zero where a sequence is constant up to rounding
+    (`slack` ε of its largest entry): later scaling must not amplify rounding errors."""
+    low, high = np.minimum.reduceat(x, starts), np.maximum.reduceat(x, starts)
+    constant = high - low <= slack * EPSILON * np.maximum(np.abs(low), np.abs(high))
+    mean = np.add.reduceat(x, starts) / lengths[:, None]
+    return np.where(np.repeat(constant, lengths, 0), 0.0, x - np.repeat(mean, lengths, 0))
+
+
+def _rescaled(x: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Every sequence divided by its root mean square; constant ones stay zero."""
+    square = np.add.reduceat((x**2).sum(1), starts) / lengths
+    root = np.sqrt(np.where(square > 0, square, 1))
+    return x / np.repeat(root, lengths)[:, None]
+
+
+def _whitened(x: Float[np.ndarray, "batches tokens dim"]) -> np.ndarray:
+    """The leading principal components, each of mean square one: with x = U S Vᵀ, √n U.
+
+    From the eigenvectors of xᵀx (V and S²), or of xxᵀ (U) where tokens are fewer than dimensions.
+    Directions with less than 1e−10 of the largest variance are rounding errors, and set to zero.
+    """
+    count, dim = x.shape[1:]
+    wide = dim > count
+    gram = x @ x.mT if wide else x.mT @ x
+    values, vectors = np.linalg.eigh(gram)
+    values, vectors = values[:, None, ::-1][..., :DIMS], vectors[..., ::-1][..., :DIMS]
+    real = values > 1e-10 * values[..., :1]
+    factor = np.where(real, np.sqrt(count / np.where(real, values, 1)), 0)
+    return vectors * np.where(real, np.sqrt(count), 0) if wide else x @ vectors * factor

@@ -1,0 +1,82 @@
+"""How much a model's output depends on the order of its tokens.
+
+For a function f of tokens x_1 … x_L and a permutation π,
+
+    equivariant   f(x∘π) = f(x)∘π     an encoder: permuting tokens permutes the representation
+    invariant     f(x∘π) = f(x)       a pooled output
+
+and the deviation is the largest entry of the difference over the largest entry of f(x). A model
+that keeps the symmetry deviates only by rounding, from sums that are added in another order.
+(Zaheer et al., Deep sets, NeurIPS 2017; lens A (Zhang et al., 2022) on encoders without positions.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from attnlens.core import checks
+from attnlens.core.readings import Reading
+from attnlens.core.statistics import mean_reading
+
+from .permutation import uniform
+
+
+def equivariance(
+    apply: Callable[[Any], Any],
+    tokens: Any,
+    *,
+    invariant: bool = False,
+    permutations: int = 32,
+    seed: int = 0,
+) -> Reading:
+    """The largest relative deviation from equivariance (or invariance) over random permutations.
+
+        max_π max |f(x∘π) − f(x)∘π| / max |f(x)|
+
+    `apply` takes tokens (L, …) and returns (L, …), or any shape if `invariant`. Computed in float64
+    if `apply` keeps the type of its input. The standard error is that of the mean deviation,
+    `details["mean"]`, because a maximum has no standard error.
+
+    >>> reading = equivariance(lambda x: x - x.mean(0), np.eye(4))
+    >>> reading.value < 1e-15
+    True
+    >>> equivariance(lambda x: x.cumsum(0), np.eye(4)).value
+    1.0
+    """
+    checks.whole("permutations", permutations, at_least=2)
+    random = np.random.default_rng(checks.whole("seed", seed))
+    given = np.asarray(tokens)
+    if given.ndim == 0 or len(given) < 2:
+        raise checks.BadInput(
+            f"tokens must be an array of at least two tokens, (length, …); got shape "
+            f"{given.shape}; give one sequence."
+        )
+    with jax.enable_x64(True):
+        output = np.asarray(apply(given.copy()))
+        if not invariant and output.shape[:1] != given.shape[:1]:
+            raise checks.BadInput(
+                f"an equivariant function must return one output per token, {len(given)} here; got "
+                f"shape {output.shape}; use invariant=True for a pooled output."
+            )
+        size = float(np.abs(output).max(initial=0.0))
+        if not np.isfinite(size) or size == 0:
+            raise checks.BadInput(
+                f"deviations are relative to the largest output, which must be finite and above "
+                f"0; got {size}; give tokens for which the output is not zero."
+            )
+        deviations = []
+        for order in uniform(permutations, len(given), random):
+            expected = output if invariant else output[order]
+            deviations.append(np.abs(np.asarray(apply(given[order])) - expected).max() / size)
+    mean = mean_reading(deviations)
+    return Reading(
+        float(np.max(deviations)),
+        mean.standard_error,
+        permutations,
+        status="ok" if np.isfinite(deviations).all() else "an output is not finite",
+        details={"mean": mean.value, "relative to": size},
+    )

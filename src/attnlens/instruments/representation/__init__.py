@@ -1,0 +1,1 @@
+"""Representation: what a representation has lost, and what it contains in excess."""

@@ -1,0 +1,293 @@
+"""How good a representation is: the information about the latent that it has lost, and what it
+contains in excess.
+
+For tokens X with latent z, the posterior P(z|X) and a representation R(X)
+
+    sufficiency gap   S(R) = E KL( P(z|X) ‖ P(z|R) )     nats; 0 exactly when R is sufficient
+    excess content    M(R) = share of R's variance that the posterior does not determine
+
+(docs/theory.md, "A(a) Representation"). Posterior statistics have S = M = 0; the sorted tokens of a
+continuous world have S = 0 and M > 0; the first token has S > 0.
+
+S is estimated with the exact posterior on one side and, on the other, the best law in the
+posterior's family that probes can predict from R (`law_probes`, `families`). The reading is the
+mean of KL(P(z|X) ‖ P̂(z|R)) over held-out episodes, without noise from sampled latents
+(Rao–Blackwell). Since
+
+    E KL(P(z|X) ‖ P̂(z|R)) = S(R) + E KL(P(z|R) ‖ P̂(z|R)),
+
+it is an *upper* bound of S, up to its standard error: a weak probe can only raise it, and so can
+a P(z|R) that lies outside of the family. For classes, for a Gaussian R of a Gaussian world, and
+wherever R is an invertible function of the posterior's parameter, the family contains P(z|R) and
+the bound is attained.
+
+M is the unexplained share of variance, 1 − R², averaged over R's standardised coordinates, of the
+best least-squares probe from the posterior's statistics to R, on held-out episodes. Here too, a
+weak probe can only raise M. It is undefined where R does not vary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Key
+
+from attnlens.core import checks, statistics
+from attnlens.core.drawing import Figure, Point, Series
+from attnlens.core.readings import Reading
+from attnlens.worlds import ExactWorld, GaussianProcess
+
+from .families import Family, divergence, posterior_family
+from .law_probes import fit_law
+from .probes import PROBES, ProbeScaling, Splits, fit_numbers, split
+
+LABELS = ("exact", "drawn")
+Encoder = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Representation:
+    """The readings about a representation.
+
+    gap: S(R) in nats; its details name the chosen probe, and the gap of a constant representation
+        ("of nothing": the mutual information between tokens and latent, if the family contains
+        the prior).
+    excess: M(R); its details name the chosen probes.
+    squared_error: E‖E[z|X] − ẑ(R)‖², the squared error of predicting the latent from R minus that
+        of the exact posterior mean (for classes, of their probabilities).
+    """
+
+    gap: Reading
+    excess: Reading
+    squared_error: Reading
+
+    def __str__(self) -> str:
+        rows = (
+            ("sufficiency gap (nats)", self.gap),
+            ("excess content (share)", self.excess),
+            ("excess squared error", self.squared_error),
+        )
+        return "\n".join(f"{name:<24}{reading}" for name, reading in rows)
+
+    def figure(self) -> Figure:
+        """The three readings with 95 % intervals."""
+        rows = {
+            "sufficiency gap (nats)": self.gap,
+            "excess content (share)": self.excess,
+            "excess squared error": self.squared_error,
+        }
+        points = tuple(
+            Point(float(place), reading.value, 1.96 * reading.standard_error)
+            for place, reading in enumerate(rows.values(), 1)
+        )
+        title = "What a representation lacks, and what it contains in excess"
+        series = (Series("measured", points),)
+        return Figure(title, "", "measured", series, False, False, tuple(rows))
+
+    def plot(self) -> Any:
+        """The three numbers as a matplotlib figure."""
+        return self.figure().plot()
+
+
+class EpisodeSamples(NamedTuple):
+    """One row per episode: representation R, natural parameters η of the posterior, labels
+    t = E[T(z)|X] or T(z), hints for trees (t, and η if labels are exact), and the posterior's
+    statistics."""
+
+    encoded: np.ndarray
+    eta: np.ndarray
+    labels: np.ndarray
+    hints: np.ndarray
+    statistics: np.ndarray
+
+
+def representation(
+    encode: Encoder,
+    world: ExactWorld,
+    *,
+    length: int | Sequence[int] = 8,
+    episodes: int = 4096,
+    probes: Sequence[str] = PROBES,
+    labels: str = "exact",
+    seed: int = 0,
+) -> Representation:
+    """Sufficiency gap and excess content of `encode(tokens)`, in nats and as a share.
+
+    encode: a function of one episode's tokens (an array (L, dim), or `Pairs`) that returns
+        numbers, equally many for every length. A function that JAX cannot trace is called with
+        NumPy arrays, one episode at a time.
+    length: the number of tokens, or several; episodes are divided equally among them.
+    episodes: how many are drawn: 60 % for training the probes, 15 % for validation, 25 % for the
+        readings.
+    labels: what probes are trained on: "exact" expectations under the posterior (less noise), or
+        "drawn" latents; then only the final comparison uses the posterior.
+
+    >>> from attnlens.worlds import NormalMean
+    >>> result = representation(lambda tokens: tokens.mean(0), NormalMean(), episodes=400,
+    ...     probes=("ridge",))
+    >>> result.gap.value < 1e-6
+    True
+    """
+    lengths = checks.lengths([length] if isinstance(length, int) else length)
+    # 15 % are for validation: with fewer episodes there would be less than ten of them.
+    checks.whole("episodes", episodes, at_least=64)
+    checks.one_of("labels", labels, LABELS)
+    probes = [checks.one_of("each probe", probe, PROBES) for probe in probes]
+    checks.whole("seed", seed)
+    with jax.enable_x64(True):
+        samples = draw(encode, world, lengths, episodes, labels, seed)
+    family = posterior_family(world).family
+    random = np.random.default_rng([seed, 1])
+    rows = split(len(samples.eta), random)
+    gap, squared_error = _gap(family, samples, rows, probes, random, labels == "exact")
+    excess = unexplained_share(samples.statistics, samples.encoded, rows, probes, random)
+    return Representation(gap, excess, squared_error)
+
+
+def _gap(
+    family: Family,
+    samples: EpisodeSamples,
+    rows: Splits,
+    probes: Sequence[str],
+    random: np.random.Generator,
+    exact: bool,
+) -> tuple[Reading, Reading]:
+    """(sufficiency gap, squared error), both on the test rows."""
+    inputs, eta, labels, hints, _ = samples
+    law = fit_law(family, inputs, eta, labels, hints, rows, probes, random, exact)
+    eta = eta[rows.test]
+    constant = divergence(family, eta, np.broadcast_to(law.centre, eta.shape))
+    details = {"probe": law.winner, "of nothing": float(constant.mean())}
+    gap = statistics.mean_reading(divergence(family, eta, law.eta))
+    error = ((family.latent_mean(eta) - family.latent_mean(law.eta)) ** 2).sum(-1)
+    return _with(gap, details), _with(statistics.mean_reading(error), {"probe": law.winner})
+
+
+def unexplained_share(
+    inputs: np.ndarray,
+    outputs: np.ndarray,
+    rows: Splits,
+    probes: Sequence[str],
+    random: np.random.Generator,
+) -> Reading:
+    """1 − R² of the best probe from inputs to outputs, the mean over standardised coordinates.
+
+    It is u/v with u the squared residuals and v the squared deviations, averaged over coordinates;
+    the standard error of such a ratio M is that of the mean of (u_i − M v_i)/v (Cochran, Sampling
+    Techniques, 1977, section 2.11).
+    """
+    scale = ProbeScaling.of(outputs[rows.train])
+    if not scale.varies.any():
+        reason = "excess content is undefined, since the representation does not vary"
+        return Reading(np.nan, np.nan, len(rows.test), reason)
+    standard = scale(outputs)
+    fitted = fit_numbers(inputs, standard, rows, probes, random)
+    truth = standard[rows.test]
+    residual = ((truth - fitted.predicted) ** 2).mean(-1)
+    deviation = ((truth - truth.mean(0)) ** 2).mean(-1)
+    share = residual.mean() / deviation.mean()
+    mean = statistics.mean_reading((residual - share * deviation) / deviation.mean())
+    details = {"probes": fitted.winners}
+    return Reading(float(share), mean.standard_error, mean.count, details=details)
+
+
+def _with(reading: Reading, details: dict[str, Any]) -> Reading:
+    return Reading(reading.value, reading.standard_error, reading.count, reading.status, details)
+
+
+# -- episodes --------------------------------------------------------------------------------
+
+
+def draw(
+    encode: Encoder,
+    world: ExactWorld,
+    lengths: Sequence[int],
+    episodes: int,
+    labels: str,
+    seed: int,
+) -> EpisodeSamples:
+    """New episodes of the world, ordered by length; call it under x64."""
+    family, natural = posterior_family(world)
+    if labels == "drawn" and isinstance(world, GaussianProcess):
+        raise checks.BadInput(
+            "labels='drawn' needs a latent with finitely many coordinates; got GaussianProcess; "
+            "use labels='exact'."
+        )
+    parts = []
+    for i, length in enumerate(lengths):
+        count = episodes // len(lengths) + (i < episodes % len(lengths))
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), length), count)
+        latent, tokens, eta, statistic = jax.tree.map(
+            np.asarray, sample_episodes(world, natural, keys, length)
+        )
+        if labels == "drawn":
+            targets = hints = family.statistic(latent)
+        else:
+            targets = family.expected(eta)
+            hints = np.concatenate([targets, eta], axis=1)
+        encoded = encode_episodes(encode, tokens)
+        parts.append(EpisodeSamples(encoded, eta, targets, hints, statistic))
+    sizes = {part.encoded.shape[1] for part in parts}
+    if len(sizes) > 1:
+        raise checks.BadInput(
+            f"encode must return equally many numbers at every length; got {sorted(sizes)}."
+        )
+    return EpisodeSamples(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+@eqx.filter_jit
+def sample_episodes(
+    world: ExactWorld, natural: Callable[[Any], Array], keys: Key[Array, " episodes"], length: int
+) -> tuple[Any, Any, Array, Array]:
+    """Latents, tokens, natural parameters and statistics of new episodes, one per key."""
+
+    def one(key: Key[Array, ""]) -> tuple[Any, Any, Array, Array]:
+        episode = world.sample(key, length)
+        eta = natural(episode.tokens)
+        if not isinstance(world, GaussianProcess):  # then η is the representation
+            return episode.latent, episode.tokens, eta, eta
+        later = jax.lax.optimization_barrier((episode.tokens, eta))[0]
+        return episode.latent, episode.tokens, eta, world.representation(later)
+
+    # In sequence: LAPACK calls must not overlap where JAX runs many threads.
+    return jax.lax.map(one, keys)
+
+
+def encode_episodes(encode: Encoder, tokens: Any) -> np.ndarray:
+    """R, one row per episode, from tokens with a leading axis of episodes."""
+    rows = jax.tree.leaves(tokens)[0].shape[0]
+    try:
+        # A plain function may read variables that change between two calls: it is traced each time.
+        # One that is a pytree (a method of a world or network) holds everything it reads.
+        plain = any(leaf is encode for leaf in jax.tree.leaves(encode))
+        if plain:
+            values = jax.jit(partial(_map_episodes, encode))(tokens)
+        else:
+            values = _compiled_map(encode, tokens)
+    except (jax.errors.JAXTypeError, TypeError):  # not made of JAX operations
+        episodes = (jax.tree.map(lambda leaf, i=i: leaf[i], tokens) for i in range(rows))
+        values = [np.asarray(encode(episode), float) for episode in episodes]
+    table = np.asarray(values, float).reshape(rows, -1)
+    if not table.shape[1] or not np.isfinite(table).all():
+        raise checks.BadInput(
+            "encode must return at least one number, all of them finite; got "
+            f"{'none' if not table.shape[1] else 'NaN or infinity'}."
+        )
+    return table
+
+
+@eqx.filter_jit
+def _compiled_map(encode: Encoder, tokens: Any) -> Array:
+    """`_map_episodes`, compiled once per type of encoder and shape of tokens."""
+    return _map_episodes(encode, tokens)
+
+
+def _map_episodes(encode: Encoder, tokens: Any) -> Array:
+    """In sequence: an encoder may call LAPACK, and such calls must not overlap."""
+    return jax.lax.map(encode, tokens)

@@ -1,0 +1,1 @@
+"""Samples: how many samples an error needs."""

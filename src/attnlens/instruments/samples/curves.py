@@ -1,0 +1,282 @@
+"""Learning curves: test error over the number of labels, and the gain from more labels.
+
+Every learner is trained on the same nested samples of the same folds, so differences between
+learners are paired. See `labelled` for the folds and the variance inflation factor of overlapping
+training sets (Nadeau and Bengio, 2003), `learners` for what is trained, and `sample_size` for n(ε)
+and its intervals.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from attnlens.core import checks
+from attnlens.core.drawing import Figure, Point, Series
+from attnlens.core.readings import Curve, Reading
+
+from . import learners
+from .labelled import inflation, labelled, split_folds, usable_sizes
+from .powerlaw import fit_power_law
+from .sample_size import (
+    CurveDraws,
+    SampleSize,
+    curve_draws,
+    fitted_sizes,
+    interval,
+    ratio,
+    sample_size,
+)
+
+SIZES = 8  # default number of sizes
+FOLDS = 8  # default number of folds
+
+
+@dataclass(frozen=True)
+class LearningCurves:
+    """Paired error curves of several learners; everything else is computed from them on demand.
+
+    `errors[name]` has one row per fold and one column per size. `target_error` is the default ε of
+    the methods. `inflation` has one factor per size, by which standard errors are multiplied
+    because training sets overlap. `test_rows`, for classes only, is the number of test rows in all
+    folds together: an error is a count of wrong rows among these.
+    """
+
+    data: str
+    quantity: str
+    sizes: tuple[int, ...]
+    target_error: float
+    errors: Mapping[str, tuple[tuple[float, ...], ...]]
+    inflation: tuple[float, ...]
+    test_rows: int = 0
+
+    def __getitem__(self, name: str) -> Curve:
+        """One learner's curve, with standard errors; its slope is that of the plain power law."""
+        values = np.array(self.errors[checks.one_of("the model", name, self.errors)])
+        count, factors = len(values), np.array(self.inflation)
+        errors = values.std(0, ddof=1) * factors / math.sqrt(count)
+        errors = np.where(self._none_wrong(values), math.sqrt(0.5) / max(self.test_rows, 1), errors)
+        readings = [
+            Reading(float(m), float(s), count) for m, s in zip(values.mean(0), errors, strict=True)
+        ]
+        return Curve("labels", self.quantity, self.sizes, tuple(readings), self._slope(name))
+
+    def __iter__(self):
+        return iter(self.errors)
+
+    def error_text(self, name: str, index: int = -1) -> str:
+        """The error at one of the sizes, in words."""
+        if self._none_wrong(np.array(self.errors[name]))[index]:
+            return f"none of {self.test_rows:,} test rows wrong"
+        reading = self[name].readings[index]
+        return f"{reading.value:.3g} ± {reading.standard_error:.1g}"
+
+    def _none_wrong(self, values: np.ndarray) -> np.ndarray:
+        """True at the sizes where no test row was wrong; see `_half_a_row`."""
+        return (
+            (values == 0.5 / self.test_rows).all(0)
+            if self.test_rows
+            else np.zeros(len(self.sizes), bool)
+        )
+
+    def samples(self, error: float | None = None) -> dict[str, SampleSize]:
+        """n(ε): how many labels each learner needs for this error."""
+        goal = self._goal(error)
+        return {name: sample_size(draws, goal) for name, draws in self._draws.items()}
+
+    def ratio(self, first: str, second: str, error: float | None = None) -> SampleSize:
+        """How many times as many labels the first learner needs as the second."""
+        one, two = (
+            self._draws[checks.one_of("the model", n, self.errors)] for n in (first, second)
+        )
+        return ratio(one, two, self._goal(error))
+
+    def more_labels(self, labels: int) -> dict[str, tuple[SampleSize, SampleSize]]:
+        """Each learner's error at the largest size and, extrapolated, with `labels` more."""
+        checks.whole("labels", labels, at_least=1)
+        now, then = float(self.sizes[-1]), float(self.sizes[-1] + labels)
+        errors = {}
+        for name, draws in self._draws.items():
+            today = np.exp(draws.logs[:, -1])
+            # The measured error times the factor that the power law predicts.
+            later = today * draws.law.error(then) / draws.law.error(now)
+            errors[name] = (_with_interval(today), _with_interval(later, "extrapolated"))
+        return errors
+
+    def laws(self) -> dict[str, dict[str, SampleSize]]:
+        """exponent, scale and floor of a n^(−b) + c, and the exponent of the plain a n^(−b)."""
+        laws = {}
+        for name, draws in self._draws.items():
+            plain = fit_power_law(draws.sizes, np.exp(draws.logs), np.ones(len(draws.sizes)))
+            parameters = {**draws.law._asdict(), "plain_exponent": plain.exponent}
+            laws[name] = {key: _with_interval(np.asarray(v)) for key, v in parameters.items()}
+        return laws
+
+    def __str__(self) -> str:
+        curves = {name: self[name] for name in self.errors}
+        lines = [
+            f"Learning curves: {self.data}; {self.quantity}, mean ± standard error over "
+            f"{next(iter(curves.values())).readings[0].count} folds",
+            f"{'labels':>8}" + "".join(f"  {name:>20}" for name in curves),
+        ]
+        for i, size in enumerate(self.sizes):
+            cells = (curve.readings[i] for curve in curves.values())
+            row = "".join(f"  {f'{c.value:.3g} ± {c.standard_error:.1g}':>20}" for c in cells)
+            lines.append(f"{size:>8}{row}")
+        if any(self._none_wrong(np.array(errors)).any() for errors in self.errors.values()):
+            lines.append(f"{0.5 / self.test_rows:.3g} means none of {self.test_rows} wrong")
+        for name, law in self.laws().items():
+            lines.append(
+                f"{name}: the larger sizes fall as n^−b, b = {law['exponent']}, to a floor of "
+                f"{law['floor']}"
+            )
+        lines.append(f"Labels for {self.quantity} {self.target_error:.3g}:")
+        lines += [f"  {name}: {size}" for name, size in self.samples().items()]
+        first, *others = self.errors
+        lines += [
+            f"  {first} needs {self.ratio(first, other)} times the labels of {other}"
+            for other in others
+        ]
+        more = self.sizes[-1]
+        lines.append(f"With {more} more labels ({more} → {2 * more}), if the power law continues:")
+        for name, (now, then) in self.more_labels(more).items():
+            lines.append(f"  {name}: {now.value:.3g} → {then}")
+        return "\n".join(lines)
+
+    def figure(self) -> Figure:
+        """Every learner's curve with its fitted law, and n(ε) where it crosses the target error."""
+        series, fitted = [], self.sizes[fitted_sizes(len(self.sizes))]
+        for name in self.errors:
+            curve = self[name]
+            points = [
+                Point(float(x), r.value, 1.96 * r.standard_error)
+                for x, r in zip(curve.at, curve.readings, strict=True)
+            ]
+            series.append(Series(name, tuple(points)))
+            law = self._draws[name].law
+            line = [
+                Point(float(x), float(law.error(float(x))[0]))
+                for x in np.geomspace(fitted[0], fitted[-1], 32)
+            ]
+            label = "fitted law"
+            if len(fitted) < len(self.sizes):
+                label = f"law fitted to the {len(fitted)} larger sizes"
+            series.append(Series(f"{name}, {label}", tuple(line), line=True, like=name))
+        goal = self.target_error
+        across = (Point(float(n), goal) for n in (self.sizes[0], self.sizes[-1]))
+        series.append(Series(f"ε = {goal:.3g}", tuple(across), line=True))
+        for name, size in self.samples().items():
+            # An n(ε) outside of the measured sizes appears in the legend only.
+            reached = size.status == "ok" and math.isfinite(size.value)
+            points = (Point(size.value, goal),) if reached else ()
+            series.append(Series(f"{name}: n(ε) = {size}", points, mark=True, like=name))
+        title = f"{self.quantity} over labels; n(ε) is the number of labels for error ε"
+        return Figure(title, "labels", self.quantity, tuple(series))
+
+    def plot(self) -> Any:
+        """The curves as a matplotlib figure."""
+        return self.figure().plot()
+
+    @cached_property
+    def _draws(self) -> dict[str, CurveDraws]:
+        sizes, errors = np.array(self.sizes, float), np.array(list(self.errors.values()))
+        draws = curve_draws(sizes, errors, np.array(self.inflation))
+        return dict(zip(self.errors, draws, strict=True))
+
+    def _slope(self, name: str) -> Reading:
+        draws = self._draws[name]
+        law = fit_power_law(draws.sizes, np.exp(draws.logs), np.ones(len(draws.sizes)))
+        slopes = -law.exponent
+        return Reading(float(slopes[0]), float(slopes[1:].std(ddof=1)), len(self.errors[name]))
+
+    def _goal(self, error: float | None) -> float:
+        return self.target_error if error is None else checks.positive("error", error)
+
+
+def learning_curve(
+    X: Any,
+    y: Any,
+    *,
+    models: Sequence[str] | Mapping[str, Any] | None = None,
+    sizes: Sequence[int] | None = None,
+    target_error: float | None = None,
+    task: str | None = None,
+    attention: Any = None,
+    hidden: int = 16,
+    folds: int = FOLDS,
+    starts: int = 1,
+    seed: int = 0,
+    training: Mapping[str, Any] | None = None,
+) -> LearningCurves:
+    """Test error of several learners over the number of labels, paired, with n(ε) and its interval.
+
+        n(ε) = the smallest n with E error(n) ≤ ε;   beyond the largest n, error(n) ≈ a n^(−b) + c
+
+    X: rows (n, p), or tokens (n, L, t). y: numbers, or classes; `task` overrides what is inferred.
+    models: names of the four models of lens B ("baseline", "known-attention", "self-attention",
+        "multi-layer"), or a mapping from your own names to such a name, to a function of a random
+        key that returns a network (as for `fit`; it receives standardised inputs in X's shape), or
+        to a scikit-learn estimator (it receives X unchanged, tokens flattened).
+    sizes: numbers of labels; by default log-spaced, up to the number of training rows of a fold.
+    target_error: the ε of n(ε), in the units of the curve (error rate, or squared error as a share
+        of the variance of y); by default 10 % above the smallest error that all models reach, and
+        at least one wrong test row.
+    attention: f(X) for known attention, an array of X's shape or a function that returns one.
+    starts: random initialisations per network; the one with the smallest training loss is used.
+    training: arguments for `fit`, such as {"steps": 2000, "l2": 1e-3}.
+
+    >>> random = np.random.default_rng(0)
+    >>> X = random.normal(size=(60, 3))
+    >>> curves = learning_curve(X, X[:, 0] > 0, models=["baseline"], sizes=(8, 40), folds=3)
+    >>> [reading.count for reading in curves["baseline"].readings]
+    [3, 3]
+    """
+    data = labelled(X, y, task)
+    checks.whole("hidden", hidden, at_least=1)
+    checks.whole("starts", starts, at_least=1)
+    checks.whole("seed", seed)
+    if target_error is not None:
+        checks.positive("target_error", target_error)
+    settings = learners.settings(training)
+    parts = split_folds(data, folds, seed)
+    sizes = usable_sizes(sizes, data, parts, SIZES)
+    measure = learners.choose(models, data, attention, hidden)
+    errors = {
+        name: _half_a_row(run(parts, sizes, seed, settings, starts), len(data.inputs))
+        for name, run in measure.items()
+    }
+    if target_error is None:
+        # A little above what the weakest learner reaches, so that its n(ε) lies inside the range.
+        target_error = 1.1 * max(float(table.mean(0).min()) for table in errors.values())
+        if data.classes:  # an error of less than one wrong test row cannot be measured
+            target_error = max(target_error, 1 / len(data.inputs))
+    return LearningCurves(
+        data=str(data),
+        quantity="error rate" if data.classes else "relative squared error",
+        sizes=sizes,
+        target_error=target_error,
+        errors={name: tuple(map(tuple, table.tolist())) for name, table in errors.items()},
+        inflation=tuple(inflation(np.array(sizes, float), len(data.inputs), folds).tolist()),
+        test_rows=len(data.inputs) if data.classes else 0,
+    )
+
+
+def _half_a_row(errors: np.ndarray, rows: int) -> np.ndarray:
+    """Where no test row was wrong, half a row counts as wrong.
+
+    With none of n rows wrong, the posterior of the error under Jeffreys' prior is Beta(½, n + ½):
+    its mean is ½/(n + 1), and its standard deviation, about √½/n, is the reported standard error.
+    """
+    return np.where(errors.mean(0) > 0, errors, 0.5 / rows)
+
+
+def _with_interval(draws: np.ndarray, status: str = "ok") -> SampleSize:
+    """The first draw, which is the estimate, with the interval from the others."""
+    low, high = interval(draws[1:])
+    value = float(draws[0])
+    return SampleSize(value, min(low, value), max(high, value), status)

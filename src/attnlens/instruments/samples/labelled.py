@@ -1,0 +1,204 @@
+"""Labelled data: checked once, and split into folds that all learners share.
+
+Rows are (n, p); tokens are (n, L, t), L tokens of dimension t per row. Labels are numbers
+(regression) or classes.
+
+**Folds.** Every row is tested once: test sets are disjoint, so the noise of test rows is
+independent between folds. The other rows of a fold are in a random order, and a learner with sample
+size n is trained on the first n: samples are nested, and all learners are trained on the same rows.
+With classes the order is stratified: the first rows are one of each class, and every prefix
+contains the classes in proportion.
+
+**Variance inflation.** Training sets of size n from two of K folds of N rows share, on average, the
+fraction o = n K(K − 2)/(N (K − 1)²). Errors of folds with overlapping training sets are correlated,
+so s²/K underestimates the variance of their mean, and no unbiased estimate exists (Bengio and
+Grandvalet, JMLR 2004). Nadeau and Bengio (Machine Learning, 2003) add the ratio of test to training
+rows, here 1/(K − 1), to 1/K. Here o/(K − 1) is added: nearly theirs when training sets are as large
+as possible, and nothing when they hardly overlap. The tests measure the resulting coverage.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from attnlens.core import checks
+from attnlens.core.labels import are_class_numbers
+
+TASKS = ("regression", "classification")
+FEWEST_ROWS = 20
+
+
+class Labelled(NamedTuple):
+    """Inputs (n, p) or (n, L, t) and labels (n,): numbers, or class numbers 0 … classes − 1."""
+
+    inputs: Float[np.ndarray, "rows ..."]
+    labels: np.ndarray
+    classes: int  # 0 in regression
+    inferred: bool
+
+    @property
+    def tokens(self) -> bool:
+        return self.inputs.ndim == 3
+
+    def __str__(self) -> str:
+        what = f"classification, {self.classes} classes" if self.classes else "regression"
+        shape = " × ".join(map(str, self.inputs.shape[1:]))
+        return f"{what}{' (inferred)' if self.inferred else ''}, {len(self.inputs)} rows of {shape}"
+
+
+class Fold(NamedTuple):
+    """Row numbers: training rows, in the order of use, and test rows."""
+
+    train: Int[np.ndarray, " train"]
+    test: Int[np.ndarray, " test"]
+
+
+def labelled(inputs: Any, labels: Any, task: str | None = None) -> Labelled:
+    """Checked data; raises `BadInput` with the reason if they cannot be used."""
+    if task is not None:
+        checks.one_of("task", task, TASKS)
+    try:
+        x = np.asarray(inputs, float)
+    except (ValueError, TypeError) as error:
+        raise checks.BadInput(
+            "X must be numbers in rows of equal length, (n, p) or (n, L, t), and cannot be "
+            "converted to such an array; encode text as numbers and pad or cut ragged rows."
+        ) from error
+    if x.ndim not in (2, 3):
+        raise checks.BadInput(
+            f"X must have the shape (n, p) or (n, L, t); got {x.shape}; reshape it."
+        )
+    y = np.asarray(labels)
+    y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+    if y.shape != x.shape[:1]:
+        raise checks.BadInput(
+            f"y must be one label per row of X, {x.shape[0]} of them; got the shape {y.shape}."
+        )
+    if len(x) < FEWEST_ROWS:
+        raise checks.BadInput(
+            f"a learning curve needs at least {FEWEST_ROWS} rows; got {len(x)}; collect more."
+        )
+    if not np.isfinite(x).all():
+        where = int(np.argwhere(~np.isfinite(x))[0][0])
+        raise checks.BadInput(
+            f"X must be finite, but row {where} has NaN or infinity; drop or impute such rows."
+        )
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        raise checks.BadInput("y must be finite; got NaN or infinity; drop rows without a label.")
+    chosen = task or _task(y)
+    if chosen == "classification":
+        names, numbers = np.unique(y.astype(str) if y.dtype == object else y, return_inverse=True)
+        _check_classes(names, np.bincount(numbers))
+        return Labelled(x, numbers.astype(np.int32), len(names), task is None)
+    try:
+        y = y.astype(float)
+    except (ValueError, TypeError) as error:
+        raise checks.BadInput(
+            "regression needs y as numbers; got text; give task='classification'."
+        ) from error
+    if np.ptp(y) == 0:
+        raise checks.BadInput(
+            f"y must vary, but every label is {y[0]:g}; there is nothing to learn from it."
+        )
+    return Labelled(x, y, 0, task is None)
+
+
+def _task(y: np.ndarray) -> str:
+    if y.dtype.kind not in "iufb":
+        return "classification"
+    return "classification" if y.dtype.kind == "b" or are_class_numbers(y) else "regression"
+
+
+def _check_classes(names: np.ndarray, counts: np.ndarray) -> None:
+    if len(names) < 2:
+        raise checks.BadInput(
+            f"y must have at least two classes, but every label is {names[0]}; give "
+            f"task='regression' if these are numbers."
+        )
+    if counts.min() < 2:
+        raise checks.BadInput(
+            f"each class needs at least two rows, one to train and one to test on, but class "
+            f"{names[counts.argmin()]} has one; drop it, or give task='regression'."
+        )
+
+
+def split_folds(data: Labelled, count: int, seed: int) -> list[Fold]:
+    """`count` disjoint test sets, each with the other rows in a random, stratified order."""
+    checks.whole("folds", count, at_least=3)
+    rows = len(data.inputs)
+    if count > rows // 2:
+        raise checks.BadInput(
+            f"folds must have two test rows each, so be at most {rows // 2} for {rows} rows; got "
+            f"{count}."
+        )
+    random = np.random.default_rng(seed)
+    labels = data.labels if data.classes else np.zeros(rows, int)
+    # Rows sorted by class are assigned to folds in turn: the number of rows of a class differs by
+    # at most one between folds.
+    shuffled = random.permutation(rows)
+    dealt = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    return [
+        Fold(_stratified(np.setdiff1d(dealt, test), labels, random), np.sort(test))
+        for test in (dealt[i::count] for i in range(count))
+    ]
+
+
+def _stratified(
+    rows: Int[np.ndarray, " rows"], labels: np.ndarray, random: np.random.Generator
+) -> Int[np.ndarray, " rows"]:
+    """A random order in which every prefix has the classes in proportion, one row of each first.
+
+    Rows are sorted by a position: (i + u)/m for the i-th of a class's m rows, with u uniform, one
+    per class; minus 2 for its first row.
+    """
+    order = random.permutation(rows)
+    position = np.empty(len(order))
+    for value in np.unique(labels[order]):
+        own = np.flatnonzero(labels[order] == value)
+        position[own] = (np.arange(len(own)) + random.uniform()) / len(own)
+        position[own[0]] -= 2
+    return order[np.argsort(position, kind="stable")]
+
+
+def inflation(
+    sizes: Float[np.ndarray, " sizes"], rows: int, count: int
+) -> Float[np.ndarray, " sizes"]:
+    """Variance inflation for overlapping training sets (after Nadeau and Bengio, 2003), as the
+    factor of the standard error s/√K: √(1 + K o/(K − 1)); see the module's docstring."""
+    overlap = sizes * count * (count - 2) / (rows * (count - 1) ** 2)
+    return np.sqrt(1 + count / (count - 1) * overlap)
+
+
+def usable_sizes(sizes: Any, data: Labelled, parts: list[Fold], count: int) -> tuple[int, ...]:
+    """The sample sizes: those given, checked, or `count` log-spaced ones."""
+    most = min(len(fold.train) for fold in parts)
+    least = max(4, 2 * data.classes)
+    if sizes is None:
+        return tuple(np.unique(np.geomspace(least, most, count).round().astype(int)).tolist())
+    sizes = tuple(checks.whole("each size", size, at_least=1) for size in sizes)
+    if len(sizes) < 2 or any(b <= a for a, b in pairwise(sizes)):
+        raise checks.BadInput(
+            f"sizes must be at least two increasing whole numbers, such as (16, 64); got {sizes}."
+        )
+    if sizes[-1] > most:
+        raise checks.BadInput(
+            f"sizes must be at most {most}, the training rows of each of {len(parts)} folds; got "
+            f"{sizes[-1]}; give smaller sizes or more rows."
+        )
+    if sizes[0] < max(2, data.classes):
+        raise checks.BadInput(
+            f"sizes must be at least {max(2, data.classes)}, so that every class occurs; got "
+            f"{sizes[0]}."
+        )
+    return sizes
+
+
+def mean_and_spread(values: Float[np.ndarray, " numbers"]) -> tuple[float, float]:
+    """Mean and standard deviation, the latter 1 where the values do not vary."""
+    spread = float(values.std())
+    return float(values.mean()), spread if spread > 0 and math.isfinite(spread) else 1.0

@@ -1,0 +1,1 @@
+"""Transfer: whether a representation transfers to another task."""

@@ -1,0 +1,293 @@
+"""Will a pretrained representation transfer? The condition number of a downstream target.
+
+Let pretraining ask for m(q, z) = ⟨ψ(q), A b(z)⟩ and a downstream task for ⟨c, b(z)⟩. With Σ the
+second moment of ψ(q),
+
+    κ² = cᵀ (Aᵀ Σ A)⁺ c,   κ = ∞ where c is not in the row space of Σ^(1/2) A,
+
+    downstream excess risk ≤ κ² × pretraining excess risk
+
+by the Cauchy–Schwarz inequality in the Σ-norm (docs/theory.md, prediction 14). A large κ means that
+pretraining contains little signal about what the downstream task needs.
+
+The module `kappa` estimates κ from features and targets.
+
+κ is a property of the two tasks, and the features must contain what both need: if they have lost a
+part of the target, κ describes only the rest (`kappa.details["explained"]` is its share). To
+evaluate features behind a bottleneck, give the full ones as `features` and those behind the
+bottleneck as `frozen`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attnlens.core import checks
+from attnlens.core.drawing import Figure, Point, Series
+from attnlens.core.readings import Reading
+
+from . import kappa
+from .scores import h_score, leep, log_me
+
+FOLDS = 5
+HIGHER_IS_BETTER = ("LogME", "H-score", "LEEP")
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """The readings about a pretrained representation and a downstream target.
+
+    kappa: the condition number. Where it is infinite, its status gives the share of the target
+        outside of what pretraining covers; `interval` is its 95 % interval (BCa).
+    error: the measured transfer error of a linear head on held-out samples: the unexplained share
+        of variance (numbers) or the share of wrong classes.
+    scores: LogME, H-score and LEEP; where one is not defined, its status is the reason.
+    """
+
+    kappa: Reading
+    interval: tuple[float, float]
+    error: Reading
+    scores: Mapping[str, Reading]
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        kappa = f"{self.kappa.value:.3g}, 95 % interval {low:.3g} to {high:.3g}"
+        if math.isinf(self.kappa.value):
+            kappa = f"{self.kappa.value:.3g}: {self.kappa.status}"
+        explained = f"{self.kappa.details['explained']:.0%} of the target's variance"
+        rows = [("condition number", kappa), ("of what features explain", explained)]
+        rows += [("transfer error, measured", str(self.error))]
+        for name, score in self.scores.items():
+            rows.append((name, f"{score.value:.4g}" if score.status == "ok" else score.status))
+        return "\n".join(f"{name:<26}{text}" for name, text in rows)
+
+    def figure(self) -> Figure:
+        """The measured transfer error at the condition number."""
+        return against({"target": self})
+
+    def plot(self) -> Any:
+        """The point as a matplotlib figure; `against` draws several targets."""
+        return self.figure().plot()
+
+
+def against(transfers: Mapping[str, Transfer]) -> Figure:
+    """Condition number against measured transfer error, one named point per target.
+
+    A target with an infinite κ cannot be drawn on the axis; the legend lists it with its error.
+
+    >>> against({}).x_label
+    'condition number κ'
+    """
+    series = []
+    for name, transfer in transfers.items():
+        kappa, error = transfer.kappa.value, transfer.error
+        point = Point(kappa, error.value, 1.96 * error.standard_error)
+        finite = math.isfinite(kappa) and math.isfinite(error.value)
+        label = name if finite else f"{name}: κ infinite, error {error.value:.3g}"
+        series.append(Series(label, (point,) if finite else ()))
+    return Figure(
+        "Condition number against measured transfer",
+        "condition number κ",
+        "transfer error",
+        tuple(series),
+        log_y=False,
+    )
+
+
+def known_condition_number(
+    head: Any, mixing: Any = None, query_moment: Any = None, *, tolerance: float | None = None
+) -> float:
+    """κ of a known world: head c (d), mixing A (r, d) and second moment Σ (r, r) of ψ(q).
+
+    A and Σ default to the identity. `tolerance` is the singular value of Σ^(1/2) A, as a share of
+    the largest, below which a direction counts as not covered by pretraining; by default the root
+    of (size × ε), about 3e−8: a singular Σ has eigenvalues of size ε in floating point, and its
+    square root has singular values of size √ε.
+
+    >>> round(known_condition_number([1.0, 1.0], query_moment=[[1.0, 0.0], [0.0, 0.25]]) ** 2, 12)
+    5.0
+    >>> known_condition_number([1.0, 1.0], query_moment=[[1.0, 0.0], [0.0, 0.0]])
+    inf
+    """
+    c = _finite("head", np.atleast_1d(np.asarray(head, float)), 1)
+    moment = None if query_moment is None else _finite("query_moment", query_moment, 2)
+    size = len(c) if moment is None else len(moment)
+    matrix = np.eye(size, len(c)) if mixing is None else _finite("mixing", mixing, 2)
+    if matrix.shape != (size, len(c)) or (moment is not None and moment.shape != (size, size)):
+        raise checks.BadInput(
+            f"mixing must be (r, d) and query_moment (r, r) for a head of d = {len(c)} numbers; "
+            f"got {matrix.shape} and {None if moment is None else moment.shape}."
+        )
+    if moment is not None:
+        values, vectors = np.linalg.eigh(0.5 * (moment + moment.T))
+        if values[0] < -1e-9 * max(values[-1], 0) or values[-1] <= 0:
+            raise checks.BadInput(
+                f"query_moment must be a second moment, with no negative eigenvalue and one "
+                f"above 0; got eigenvalues from {values[0]:.3g} to {values[-1]:.3g}."
+            )
+        matrix = (np.sqrt(np.maximum(values, 0))[:, None] * vectors.T) @ matrix
+    _, singular, axes = np.linalg.svd(matrix, full_matrices=False)
+    if tolerance is None:
+        tolerance = math.sqrt(max(matrix.shape) * np.finfo(float).eps)
+    covered = singular > tolerance * singular.max(initial=0)
+    inside = axes[covered] @ c
+    outside = np.linalg.norm(c - axes[covered].T @ inside)
+    # c is in the row space if the rest of it is below `tolerance`, which is far above rounding.
+    if outside > tolerance * np.linalg.norm(c):
+        return math.inf
+    return float(np.linalg.norm(inside / singular[covered]))
+
+
+def condition_number(
+    features: Any,
+    pretraining: Any,
+    downstream: Any,
+    *,
+    frozen: Any = None,
+    source: Any = None,
+    resamples: int = 400,
+    seed: int = 0,
+) -> Transfer:
+    """κ of a downstream target with its interval, and LogME, H-score, LEEP and the measured
+    transfer error.
+
+    features: (n, d), of a pretrained model. pretraining: what it was trained to predict, (n,) or
+    (n, k) numbers, or n class numbers (an integer array). downstream: (n,) or (n, outputs)
+    numbers, or n class numbers. frozen: the features for the error and the scores, if they differ
+    from `features`. source: (n, classes) probabilities of the pretrained model, for LEEP only; by
+    default those of a logistic regression from features to pretraining classes.
+
+    >>> random = np.random.default_rng(0)
+    >>> z = random.standard_normal((500, 3))
+    >>> result = condition_number(z, z * [1.0, 1.0, 0.2], z @ [0.0, 0.6, 0.8], resamples=50)
+    >>> abs(result.kappa.value - math.sqrt(3 * (0.6**2 + 0.8**2 / 0.2**2))) < 1e-9
+    True
+    """
+    table = _finite("features", features, 2)
+    questions, question_classes = _targets("pretraining", pretraining, len(table))
+    targets, classes = _targets("downstream", downstream, len(table))
+    checks.whole("resamples", resamples, at_least=24)
+    if len(table) < max(24, 3 * (table.shape[1] + 1)):
+        raise checks.BadInput(
+            f"condition_number needs at least 24 samples and three per feature; got "
+            f"{len(table)} samples of {table.shape[1]} features."
+        )
+    transferred = table if frozen is None else _finite("frozen", frozen, 2)
+    if len(transferred) != len(table):
+        raise checks.BadInput(
+            f"frozen must have a row for each of the {len(table)} samples; got {len(transferred)}."
+        )
+    random = np.random.default_rng(checks.whole("seed", seed))
+    result = kappa.estimate(table, questions, targets)
+    size = len(table)
+    logs = np.array(
+        [
+            kappa.log_estimate(table, questions, targets, random.integers(size, size=size))
+            for _ in range(resamples)
+        ]
+    )
+    return Transfer(
+        kappa=kappa.reading(result, logs, size),
+        interval=kappa.interval(result, logs, table, questions, targets),
+        error=_transfer_error(transferred, targets, classes, random),
+        scores=_scores(transferred, targets, classes, question_classes, source),
+    )
+
+
+def predicts(transfers: Sequence[Transfer]) -> dict[str, float]:
+    """How well each score orders several transfers by their measured error: Spearman's rank
+    correlation, with the sign such that 1 is perfect. A score that is not defined for all transfers
+    is left out."""
+    from scipy.stats import spearmanr
+
+    if len(transfers) < 3:
+        raise checks.BadInput(f"transfers must be at least three; got {len(transfers)}.")
+    errors = [transfer.error.value for transfer in transfers]
+    table = {"condition number": [transfer.kappa.value for transfer in transfers]}
+    for name in HIGHER_IS_BETTER:
+        if all(transfer.scores[name].status == "ok" for transfer in transfers):
+            table[name] = [-transfer.scores[name].value for transfer in transfers]
+    return {name: float(np.asarray(spearmanr(values, errors))[0]) for name, values in table.items()}
+
+
+# -- transfer error and scores ---------------------------------------------------------------
+
+
+def _transfer_error(features, targets, classes, random) -> Reading:
+    """The error of a linear head, by five-fold cross-validation."""
+    from sklearn.linear_model import LogisticRegression, RidgeCV
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    from attnlens.core.statistics import mean_reading
+
+    folds = np.array_split(random.permutation(len(features)), FOLDS)
+    errors = np.zeros(len(features))
+    variance = float(targets.var(0).sum())
+    for fold in folds:
+        rest = np.setdiff1d(np.arange(len(features)), fold)
+        if classes is None:
+            head = make_pipeline(StandardScaler(), RidgeCV(np.logspace(-6, 3, 10)))
+            predicted = head.fit(features[rest], targets[rest]).predict(features[fold])
+            errors[fold] = ((predicted.reshape(targets[fold].shape) - targets[fold]) ** 2).sum(-1)
+        else:
+            head = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+            errors[fold] = (
+                head.fit(features[rest], classes[rest]).predict(features[fold]) != (classes[fold])
+            )
+    return mean_reading(errors if classes is not None else errors / variance)
+
+
+def _scores(features, targets, classes, question_classes, source) -> dict[str, Reading]:
+    centred = features - features.mean(0)
+    outputs = targets - targets.mean(0) if classes is None else targets
+    scores = {"LogME": _score(log_me(centred, outputs), len(features))}
+    if classes is None:
+        missing = Reading(math.nan, math.nan, 0, "not defined: it needs downstream classes")
+        return {**scores, "H-score": missing, "LEEP": missing}
+    scores["H-score"] = _score(h_score(features, classes), len(features))
+    if source is None and question_classes is None:
+        status = "not defined: it needs source=… or pretraining classes"
+        return {**scores, "LEEP": Reading(math.nan, math.nan, 0, status)}
+    if source is None:
+        from sklearn.linear_model import LogisticRegression
+
+        model = LogisticRegression(max_iter=1000).fit(features, question_classes)
+        source = model.predict_proba(features)
+    probabilities = _finite("source", source, 2)
+    return {**scores, "LEEP": _score(leep(probabilities, classes), len(features))}
+
+
+def _score(value: float, rows: int) -> Reading:
+    return Reading(value, math.nan, rows)
+
+
+def _finite(name: str, values: Any, dims: int) -> np.ndarray:
+    array = np.asarray(values, float)
+    if array.ndim != dims or not array.size or not np.isfinite(array).all():
+        raise checks.BadInput(
+            f"{name} must be finite numbers in {dims} dimension{'s' * (dims > 1)}; got shape "
+            f"{array.shape}{'' if np.isfinite(array).all() else ' with NaN or infinity'}."
+        )
+    return array
+
+
+def _targets(name: str, values: Any, rows: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """(n, k) numbers, one-hot rows for classes; and the class numbers (None without classes)."""
+    array = np.asarray(values)
+    classes = None
+    if array.ndim == 1 and array.dtype.kind in "iub":
+        names, classes = np.unique(array, return_inverse=True)
+        array = np.eye(len(names))[classes]
+    table = _finite(name, array[:, None] if array.ndim == 1 else array, 2)
+    if len(table) != rows or not (table.std(0) > 0).any():
+        raise checks.BadInput(
+            f"{name} must have a row for each of the {rows} samples and vary among them; got "
+            f"shape {np.shape(values)}{' without variation' if len(table) == rows else ''}."
+        )
+    return table, classes

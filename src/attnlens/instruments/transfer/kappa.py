@@ -1,0 +1,152 @@
+"""Estimates of the condition number κ from features and targets, with standard error and interval.
+
+κ² = cᵀ (Aᵀ Σ A)⁺ c is defined in `condition`.
+
+With features f ≈ b(z), pretraining targets Y (k per row: answers at k queries, or one column per
+class) and a downstream target y, regressions Y ≈ B f and y ≈ c f give AᵀΣA ≈ BᵀB/k. The estimate
+does not change when the features are multiplied by an invertible matrix. Several downstream outputs
+have κ² = λ_max(c (BᵀB/k)⁺ cᵀ), for the worst direction of the sum of squares.
+
+Noise. In whitened features B̂ = B + E, where E has variance σ²/n in each entry: E B̂ᵀB̂ = BᵀB +
+(Σσ²/n) I. The second term is subtracted; likewise for c. A direction counts as *covered by
+pretraining* when its singular value in B̂ is above σ(√k + √d)/√n, the largest that noise alone
+gives (Vershynin, High-Dimensional Probability, 2018, theorem 4.4.5). κ is infinite when the part of
+c outside of these directions is more than noise: above the 99.9 % quantile of its regression error.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from attnlens.core.readings import Reading
+
+LEVEL = 0.95
+GROUPS = 50  # of the jackknife that gives the acceleration of the interval
+# If a smaller share of the resamples lies on one side of the estimate, resampling itself has
+# shifted them by more than their spread.
+ONE_SIDED = 0.1
+
+
+class KappaEstimate(NamedTuple):
+    """κ (infinite where `outside`, the share of c that pretraining does not cover, is more than
+    noise), and the share of the downstream target that the features explain."""
+
+    kappa: float
+    outside: float
+    explained: float
+
+
+def estimate(
+    features: Float[np.ndarray, "samples _d"],
+    pretraining: Float[np.ndarray, "samples _k"],
+    downstream: Float[np.ndarray, "samples _outputs"],
+) -> KappaEstimate:
+    """κ by the formulas above, in features whitened by their own covariance."""
+    centred = features - features.mean(0)
+    values, vectors = np.linalg.eigh(centred.T @ centred / len(features))
+    # Features that are linear combinations of others, up to the rounding of a Gram matrix, are
+    # dropped.
+    independent = values > 1e-13 * max(values.max(initial=0), np.finfo(float).tiny)
+    white = centred @ (vectors[:, independent] / np.sqrt(values[independent]))
+    b, b_noise = _slopes(white, pretraining)
+    c, c_noise = _slopes(white, downstream)
+    k, d = b.shape
+    _, strengths, axes = np.linalg.svd(b, full_matrices=False)
+    edge = math.sqrt(b_noise.max(initial=0)) * (math.sqrt(k) + math.sqrt(d))
+    covered = strengths > max(edge, 1e-9 * strengths.max(initial=0))
+    inside = c @ axes[covered].T
+    outside = float((c**2).sum() - (inside**2).sum())
+    total = float((c**2).sum())
+    uncovered = d - int(covered.sum())
+    explained = 1 - len(white) * float(c_noise.sum()) / float(downstream.var(0).sum())
+    if uncovered and outside > max(c_noise.sum() * _chi_square(uncovered), 1e-9 * total):
+        return KappaEstimate(math.inf, outside / total, explained)
+    # Bias correction: noise adds to BᵀB in each covered direction, and to c.
+    energy = strengths[covered] ** 2 - b_noise.sum()
+    energy = np.maximum(energy, 0.1 * strengths[covered] ** 2) / k
+    if not covered.any():
+        return KappaEstimate(0.0, 0.0, explained)
+    matrix = (inside / energy) @ inside.T - np.diag(c_noise) * (1 / energy).sum()
+    kappa = math.sqrt(max(float(np.linalg.eigvalsh(matrix)[-1]), 0.0))
+    return KappaEstimate(kappa, 0.0, explained)
+
+
+def _slopes(white: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Regression coefficients (target, feature) and the error variance per coefficient, for each
+    target."""
+    rows, d = white.shape
+    centred = targets - targets.mean(0)
+    slopes = centred.T @ white / rows
+    residual = ((centred - white @ slopes.T) ** 2).sum(0) / max(rows - d - 1, 1)
+    return slopes, residual / rows
+
+
+def _chi_square(freedom: int) -> float:
+    """The 99.9 % quantile of χ²."""
+    from scipy.special import chdtri
+
+    return float(chdtri(freedom, 0.001))
+
+
+def log_estimate(features, pretraining, downstream, rows) -> float:
+    """log κ from some of the rows."""
+    kappa = estimate(features[rows], pretraining[rows], downstream[rows]).kappa
+    return math.log(kappa) if kappa > 0 else -math.inf
+
+
+def reading(result: KappaEstimate, logs: np.ndarray, rows: int) -> Reading:
+    """κ as a reading; `logs` are log κ of bootstrap resamples."""
+    if math.isinf(result.kappa):
+        status = (
+            f"{result.outside:.0%} of the target lies in directions where pretraining has no more "
+            f"than noise"
+        )
+        return Reading(math.inf, math.nan, rows, status, {"explained": result.explained})
+    finite = logs[np.isfinite(logs)]
+    # Delta method: d exp(l) = exp(l) dl.
+    error = result.kappa * float(finite.std(ddof=1)) if finite.size > 1 else math.nan
+    details = {"explained": result.explained, "infinite": float((logs == np.inf).mean())}
+    return Reading(result.kappa, error, rows, details=details)
+
+
+def interval(
+    result: KappaEstimate, logs: np.ndarray, features, pretraining, downstream
+) -> tuple[float, float]:
+    """BCa bootstrap interval (Efron, JASA 1987): percentiles of the resamples, corrected for bias
+    and acceleration.
+
+    With nearly as many features as samples, resampling itself shifts κ, because resamples repeat
+    some rows and omit others. Where it shifts nine in ten of them to one side of the estimate,
+    their percentiles are not usable, and the interval is exp(log κ ± 1.96 s), with s the larger of
+    the standard errors from the resamples and from the jackknife.
+    """
+    from scipy.special import ndtr, ndtri
+
+    if math.isinf(result.kappa) or result.kappa <= 0:
+        return result.kappa, result.kappa
+    at = math.log(result.kappa)
+    groups = np.array_split(np.arange(len(features)), min(GROUPS, len(features)))
+    keep = [np.setdiff1d(np.arange(len(features)), group) for group in groups]
+    jackknife = np.array([log_estimate(features, pretraining, downstream, rows) for rows in keep])
+    influence = jackknife.mean() - jackknife if np.isfinite(jackknife).all() else np.zeros(1)
+    spread = float((influence**2).sum())
+    acceleration = float((influence**3).sum()) / (6 * spread**1.5) if spread > 0 else 0.0
+    share = float((logs < at).mean())
+    if min(share, 1 - share) < ONE_SIDED:
+        finite = logs[np.isfinite(logs)]
+        count = len(influence)
+        errors = math.sqrt(spread * (count - 1) / count), float(np.std(finite))
+        half = float(ndtri((1 + LEVEL) / 2)) * max(errors)
+        return math.exp(at - half), math.exp(at + half)
+    bias = float(ndtri(share))
+    limits = []
+    for tail in ((1 - LEVEL) / 2, (1 + LEVEL) / 2):
+        moved = bias + float(ndtri(tail))
+        level = float(ndtr(bias + moved / (1 - acceleration * moved)))
+        place = int(np.clip(round(level * (len(logs) - 1)), 0, len(logs) - 1))
+        limits.append(math.exp(np.sort(logs)[place]))
+    return limits[0], limits[1]

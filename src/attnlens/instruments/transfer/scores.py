@@ -1,0 +1,95 @@
+"""Transferability scores from the literature, reported with the condition number.
+
+    LogME     max over α, β of log p(y | F) / n,   y = F w + N(0, 1/β),  w ~ N(0, I/α)
+              (You, Liu, Wang and Long, LogME, ICML 2021)
+    H-score   tr( Cov(f)⁻¹ Cov(E[f | y]) )         f features, y classes
+              (Bao et al., An Information-Theoretic Approach to Transferability, ICIP 2019)
+    LEEP      mean log Σ_s P̂(y | s) θ_s(x),        θ_s(x) the source model's class probabilities
+              (Nguyen et al., LEEP, ICML 2020)
+
+For all three, higher is better. Rows are samples.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from attnlens.core import checks
+
+Table = Float[np.ndarray, "samples _columns"]
+
+
+def log_me(features: Table, targets: Float[np.ndarray, "samples _outputs"]) -> float:
+    """Log evidence per sample of a linear model, the mean over the targets' columns."""
+    left, singular, _ = np.linalg.svd(features, full_matrices=False)
+    squares = singular**2
+    projections = (left.T @ targets).T
+    return float(
+        np.mean(
+            [
+                _evidence(squares, along, float(column @ column), len(features))
+                for along, column in zip(projections, targets.T, strict=True)
+            ]
+        )
+    )
+
+
+def _evidence(squares: np.ndarray, along: np.ndarray, energy: float, rows: int) -> float:
+    """max over α, β of the log evidence over n, by MacKay's fixed point in the singular basis.
+
+    With γ = Σ β s²/(α + β s²) and the posterior mean m: α = γ/‖m‖², β = (n − γ)/‖F m − y‖²
+    (Bishop, Pattern Recognition and Machine Learning, 2006, section 3.5). With λ = α/β
+
+        m_j = s_j u_j/(λ + s_j²),   ‖F m − y‖² = ‖y‖² − Σ u_j² + Σ (λ u_j/(λ + s_j²))²
+    """
+    outside = max(energy - float(along @ along), 0.0)
+    alpha = beta = 1.0
+    for _ in range(1000):
+        ratio = alpha / beta
+        weight = float((squares * along**2 / (ratio + squares) ** 2).sum())
+        residual = outside + float(((ratio * along / (ratio + squares)) ** 2).sum())
+        used = float((squares / (ratio + squares)).sum())
+        # With a perfect fit, or a target that the features do not explain at all, the maximum is
+        # infinite; it is bounded where this makes no difference to a ranking.
+        new_alpha = used / max(weight, 1e-12)
+        new_beta = (rows - used) / max(residual, 1e-12 * max(energy, 1e-300))
+        done = abs(new_alpha * beta / (alpha * new_beta) - 1) < 1e-10
+        alpha, beta = new_alpha, new_beta
+        if done:
+            break
+    ratio = alpha / beta
+    weight = float((squares * along**2 / (ratio + squares) ** 2).sum())
+    residual = outside + float(((ratio * along / (ratio + squares)) ** 2).sum())
+    evidence = rows * math.log(beta) - beta * residual - alpha * weight
+    evidence -= float(np.log1p(squares * beta / alpha).sum()) + rows * math.log(2 * math.pi)
+    return evidence / (2 * rows)
+
+
+def h_score(features: Table, classes: Int[np.ndarray, " samples"]) -> float:
+    """The variance between classes, in units of the features' covariance; at most the number of
+    features."""
+    centred = features - features.mean(0)
+    between = np.zeros_like(centred)
+    for label in np.unique(classes):
+        between[classes == label] = centred[classes == label].mean(0)
+    total = centred.T @ centred
+    # Features that are linear combinations of others are dropped, as in `kappa`: NumPy's default,
+    # 1e−15, is below the rounding of a Gram matrix.
+    inverse = np.linalg.pinv(total, rcond=1e-13, hermitian=True)
+    return float(np.trace(inverse @ (between.T @ between)))
+
+
+def leep(source: Table, classes: Int[np.ndarray, " samples"]) -> float:
+    """The mean log likelihood of the labels given the source model's classes, at most 0."""
+    if (source < 0).any() or not np.allclose(source.sum(-1), 1):
+        raise checks.BadInput(
+            "source must hold one row of probabilities per sample, each with the sum 1; "
+            "give the softmax of the source model's outputs."
+        )
+    _, numbers = np.unique(classes, return_inverse=True)
+    joint = np.eye(numbers.max() + 1)[numbers].T @ source  # (class, source class)
+    conditional = joint / np.maximum(joint.sum(0), np.finfo(float).tiny)
+    return float(np.log((conditional[numbers] * source).sum(-1)).mean())

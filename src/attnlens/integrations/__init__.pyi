@@ -1,0 +1,16 @@
+from .sklearn.estimators import AttentionClassifier as AttentionClassifier
+from .sklearn.estimators import AttentionRegressor as AttentionRegressor
+from .sklearn.kernel_regressor import KernelAttentionRegressor as KernelAttentionRegressor
+from .torch.losses import TorchLoss as TorchLoss
+from .torch.losses import torch_loss as torch_loss
+from .torch.modules import from_torch as from_torch
+from .transformers import minilm as minilm
+from .transformers.bert import Bert as Bert
+from .transformers.layer_measurements import attended_share as attended_share
+from .transformers.layer_measurements import attention_map as attention_map
+from .transformers.layer_measurements import attention_maps as attention_maps
+from .transformers.layer_measurements import permutation_sensitivity as permutation_sensitivity
+from .transformers.layer_measurements import probe_curvature as probe_curvature
+from .transformers.layer_measurements import token_rates as token_rates
+from .transformers.layer_measurements import transfers as transfers
+from .transformers.wordpiece import WordPiece as WordPiece

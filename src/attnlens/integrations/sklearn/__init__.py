@@ -1,0 +1,1 @@
+"""scikit-learn estimators that use attention."""

@@ -1,0 +1,182 @@
+"""The inputs of an estimator as weighted rows: checked, merged, standardised and padded.
+
+**Weights are repetitions.** An estimator uses its training rows only as a weighted set: rows of
+weight zero are dropped, the others are sorted, and equal rows are merged into one row with the sum
+of their weights. So a fit with weights 2 and 3, and a fit with the rows given twice and three
+times, are bitwise the same computation, and the order of rows does not matter.
+
+**Means and scales** are those of the weighted rows: μ = Σ w x/Σ w and s² = Σ w (x − μ)²/Σ w.
+
+**Padding.** Each new shape costs a compilation, so rows and tokens are padded to one of a few
+sizes; padding has weight zero.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attnlens.core import checks
+
+
+class WeightedRows(NamedTuple):
+    """Distinct rows, sorted: inputs (n, p), labels (n, outputs), and weights, all above zero."""
+
+    inputs: np.ndarray
+    labels: np.ndarray
+    weights: np.ndarray
+
+
+def merge_rows(inputs: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> WeightedRows:
+    """The weighted set of rows, on which all of training depends."""
+    positive, width = weights > 0, inputs.shape[1]
+    columns = np.concatenate([inputs, labels], 1)[positive] + 0.0  # −0 becomes 0
+    weights = weights[positive]
+    # Sorted by weight last, so that the weights of equal rows are always added in the same order.
+    order = np.lexsort([weights, *columns.T[::-1]])
+    columns, weights = columns[order], weights[order]
+    new = np.ones(len(columns), bool)
+    new[1:] = np.any(columns[1:] != columns[:-1], 1)
+    first = np.flatnonzero(new)
+    sums = np.add.reduceat(weights, first)
+    return WeightedRows(columns[first, :width], columns[first, width:], sums)
+
+
+class DistinctInputs(NamedTuple):
+    """Distinct inputs with their mean labels and total weights."""
+
+    inputs: np.ndarray
+    labels: np.ndarray
+    weights: np.ndarray
+    scatter: float  # Σ w (label − mean label)², summed over all rows
+
+
+def merge_equal_inputs(rows: WeightedRows) -> DistinctInputs:
+    """Sorted rows with the rows of equal inputs merged, whatever their labels."""
+    new = np.ones(len(rows.weights), bool)
+    new[1:] = np.any(rows.inputs[1:] != rows.inputs[:-1], 1)
+    first, group = np.flatnonzero(new), np.cumsum(new) - 1
+    weights = np.add.reduceat(rows.weights, first)
+    # Means relative to the first label of each input, so that a single label is kept exactly.
+    offset = rows.labels - rows.labels[first][group]
+    shift = np.add.reduceat(rows.weights[:, None] * offset, first) / weights[:, None]
+    scatter = np.sum(rows.weights[:, None] * (offset - shift[group]) ** 2)
+    return DistinctInputs(rows.inputs[first], rows.labels[first] + shift, weights, float(scatter))
+
+
+def sample_weights(sample_weight: Any, count: int) -> np.ndarray:
+    """`sample_weight` as one number per row, at least 0 and not all 0."""
+    if sample_weight is None:
+        return np.ones(count)
+    try:
+        array = np.asarray(sample_weight, float)
+    except (TypeError, ValueError) as error:
+        raise checks.BadInput(
+            "sample_weight must be numbers, one per row of X; got values that are not numbers; "
+            "leave it out for equal weights."
+        ) from error
+    array = np.full(count, float(array)) if array.ndim == 0 else array
+    if array.shape != (count,):
+        raise checks.BadInput(
+            f"sample_weight must be one number per row of X, shape ({count},); got the shape "
+            f"{array.shape}."
+        )
+    if not np.isfinite(array).all() or array.min() < 0:
+        worst = int(np.argmax(~np.isfinite(array) | (array < 0)))
+        raise checks.BadInput(
+            f"sample_weight must be finite numbers of at least 0; got {array[worst]} in row "
+            f"{worst}; drop the row or give it weight 0."
+        )
+    if not array.any():
+        raise checks.BadInput(
+            "sample_weight must be above 0 for at least one row; all sample_weight are zero; give "
+            "the rows to learn from a weight of 1."
+        )
+    return array
+
+
+def flatten_tokens(X: Any, token_dim: int | None) -> Any:
+    """Tokens (n, L, t) as rows of L t numbers; other inputs unchanged."""
+    if getattr(X, "ndim", 2) != 3:
+        return X
+    array = np.asarray(X)
+    if token_dim != array.shape[2]:
+        raise checks.BadInput(
+            f"token_dim must be {array.shape[2]} for X of shape {array.shape}; got {token_dim}; "
+            f"give token_dim={array.shape[2]}."
+        )
+    return array.reshape(len(array), -1)
+
+
+def check_finite(array: np.ndarray, names: Any) -> np.ndarray:
+    """`array`, if it has no NaN and no infinity."""
+    if not np.isfinite(array).all():
+        row, column = (int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        what = "NaN" if np.isnan(array[row, column]) else "inf"
+        where = f"column {column}" if names is None else f"column {names[column]!r}"
+        raise checks.BadInput(
+            f"X must be finite numbers; row {row} has {what} in {where}; fill or drop it, for "
+            f"example with SimpleImputer in a Pipeline."
+        )
+    return array
+
+
+def python_number(value: Any) -> Any:
+    """A NumPy scalar (from a grid of settings) as a Python number; other values unchanged."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+class RowScaling(NamedTuple):
+    """x ↦ (x − mean)/scale, column by column."""
+
+    mean: np.ndarray
+    scale: np.ndarray
+
+    @classmethod
+    def of(cls, values: np.ndarray, weights: np.ndarray) -> RowScaling:
+        """Weighted mean and standard deviation; the scale of a constant column is 1."""
+        share = weights / weights.sum()
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = share @ values
+            scale = np.sqrt(share @ (values - mean) ** 2)
+        if not (np.isfinite(mean).all() and np.isfinite(scale).all()):
+            raise checks.BadInput(
+                "X and y must be small enough for their variance to fit into float64; got values "
+                "above 1e150; scale them down."
+            )
+        # Division by a subnormal scale would overflow.
+        varies = (values.max(0) > values.min(0)) & (scale > np.finfo(float).tiny)
+        return cls(mean, np.where(varies, scale, 1.0))
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            return (values - self.mean) / self.scale
+
+
+def bucket(count: int, least: int, parts: int) -> int:
+    """The size to which `count` is padded: one of few sizes, not much larger than `count`.
+
+    A multiple of `least`, and for larger counts of 1/`parts` of the power of two below `count`:
+    padding is at most a share 1/`parts`.
+
+    >>> [bucket(n, 64, 4) for n in (1, 64, 65, 300, 1000)]
+    [64, 64, 128, 320, 1024]
+    """
+    step = max(least, 2 ** (count.bit_length() - 1) // parts)
+    return -(-count // step) * step
+
+
+def padded(array: np.ndarray, count: int) -> np.ndarray:
+    """`array` padded to `count` rows with copies of its first row, which are finite and typical."""
+    return np.concatenate([array, np.repeat(array[:1], count - len(array), 0)])
+
+
+def finite_result(values: np.ndarray) -> np.ndarray:
+    """`values`, if none of them overflowed."""
+    if not np.isfinite(values).all():
+        raise checks.BadInput(
+            "X must be of the same order of magnitude as the fitted rows; got values for which "
+            "float64 overflows; check its units."
+        )
+    return values

@@ -1,0 +1,3 @@
+"""Pretrained encoders, and measurements of their layers."""
+
+from . import minilm as minilm

@@ -1,0 +1,17 @@
+"""Names of `attnlens.training` that users import from `attnlens.networks`."""
+
+from attnlens.training.ensemble import Fitted, fit
+from attnlens.training.groups import Progress
+from attnlens.training.settings import Member, TrainingSettings
+from attnlens.training.stationary import StationaryPoint, StationaryPoints, stationary_points
+
+__all__ = [
+    "Fitted",
+    "Member",
+    "Progress",
+    "StationaryPoint",
+    "StationaryPoints",
+    "TrainingSettings",
+    "fit",
+    "stationary_points",
+]

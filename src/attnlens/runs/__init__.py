@@ -1,0 +1,5 @@
+"""Runs of claims: plan, compute, judge, ledger, provenance. README.md says how a cell travels."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

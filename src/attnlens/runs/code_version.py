@@ -1,0 +1,97 @@
+"""The version of the code behind a measurement: a hash of the sources that it can reach.
+
+Starting from the module of a measure function, imports of attnlens (and of the module's own
+package) are followed through the syntax tree. The `__init__.pyi` of a package says which file a
+public name comes from, so a claim about softmax does not depend on the source of other operators.
+A change in one of these files makes the cells that depend on it be computed again; a change
+elsewhere does not. Versions of libraries are not part of the hash; they are recorded with each run.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+from functools import cache
+from pathlib import Path
+
+# Left out: imported inside `plot` methods only, and no number comes from it.
+DRAWING_PACKAGE = "attnlens.report.draw."
+
+
+@cache
+def code_version(module: str) -> str:
+    """A short hash of the sources that `module` imports from attnlens and from its own package."""
+    digest = hashlib.sha256()
+    for name in sorted(reachable_modules(module)):
+        source = source_file(name)
+        native = source.with_suffix(".cc")  # C++ source lies beside its module, with its headers
+        files = [native, *sorted(source.parent.glob("*.h"))] if native.is_file() else []
+        parts = [file.read_bytes() for file in (source, *files)]
+        digest.update(name.encode() + b"\0" + b"\0".join(parts) + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def reachable_modules(module: str) -> set[str]:
+    """Every module of attnlens, or of its own package, that `module` imports directly or not."""
+    modules: set[str] = set()
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        if name not in modules and not f"{name}.".startswith(DRAWING_PACKAGE):
+            modules.add(name)
+            waiting += imports(name)
+    return modules
+
+
+@cache
+def imports(module: str) -> tuple[str, ...]:
+    """The modules of attnlens, or of its own package, that the source of a module names."""
+    path = source_file(module)
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    roots = {"attnlens", module.partition(".")[0]}
+    targets: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            targets += [a.name for a in node.names if a.name.partition(".")[0] in roots]
+        elif isinstance(node, ast.ImportFrom):
+            base = _absolute(node, package)
+            if base.partition(".")[0] in roots:
+                targets += [_defining_module(base, alias.name) for alias in node.names]
+    return tuple(targets)
+
+
+def _absolute(node: ast.ImportFrom, package: str) -> str:
+    if not node.level:
+        return node.module or ""
+    base = package.rsplit(".", node.level - 1)[0] if node.level > 1 else package
+    return f"{base}.{node.module}" if node.module else base
+
+
+def _defining_module(base: str, name: str) -> str:
+    """The module that defines `name` in `from base import name`."""
+    if _spec(f"{base}.{name}") is not None:
+        return f"{base}.{name}"
+    path = source_file(base)
+    stub = path.with_suffix(".pyi")
+    if path.name == "__init__.py":
+        for node in ast.parse((stub if stub.is_file() else path).read_text()).body:
+            if isinstance(node, ast.ImportFrom) and name in [alias.name for alias in node.names]:
+                return _absolute(node, base)
+    return base
+
+
+@cache
+def _spec(module: str):
+    try:
+        return importlib.util.find_spec(module)
+    except ModuleNotFoundError:  # its parent is a plain module, or does not exist
+        return None
+
+
+def source_file(module: str) -> Path:
+    """The path of the source of a module."""
+    spec = _spec(module)
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError(f"no source for module {module!r}")
+    return Path(spec.origin)

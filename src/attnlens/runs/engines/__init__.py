@@ -1,0 +1,1 @@
+"""Engines compute cells: an engine takes cells and yields their outcomes as they finish."""

@@ -1,0 +1,1 @@
+"""Results on disk: `results.sqlite`, its schema, and its maintenance."""

@@ -1,0 +1,250 @@
+"""Maintenance of results folders: check, compact, export, merge. Nothing here computes a cell.
+
+check    the file is intact, every array fits its declared size, and the key of every cell is the
+         hash of the content of its row
+compact  return free pages to the file system; no row changes
+export   every array of every cell as one row of a Parquet file
+merge    copy the cells of other folders. The same key with another value is a conflict: it is
+         reported, and the folder keeps its own value
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from attnlens.core.cells import Cell
+from attnlens.core.checks import BadInput
+
+from .errors import FILE, explained_errors
+from .schema import unpack
+from .store import Store
+
+ROWS_PER_BATCH, BYTES_PER_BATCH = 1000, 10_000_000
+COLUMNS = ("key", "claim", "arm", "measure", "parameters", "seeds", "code", "seconds")
+
+
+class CheckReport(NamedTuple):
+    """Numbers of cells, arrays and failed cells, and one sentence per problem (`wrong`)."""
+
+    cells: int
+    arrays: int
+    failures: int
+    wrong: tuple[str, ...]
+
+
+class MergeReport(NamedTuple):
+    """Cells that were copied, cells that were there already, and keys whose values disagree."""
+
+    added: int
+    known: int
+    conflicts: tuple[str, ...]
+
+
+def check(folder: str | os.PathLike[str]) -> CheckReport:
+    """Read everything once and report what is wrong; nothing is changed."""
+    folder, wrong = Path(folder), []
+    with Store.reading(folder) as store:
+        connection = store.connection
+        with explained_errors(folder):
+            verdicts = [row[0] for row in connection.execute("PRAGMA integrity_check(10)")]
+            wrong += [f"the file is damaged: {text}" for text in verdicts if text != "ok"]
+            cells = 0
+            for row in connection.execute(f"SELECT {', '.join(COLUMNS)} FROM cells"):
+                cells += 1
+                wrong += _wrong_key(dict(zip(COLUMNS, row, strict=True)))
+            arrays = 0
+            query = "SELECT cell, name, dtype, shape, data FROM arrays"
+            for cell, name, *packed in connection.execute(query):
+                arrays += 1
+                try:
+                    unpack(*packed)
+                except sqlite3.DatabaseError as error:
+                    wrong.append(f"cell {str(cell)[:12]}, array {name!r}: {error}")
+            query = "SELECT DISTINCT cell FROM arrays WHERE cell NOT IN (SELECT key FROM cells)"
+            wrong += [
+                f"there are arrays of cell {str(key)[:12]}, but the cell itself is missing"
+                for (key,) in connection.execute(query)
+            ]
+        return CheckReport(cells, arrays, len(store.failures()), tuple(wrong))
+
+
+def _wrong_key(row: dict[str, Any]) -> list[str]:
+    """One sentence if the key of a cell is not the hash of its content, or its row is invalid."""
+    name = f"cell {str(row['key'])[:12]}"
+    try:
+        content = [json.loads(row[part]) for part in ("parameters", "seeds")]
+        cell = Cell(
+            row["claim"], row["arm"], row["measure"], content[0], tuple(content[1]), row["code"]
+        )
+        same = cell.key == row["key"]
+    except (ValueError, TypeError, RecursionError) as error:
+        return [f"{name}: its row cannot be read ({error})"]
+    seconds = row["seconds"]
+    if not (isinstance(seconds, float) and 0 <= seconds < math.inf):
+        return [f"{name}: its seconds must be a number of at least 0; got {seconds!r}"]
+    return [] if same else [f"{name}: its key is not the hash of its content"]
+
+
+def compact(folder: str | os.PathLike[str]) -> tuple[int, int]:
+    """Rewrite the file without its free pages; return its bytes before and after."""
+    folder = Path(folder)
+    path = _existing(folder)
+    before = _size(path)
+    with Store.writing(folder) as store, explained_errors(folder):
+        store.connection.execute("VACUUM")
+        store.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return before, _size(path)
+
+
+def export(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> int:
+    """Write every array of every cell to a Parquet file; return the number of rows.
+
+    Columns: those of the cell, the name and shape of the array, its values as a list of floats.
+    """
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise BadInput(
+            "export writes Parquet and needs pyarrow: pip install 'attnlens[data]'."
+        ) from error
+    folder, path = Path(folder), Path(path)
+    text, numbers = pyarrow.string(), pyarrow.list_(pyarrow.float64())
+    schema = pyarrow.schema(
+        [(name, pyarrow.float64() if name == "seconds" else text) for name in COLUMNS]
+        + [("array", text), ("shape", pyarrow.list_(pyarrow.int64())), ("values", numbers)]
+    )
+    draft, count = path.with_name(f".{path.name}.draft"), 0
+    with Store.reading(folder) as store, explained_errors(path.parent):
+        try:
+            draft.unlink(missing_ok=True)  # if it is a symbolic link, its target stays
+            with parquet.ParquetWriter(draft, schema) as writer:
+                for rows in _batches(store):
+                    writer.write_table(pyarrow.Table.from_pylist(rows, schema))
+                    count += len(rows)
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+    return count
+
+
+def _batches(store: Store) -> Iterator[list[dict[str, Any]]]:
+    """The rows of the export, in lists that fit in memory whatever the sizes of the arrays."""
+    query = (
+        f"SELECT {', '.join(f'cells.{name}' for name in COLUMNS)}, name, dtype, shape, data "
+        f"FROM cells JOIN arrays ON arrays.cell = cells.key ORDER BY cells.key, name"
+    )
+    batch, size = [], 0
+    with explained_errors(store.folder):
+        for *cell, name, dtype, shape, data in store.connection.execute(query):
+            array = unpack(dtype, shape, data)
+            row = dict(zip(COLUMNS, map(str, cell), strict=True))
+            if not isinstance(cell[COLUMNS.index("seconds")], float):
+                raise sqlite3.DatabaseError("the seconds of a cell are not a number")
+            values = {"array": str(name), "shape": list(array.shape)}
+            values["values"] = array.ravel().tolist()
+            batch.append({**row, "seconds": float(row["seconds"]), **values})
+            size += array.nbytes
+            if len(batch) == ROWS_PER_BATCH or size > BYTES_PER_BATCH:
+                yield batch
+                batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def merge(folder: str | os.PathLike[str], others: Sequence[str | os.PathLike[str]]) -> MergeReport:
+    """Copy the finished cells of other folders into `folder`, all of them or none.
+
+    Every other folder is checked first, and nothing is copied if a check fails. Records of faults
+    are copied too. Verdicts are not merged: `attnlens verify --out folder` judges afterwards.
+    """
+    folder = Path(folder)
+    for other in map(Path, others):
+        if other.resolve() == folder.resolve():
+            raise BadInput(f"{folder} cannot be merged with itself: name another folder.")
+        if wrong := check(other).wrong:
+            raise BadInput(f"{other} failed its check, so nothing was merged: {wrong[0]}.")
+    added, known, conflicts = 0, 0, []
+    with Store.writing(folder) as store, explained_errors(folder), store.transaction():
+        for other in map(Path, others):
+            with Store.reading(other) as source:
+                runs = _copy_runs(store, source)
+                for row in source.connection.execute(
+                    f"SELECT {', '.join(COLUMNS)}, run FROM cells"
+                ):
+                    key, arrays = row[0], _arrays(source, row[0])
+                    if store.result(key) is None:
+                        _copy_cell(store, runs, row, arrays)
+                        added += 1
+                    elif _arrays(store, key) == arrays:
+                        known += 1
+                    else:
+                        conflicts.append(key)
+    return MergeReport(added, known, tuple(conflicts))
+
+
+def _arrays(store: Store, key: str) -> list[tuple[Any, ...]]:
+    query = "SELECT name, dtype, shape, data FROM arrays WHERE cell = ? ORDER BY name"
+    return store.connection.execute(query, (key,)).fetchall()
+
+
+def _copy_runs(store: Store, source: Store) -> dict[Any, Any]:
+    """Copy the runs of `source` that `store` lacks, with their faults; return old id -> new id."""
+    ended = "started" if source.schema_version == 1 else "ended"  # version 1 has no column `ended`
+    new_ids: dict[Any, Any] = {}
+    query = f"SELECT id, started, machine, packages, {ended} FROM runs"
+    for old, *origin, end in source.connection.execute(query).fetchall():
+        row = tuple(map(str, origin))
+        query = "SELECT id FROM runs WHERE started = ? AND machine = ? AND packages = ?"
+        known = store.connection.execute(query, row).fetchone()
+        if known is None:
+            statement = "INSERT INTO runs (started, machine, packages, ended) VALUES (?, ?, ?, ?)"
+            new_ids[old] = store.connection.execute(
+                statement, (*row, None if end is None else str(end))
+            ).lastrowid
+            if source.schema_version > 1:
+                _copy_faults(store, source, old, new_ids[old])
+        else:
+            new_ids[old] = known[0]
+    return new_ids
+
+
+def _copy_faults(store: Store, source: Store, old: Any, new: Any) -> None:
+    query = "SELECT key, claim, kind, words FROM faults WHERE run = ? ORDER BY id"
+    rows = [(new, *map(str, row)) for row in source.connection.execute(query, (old,)).fetchall()]
+    statement = "INSERT INTO faults (run, key, claim, kind, words) VALUES (?, ?, ?, ?, ?)"
+    store.connection.executemany(statement, rows)
+
+
+def _copy_cell(store: Store, runs: dict[Any, Any], row: tuple[Any, ...], arrays: list[Any]) -> None:
+    """Copy a cell with its arrays; `runs` maps the ids of its run (see `_copy_runs`)."""
+    *cell, run = row
+    if run not in runs:  # the source has no record of this run
+        statement = (
+            "INSERT INTO runs (started, machine, packages, ended) "
+            "VALUES ('unknown', '{}', '{}', 'unknown')"
+        )
+        runs[run] = store.connection.execute(statement).lastrowid
+    places = ", ".join("?" * (len(cell) + 1))
+    store.connection.execute(f"INSERT INTO cells VALUES ({places})", (*cell, runs[run]))
+    rows = [(cell[0], *array) for array in arrays]
+    store.connection.executemany("INSERT INTO arrays VALUES (?, ?, ?, ?, ?)", rows)
+    store.connection.execute("DELETE FROM failures WHERE key = ?", (cell[0],))
+
+
+def _existing(folder: Path) -> Path:
+    path = folder / FILE
+    with Store.reading(folder):  # raises if there are no results
+        return path
+
+
+def _size(path: Path) -> int:
+    """Bytes of the file and of its write-ahead log."""
+    parts = (path, path.with_name(path.name + "-wal"))
+    return sum(part.stat().st_size for part in parts if part.exists())

@@ -1,0 +1,239 @@
+"""Results on disk: `results.sqlite`, one row per finished cell, keyed by a hash of its content.
+
+A cell and its arrays are committed in one transaction, with a write-ahead log and full
+synchronisation: a kill at any moment loses the cells in flight and nothing else. Cells that finish
+at the same time may share a commit. Only one run at a time writes to a folder (a file lock, which
+the operating system releases when the process ends); others may read meanwhile. The file holds
+plain records only, so a folder can be shown without the code that measured it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attnlens.core.cells import Cell, Fault
+from attnlens.core.checks import BadInput
+
+from .errors import FILE, explained_errors
+from .schema import check_file, dump, load, open_read_only, open_writing, pack, unpack
+
+
+class StoredCell(NamedTuple):
+    """The values of a finished cell, and the seconds that it took."""
+
+    values: dict[str, np.ndarray]
+    seconds: float
+
+
+class Store:
+    """The results of one folder. Use `Store.writing(folder)` or `Store.reading(folder)`."""
+
+    def __init__(self, connection: sqlite3.Connection, folder: Path):
+        self.connection, self.folder = connection, folder
+        self.run: int | None = None
+        (self.schema_version,) = connection.execute("PRAGMA user_version").fetchone()
+
+    @classmethod
+    @contextmanager
+    def writing(cls, folder: Path, fresh: bool = False) -> Iterator[Store]:
+        """The store of a folder, created if necessary and locked against other writers.
+
+        `fresh` renames the existing results file and starts with an empty one.
+        """
+        with ExitStack() as stack:
+            with explained_errors(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(_writer_lock(folder))
+                connection = stack.enter_context(closing(open_writing(folder / FILE, fresh)))
+            yield cls(connection, folder)
+
+    @classmethod
+    @contextmanager
+    def reading(cls, folder: Path) -> Iterator[Store]:
+        """The store of a folder, read-only; works while another process writes."""
+        path = folder / FILE
+        if not path.is_file():
+            raise BadInput(
+                f"there are no results in {folder}: expected a file {FILE}, as `attnlens verify "
+                f"--out {folder}` writes it."
+            )
+        with ExitStack() as stack:
+            with explained_errors(folder):
+                if check_file(path):
+                    raise BadInput(f"{path} holds no results yet; run `attnlens verify` first.")
+                connection = stack.enter_context(closing(open_read_only(path)))
+            yield cls(connection, folder)
+
+    # -- cells ---------------------------------------------------------------------------------
+
+    def start_run(self, machine: Mapping[str, Any], packages: Mapping[str, str]) -> None:
+        """Record the machine and the package versions of the cells that follow."""
+        row = (datetime.now(UTC).isoformat(timespec="seconds"), dump(machine), dump(packages))
+        statement = "INSERT INTO runs (started, machine, packages) VALUES (?, ?, ?)"
+        with explained_errors(self.folder):
+            self.run = self.connection.execute(statement, row).lastrowid
+
+    def end_run(self) -> None:
+        """Record the end of the run; a run without this record was stopped before its end."""
+        row = (datetime.now(UTC).isoformat(timespec="seconds"), self.run)
+        with explained_errors(self.folder):
+            self.connection.execute("UPDATE runs SET ended = ? WHERE id = ?", row)
+
+    def keys(self) -> set[str]:
+        """The keys of all finished cells."""
+        with explained_errors(self.folder):
+            return {key for (key,) in self.connection.execute("SELECT key FROM cells")}
+
+    def keep(self, cell: Cell, values: Mapping[str, np.ndarray], seconds: float) -> None:
+        """Commit a finished cell. A cell that is already there stays as it is."""
+        rows = [(cell.key, name, *pack(name, array)) for name, array in values.items()]
+        row = (
+            cell.key,
+            cell.claim,
+            cell.arm,
+            cell.measure,
+            dump(cell.parameters),
+            dump(cell.seeds),
+            cell.code,
+            seconds,
+            self.run,
+        )
+        with explained_errors(self.folder), self.transaction():
+            places = ", ".join("?" * len(row))
+            inserted = self.connection.execute(
+                f"INSERT OR IGNORE INTO cells VALUES ({places})", row
+            )
+            if inserted.rowcount:
+                self.connection.executemany("INSERT INTO arrays VALUES (?, ?, ?, ?, ?)", rows)
+            self.connection.execute("DELETE FROM failures WHERE key = ?", (cell.key,))
+
+    def keep_failure(self, cell: Cell, reason: str) -> None:
+        """Record why a cell has no result; the next run computes it again."""
+        row = (cell.key, cell.claim, cell.arm, dump(cell.parameters), reason)
+        with explained_errors(self.folder):
+            self.connection.execute("INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?, ?)", row)
+
+    def keep_fault(self, cell: Cell, fault: Fault) -> None:
+        """Record something that went wrong with a cell, even if a later attempt succeeded."""
+        row = (self.run, cell.key, cell.claim, fault.kind, fault.words)
+        statement = "INSERT INTO faults (run, key, claim, kind, words) VALUES (?, ?, ?, ?, ?)"
+        with explained_errors(self.folder):
+            self.connection.execute(statement, row)
+
+    @contextmanager
+    def one_commit(self) -> Iterator[None]:
+        """Everything that is written inside the `with` statement shares one commit."""
+        with explained_errors(self.folder), self.transaction():
+            yield
+
+    def result(self, key: str) -> StoredCell | None:
+        """The finished cell with this key; None if there is none."""
+        with explained_errors(self.folder):
+            row = self.connection.execute(
+                "SELECT seconds FROM cells WHERE key = ?", (key,)
+            ).fetchone()
+            if row is None:
+                return None
+            if not isinstance(row[0], float | int):
+                raise sqlite3.DatabaseError("the seconds of a cell are not a number")
+            query = "SELECT name, dtype, shape, data FROM arrays WHERE cell = ? ORDER BY name"
+            rows = self.connection.execute(query, (key,))
+            return StoredCell({str(name): unpack(*packed) for name, *packed in rows}, row[0])
+
+    def failures(self) -> list[dict[str, Any]]:
+        """Cells that have no result, with the reason."""
+        return self._rows("failures", ("key", "claim", "arm", "parameters", "reason"))
+
+    def faults(self) -> list[dict[str, Any]]:
+        """Everything that went wrong in the runs of this folder, also where a retry succeeded."""
+        if self.schema_version == 1:
+            return []
+        stopped = [
+            {
+                "run": run["id"],
+                "key": "",
+                "claim": "",
+                "kind": "stopped",
+                "words": f"the run begun at {run['started']} was stopped before its end",
+            }
+            for run in self._rows("runs", ("id", "started", "ended"))
+            if run["ended"] is None and run["id"] != str(self.run)
+        ]
+        return stopped + self._rows("faults", ("run", "key", "claim", "kind", "words"))
+
+    def _rows(self, table: str, names: tuple[str, ...]) -> list[dict[str, Any]]:
+        with explained_errors(self.folder):
+            rows = self.connection.execute(f"SELECT {', '.join(names)} FROM {table}").fetchall()
+        return [
+            {n: v if v is None else str(v) for n, v in zip(names, row, strict=True)} for row in rows
+        ]
+
+    def mean_seconds(self) -> dict[tuple[str, str, str], float]:
+        """Mean measured seconds by (claim, arm, parameters), for estimates of later runs."""
+        with explained_errors(self.folder):
+            rows = self.connection.execute(
+                "SELECT claim, arm, parameters, AVG(seconds) FROM cells "
+                "GROUP BY claim, arm, parameters"
+            ).fetchall()
+        return {(claim, arm, parameters): mean for claim, arm, parameters, mean in rows}
+
+    # -- documents: the ledger and the content of the page ---------------------------------------
+
+    def write_document(self, name: str, content: Any) -> None:
+        """Store a document, in place of an earlier one of the same name."""
+        with explained_errors(self.folder):
+            row = (name, dump(content))
+            self.connection.execute("INSERT OR REPLACE INTO documents VALUES (?, ?)", row)
+
+    def document(self, name: str) -> Any:
+        """A document, or None if the run that writes it has not finished."""
+        with explained_errors(self.folder):
+            row = self.connection.execute(
+                "SELECT content FROM documents WHERE name = ?", (name,)
+            ).fetchone()
+            return None if row is None else load(row[0])
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All statements inside the `with` statement, or none of them."""
+        if self.connection.in_transaction:  # nested: the outer transaction commits
+            yield
+            return
+        self.connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:  # including KeyboardInterrupt; always raised again
+            if self.connection.in_transaction:  # SQLite may have rolled back by itself
+                self.connection.execute("ROLLBACK")
+            raise
+        self.connection.execute("COMMIT")
+
+
+@contextmanager
+def _writer_lock(folder: Path) -> Iterator[None]:
+    # O_NOFOLLOW: if the lock were a symbolic link, its target would be overwritten.
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+    with os.fdopen(os.open(folder / ".lock", flags, 0o644), "r+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            owner = lock.read(20).strip() or "unknown"
+            raise BadInput(
+                f"another run (process {owner}) is writing to {folder}: wait until it ends, or "
+                f"choose another --out."
+            ) from None
+        lock.seek(0)
+        lock.truncate()
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        yield

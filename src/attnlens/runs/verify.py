@@ -1,0 +1,138 @@
+"""`attnlens verify`: claims -> cells -> store -> ledger and page.
+
+    folder/results.sqlite   every finished cell
+    folder/ledger.json      one entry per claim
+    folder/report.html      the page
+
+The judge reads cells from the store, in the order of the plan, so an interrupted and resumed run
+ends with the same ledger as a run without interruption.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
+
+from attnlens.claims.claim import Claim, Profile
+from attnlens.claims.registry import find
+from attnlens.core.checks import one_of
+from attnlens.core.files import replace_file
+from attnlens.report.live import serving
+from attnlens.report.page import render_documents
+
+from .compute import Engine, RunProgress, compute, runner_of
+from .judge import judge_all
+from .pages import write_report
+from .planning import cells_of, runnable
+from .provenance import machine, packages
+from .store.store import Store
+
+
+def verify(
+    profile: Profile = "default",
+    claims: Sequence[str] | None = None,
+    out: str | os.PathLike[str] = "attnlens-run",
+    *,
+    workers: int | None = None,
+    engine: Engine = "local",
+    address: str | None = None,
+    time_limit: float | None = None,
+    memory_limit: float | None = None,
+    fresh: bool = False,
+    progress: Callable[[RunProgress], None] = lambda _: None,
+    live: Callable[[str], None] | None = None,
+) -> dict[str, Any]:
+    """Run claims as judged experiments and return the ledger; everything is stored in `out`.
+
+    Cells that `out` already holds are not computed again, unless `fresh` renames the old results.
+    A claim that needs a package which is not installed is left out: see `skipped` in the ledger.
+    `engine` "ray" computes on the Ray cluster at `address`; without an address, on the cluster that
+    runs on this machine, or on a new one. A cell is stopped after `time_limit` seconds, or when its
+    worker needs more than `memory_limit` bytes. With `live`, the page is served on loopback during
+    the run; `live` is called with its address.
+
+    >>> import tempfile
+    >>> ledger = verify("smoke", ["A.weights-are-posterior"], tempfile.mkdtemp(), workers=1)
+    >>> [(entry["verdict"], entry["control"]) for entry in ledger["claims"]]
+    [('supported', 'refuted')]
+    """
+    one_of("profile", profile, get_args(Profile))
+    run = runner_of(engine, address, workers, time_limit, memory_limit)
+    (selected, skipped), folder, started = runnable(find(claims)), Path(out), time.perf_counter()
+    with Store.writing(folder, fresh) as store:
+        cells = [cell for claim in selected for cell in cells_of(claim, profile)]
+        finished = store.keys()
+        missing = [cell for cell in cells if cell.key not in finished]
+        with _live_page(selected, profile, folder, progress, live) as report:
+            begin = partial(store.start_run, machine(), packages())
+            compute(store, missing, len(cells), run, begin, report)
+        ledger, page = judge_all(selected, profile, store)
+        store.end_run()
+        ledger["skipped"] = skipped
+        _add_provenance(ledger)
+        ledger["seconds"] = round(time.perf_counter() - started, 3)
+        store.write_document("ledger", ledger)
+        store.write_document("page", page)
+        replace_file(
+            folder / "ledger.json", json.dumps(ledger, indent=2, ensure_ascii=False) + "\n"
+        )
+        write_report(folder, store)
+    return ledger
+
+
+@contextmanager
+def _live_page(
+    claims: Sequence[Claim],
+    profile: Profile,
+    folder: Path,
+    progress: Callable[[RunProgress], None],
+    live: Callable[[str], None] | None,
+) -> Iterator[Callable[[RunProgress], None]]:
+    """`progress`, or a function that also feeds the page, which is served inside the `with`."""
+    if live is None:
+        yield progress
+        return
+    latest = RunProgress(0, 0, None, None)
+    rendered: tuple[int, str] = (-1, "")
+
+    def report(now: RunProgress) -> None:
+        nonlocal latest
+        latest = now
+        progress(now)
+
+    def status() -> str:
+        left = "" if latest.seconds_left is None else f", about {latest.seconds_left:.0f} s left"
+        return f"Running: {latest.done} of {latest.total} cells{left}. Verdicts are provisional."
+
+    def page() -> str:
+        nonlocal rendered
+        if rendered[0] != latest.done:
+            done = latest.done
+            with Store.reading(folder) as store:
+                ledger, content = judge_all(claims, profile, store)
+                _add_provenance(ledger)
+                # This run has no recorded end yet, so the store lists it as stopped; it is not.
+                faults = [fault for fault in store.faults() if fault["kind"] != "stopped"]
+                text = render_documents(ledger, content, store.failures(), status(), faults)
+            rendered = done, text
+        return rendered[1]
+
+    def state() -> dict[str, Any]:
+        return {"words": status(), "done": latest.done, "total": latest.total}
+
+    with serving(page, state) as address:
+        live(address)
+        yield report
+
+
+def _add_provenance(ledger: dict[str, Any]) -> None:
+    """Add when, on which machine and with which packages the ledger was made."""
+    ledger["machine"] = {**machine(), "finished": datetime.now(UTC).isoformat(" ", "seconds")}
+    ledger["packages"] = packages()

@@ -1,0 +1,144 @@
+"""`landscape` on quadratics whose every number is known, and on invalid models."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attnlens import landscape
+from attnlens.advice.questions import landscape as questions
+from attnlens.core.checks import BadInput
+
+CENTRE = np.array([1.0, 2.0, -1.0])
+SMALL: dict[str, Any] = {"points": 3, "eigenpairs": 2}
+
+
+def quadratic(bend: tuple[float, ...], height: float, away: tuple[float, ...] = (0, 0, 0)):
+    """½ (w − m)ᵀ diag(bend) (w − m) + height, at w = m + away."""
+
+    def loss(w, data):
+        apart = w - jnp.asarray(CENTRE)
+        return 0.5 * jnp.sum(data[0] * apart**2) + height
+
+    return CENTRE + np.array(away, float), loss, np.array([bend], float)
+
+
+def test_a_flat_minimum_has_its_exact_numbers():
+    sheet = landscape(quadratic((3, 1, 2), 1.0), **SMALL)
+    assert sheet[questions.MINIMUM].answer.startswith("yes")
+    sharp = sheet[questions.SHARPNESS]
+    # tr(D H D) = 3·1² + 1·2² + 2·1² = 9, so 10 % off costs ½ · 0.01 · 9 = 0.045.
+    assert math.isclose(sharp.readings["rise"].value, 0.045, rel_tol=1e-12)
+    assert sharp.answer.startswith("flat")
+    assert "steps below 0.67" in sharp.evidence  # 2/λ_max
+    ends = sheet[questions.SPECTRUM].readings
+    assert math.isclose(ends["top_1"].value, 3, rel_tol=1e-12)
+    assert math.isclose(ends["bottom_1"].value, 1, rel_tol=1e-12)
+    assert sheet[questions.BENDING].answer.startswith("up in about 3 of 3, down in about 0")
+    density, plane = sheet.figures
+    assert density.plot().axes
+    assert plane.plot().axes
+
+
+@pytest.mark.parametrize(
+    ("bend", "height", "away", "question", "words"),
+    [
+        ((3, 1, -2), 1.0, (0, 0, 0), questions.MINIMUM, "no, a saddle: it bends down 67 %"),
+        ((2, 2, 2), 1.0, (1, 0, 0), questions.MINIMUM, "not yet: one more step still takes 50 %"),
+        ((-1, -1, -1), 1.0, (0, 0, 0), questions.MINIMUM, "no: the loss bends down"),
+        ((300, 1, 2), 1.0, (0, 0, 0), questions.SHARPNESS, "sharp"),
+        ((30, 1, 2), 1.0, (0, 0, 0), questions.SHARPNESS, "neither flat nor sharp"),
+        ((3, 1, 2), -1.0, (0, 0, 0), questions.SHARPNESS, "the loss changes by 0.045"),
+        ((3, 1, -2), 1.0, (0, 0, 0), questions.BENDING, "up in about 2 of 3, down in about 1"),
+    ],
+    ids=["saddle", "descending", "maximum", "sharp", "between", "negative", "bends"],
+)
+def test_answers_follow_the_curvature(bend, height, away, question, words):
+    assert landscape(quadratic(bend, height, away), **SMALL)[question].answer.startswith(words)
+
+
+def test_the_sheet_is_strict_json():
+    plain = landscape(quadratic((3, 1, 2), 1.0), **SMALL).plain()
+    json.dumps(plain, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (3, "must give (params, loss, data)"),
+        ((1, 2, 3, 4), "got a tuple of 4"),
+        ({"params": 1}, "must give (params, loss, data)"),
+        ((CENTRE, 7, None), "the second is a int"),
+        ((CENTRE, "no such loss", None), "loss must be one of"),
+        ((CENTRE, lambda w: jnp.sum(w) * jnp.nan), "must be finite at params"),
+        ((CENTRE, lambda w: w), "must be one number for (params, data)"),
+        ((CENTRE, lambda w: 1 / 0), "ZeroDivisionError"),
+        (({}, lambda w: 0.0), "at least one floating-point array"),
+        ((CENTRE, lambda w, data: jnp.sum(w), {"x": np.ones(3), "y": np.ones(4)}), "equally many"),
+        ("no colon", "a model is named module:function"),
+        ("no_such_module_here:make", "there is no module 'no_such_module_here'"),
+        ("json:no_such_function", "'json' has no function 'no_such_function'"),
+        ("json:decoder", "has no function 'decoder'"),
+        ("json:loads", "json:loads failed: TypeError"),
+    ],
+    ids=[
+        "number",
+        "four",
+        "mapping",
+        "loss",
+        "name",
+        "nan",
+        "vector",
+        "raises",
+        "empty",
+        "rows",
+        "colon",
+        "module",
+        "function",
+        "not callable",
+        "failing",
+    ],
+)
+def test_an_invalid_model_raises_one_sentence(given, message: str):
+    with pytest.raises(BadInput) as caught:
+        landscape(given, **SMALL)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_failing_import_is_explained(tmp_path: Path, monkeypatch):
+    (tmp_path / "needs_something.py").write_text("import no_such_package_at_all\n")
+    (tmp_path / "is_broken.py").write_text("def make(:\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(BadInput, match="needs 'no_such_package_at_all', which is not installed"):
+        landscape("needs_something:make")
+    with pytest.raises(BadInput, match="'is_broken' cannot be imported: SyntaxError"):
+        landscape("is_broken:make")
+
+
+@pytest.mark.slow  # importing PyTorch takes seconds
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*")
+def test_a_pytorch_module_has_the_hessian_of_its_loss():
+    torch = pytest.importorskip("torch")
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(20, 3)), random.normal(size=(20, 1))
+    module = torch.nn.Linear(3, 1, bias=False).double()
+    with torch.no_grad():
+        module.weight[:] = torch.tensor(np.linalg.lstsq(x, y, rcond=None)[0].T)
+    before = module.weight.detach().clone()
+    data = (torch.tensor(x), torch.tensor(y))
+    sheet = landscape((module, torch.nn.functional.mse_loss, data), **SMALL)
+    exact = np.linalg.eigvalsh(2 * x.T @ x / len(x))
+    eigenvalues = sheet[questions.SPECTRUM].readings
+    assert math.isclose(eigenvalues["top_1"].value, exact[-1], rel_tol=1e-9)
+    assert math.isclose(eigenvalues["bottom_1"].value, exact[0], rel_tol=1e-9)
+    assert sheet[questions.MINIMUM].answer.startswith("yes")
+    assert torch.equal(before, module.weight)
+    with pytest.raises(BadInput, match="loss a function of \\(outputs, targets\\)"):
+        landscape((module, "squared", data), **SMALL)

@@ -1,0 +1,150 @@
+"""The choice of a model from curves with known n(ε), without training anything."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attnlens.advice.budget import Effort
+from attnlens.advice.questions.labels import (
+    Goal,
+    ModelChoice,
+    default_goal,
+    fewest_labels,
+    more_labels,
+)
+from attnlens.advice.trials import Trial, trivial_error
+from attnlens.core.sheets import Answer
+from attnlens.instruments.samples.curves import LearningCurves
+from attnlens.instruments.samples.labelled import labelled
+
+SIZES = (16, 64, 256, 1024)
+FOLDS = 8
+TRIVIAL = 1.0  # the relative squared error of predicting the mean
+
+
+def curves(noise: float = 0.01, seed: int = 1, **laws: tuple[float, float]) -> LearningCurves:
+    """Errors scale · n^(−exponent), with noise per fold: one part shared by all models, one not."""
+    random = np.random.default_rng(seed)
+    n = np.array(SIZES, float)
+    shared = random.normal(size=(FOLDS, 1))
+    errors = {
+        name.replace("_", "-"): scale
+        * n**-exponent
+        * np.exp(noise * (shared + random.normal(size=(FOLDS, len(n)))))
+        for name, (scale, exponent) in laws.items()
+    }
+    return LearningCurves(
+        "made up",
+        "relative squared error",
+        SIZES,
+        0.5,
+        {name: tuple(map(tuple, own.tolist())) for name, own in errors.items()},
+        (1.0,) * len(n),
+    )
+
+
+def choose(measured: LearningCurves, error: float | None) -> tuple[ModelChoice, Answer]:
+    """As `advise` does: for the given error, or for its default goal."""
+    goal = default_goal(measured, TRIVIAL) if error is None else Goal(error)
+    return fewest_labels(measured, goal, TRIVIAL)
+
+
+def test_the_winner_and_its_ratio_are_those_of_the_laws():
+    # ε = 0.25: the baseline, n^(−1/4), needs 4⁴ = 256; attention, 2 n^(−1/2), needs 8² = 64.
+    measured = curves(baseline=(1, 0.25), self_attention=(2, 0.5), multi_layer=(1, 0.2))
+    choice, answer = choose(measured, 0.25)
+    assert answer.known
+    assert answer.answer.startswith("self-attention; baseline needs")
+    ratio = answer.readings["baseline_over_self_attention"]
+    assert ratio.details["low"] < 256 / 64 < ratio.details["high"]
+    assert choice.model == "self-attention"
+    assert "labels for error 0.25 (as requested)" in answer.evidence
+
+
+def test_equal_models_are_not_told_apart_and_the_simplest_is_taken():
+    equal = {"baseline": (1, 0.3), "self_attention": (1, 0.3), "multi_layer": (1, 0.3)}
+    wrong = 0
+    for seed in range(10):
+        choice, answer = choose(curves(0.2, seed, **equal), None)
+        assert answer.known or answer.answer.startswith("not enough data to say")
+        wrong += answer.known or choice.model != "baseline"
+    # Each is wrong with probability at most 0.05, so more than 3 of 10 with probability 0.001.
+    assert wrong <= 3
+
+
+def test_a_beaten_model_is_named_even_if_the_other_two_are_not_told_apart():
+    # ε = 0.25: 1,024 labels against 4^(10/3) = 102.
+    measured = curves(0.05, baseline=(1, 0.2), self_attention=(1, 0.3), multi_layer=(1, 0.3))
+    choice, answer = choose(measured, 0.25)
+    assert answer.known
+    assert choice.model == "self-attention"
+    assert answer.answer.startswith("self-attention; baseline needs")
+    assert "self-attention and multi-layer cannot be distinguished" in answer.answer
+
+
+def test_among_models_of_the_user_none_is_called_the_simplest():
+    measured = curves(0.05, forest=(1, 0.3), ridge=(1, 0.3), mean=(1, 0.2))
+    _, answer = choose(measured, 0.25)
+    assert answer.known
+    assert answer.answer.startswith(
+        ("forest and ridge; mean needs", "ridge and forest; mean needs")
+    )
+    assert answer.answer.endswith("cannot be distinguished; take the simplest of them")
+
+
+def test_a_better_baseline_is_recommended():
+    measured = curves(baseline=(1, 0.5), self_attention=(1, 0.3), multi_layer=(1, 0.2))
+    choice, answer = choose(measured, None)
+    assert answer.known
+    assert choice.model == "baseline"
+    assert "1.5 times what baseline reaches" in answer.evidence
+
+
+def test_models_that_learn_nothing_give_no_winner():
+    measured = curves(0.05, baseline=(1, 0), self_attention=(1.02, 0), multi_layer=(1.01, 0))
+    choice, answer = choose(measured, None)
+    assert not answer.known
+    assert not choice.learned
+    assert "ignores the inputs" in answer.answer
+    assert not more_labels(choice, None, 1200).known
+
+
+def test_no_more_labels_are_needed_where_those_at_hand_are_enough():
+    measured = curves(baseline=(1, 0.5), self_attention=(1, 0.3), multi_layer=(1, 0.2))
+    choice, _ = choose(measured, 0.1)
+    answer = more_labels(choice, 0.1, 1200)  # n(0.1) = 100
+    assert answer.known
+    assert answer.answer.startswith("none for error 0.1")
+    labels = answer.readings["labels"]
+    assert labels.details["low"] < 100 < labels.details["high"]
+
+
+def test_more_labels_are_counted_beyond_those_at_hand():
+    measured = curves(0.001, baseline=(1, 0.5), self_attention=(1, 0.3), multi_layer=(1, 0.2))
+    choice, _ = choose(measured, 0.02)  # n(0.02) = 2500, beyond the largest size
+    answer = more_labels(choice, 0.02, 1100)
+    assert answer.known
+    low, high = (answer.readings["labels"].details[end] for end in ("low", "high"))
+    assert low <= 2500 * 1.1
+    assert high >= 2500 / 1.1
+    assert answer.answer.startswith("about 1,40")
+
+
+def test_an_error_below_the_floor_is_not_promised():
+    flat = curves(0.001, baseline=(0.3, 0.0), self_attention=(0.4, 0.0), multi_layer=(0.5, 0.0))
+    choice, _ = choose(flat, 0.1)
+    answer = more_labels(choice, 0.1, 1200)
+    assert not answer.known
+    assert "if it is ever reached" in answer.answer
+    assert "not enough" not in answer.answer
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_ignoring_the_inputs_errs_on_all_but_the_commonest_class(classes: int):
+    y = np.array([0] * 60 + [*range(classes)] * 20)
+    random = np.random.default_rng(0)
+    data = labelled(random.normal(size=(len(y), 2)), y)
+    trial = Trial.of(data, Effort(len(y), 4, 4, 10), len(y), 4, 0, {})
+    assert trial.trivial == trivial_error(data)
+    assert trial.trivial == pytest.approx(1 - (60 + 20) / len(y), abs=1e-15)

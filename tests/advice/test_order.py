@@ -1,0 +1,82 @@
+"""The rule of "Does the order of tokens matter?", from measurements whose answer is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attnlens import exchangeability
+from attnlens.advice.comparisons import ErrorChange
+from attnlens.advice.questions.order import LabelEffect, order, sequence_test
+
+RANDOM = np.random.default_rng(0)
+NOISE = RANDOM.normal(size=(12, 20))
+TESTS = {
+    "walk": exchangeability(RANDOM.normal(size=(12, 20)).cumsum(1), wealth=False),
+    "noise": exchangeability(NOISE, wealth=False),
+    "constant": exchangeability(np.ones((4, 5)), wealth=False),
+    "few": exchangeability(np.array([[1.5, 2.5, 3.7]]), wealth=False),
+}
+
+
+def effect(change: float, spread: float = 0.01, learned: bool = True) -> LabelEffect:
+    """A log ratio of errors with this mean and standard deviation over 8 folds."""
+    folds = np.array([-1.0, 1.0] * 4) * spread * np.sqrt(7 / 8)
+    return LabelEffect("baseline", learned, ErrorChange(np.exp(change + folds), np.ones(8), 1.0))
+
+
+EFFECTS = {
+    "worse": effect(0.5),
+    "same": effect(0.0),
+    "unclear": effect(0.1, spread=1.0),
+    "not learned": effect(0.5, learned=False),
+}
+
+
+@pytest.mark.parametrize(
+    ("test", "label", "words", "known"),
+    [
+        ("walk", None, "yes, most of all by", True),
+        ("walk", "worse", "for the label too: shuffled tokens predict it less well", True),
+        ("walk", "same", "; for the label it does not", True),
+        ("walk", "unclear", "; whether it does for the label is not known yet", True),
+        ("walk", "not learned", "; whether it does for the label is not known yet", True),
+        ("noise", None, "no sign that it does", True),
+        ("noise", "worse", "yes, for the label: shuffled tokens predict it less well", True),
+        ("noise", "same", "no: neither the tokens nor the label depend on it", True),
+        ("noise", "unclear", "no sign that it does among the tokens", False),
+        ("noise", "not learned", "no sign that it does among the tokens", False),
+        ("constant", "unclear", "no: every sequence is constant", True),
+        ("few", None, "not enough data to say: so few tokens have", False),
+        ("few", "same", "not enough data to say: so few tokens have", False),
+    ],
+)
+def test_the_answer_follows_the_tokens_and_the_label(
+    test: str, label: str | None, words: str, known: bool
+):
+    answer = order(TESTS[test], None if label is None else EFFECTS[label])
+    assert words in answer.answer
+    assert answer.known == known
+    assert answer.readings["p_value"].value == TESTS[test].value
+    assert ("log_error_ratio" in answer.readings) == (label is not None)
+    assert "exact permutation test" in answer.evidence
+
+
+@pytest.mark.parametrize(
+    ("label", "words", "known"),
+    [
+        ("worse", "which column a value stands in does", True),
+        ("same", "columns are interchangeable", True),
+        ("unclear", "not enough data to say", False),
+        ("not learned", "not enough data to say", False),
+    ],
+)
+def test_columns_of_a_table_are_judged_by_the_label(label: str, words: str, known: bool):
+    answer = order(None, EFFECTS[label], columns=True)
+    assert words in answer.answer
+    assert answer.known == known
+
+
+def test_sequences_of_one_token_have_no_order():
+    assert sequence_test([np.ones((1, 2))] * 3, seed=0) is None
+    assert not order(None, EFFECTS["worse"]).known

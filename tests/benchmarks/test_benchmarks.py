@@ -1,0 +1,216 @@
+"""The benchmark framework: measuring contenders, derived quantities, tables and pages."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from benchmarks import environments, regression, rendering, results
+from benchmarks.contest import HERE, ROOT, Contender, Growth, Work, apart, compete
+
+TOY = "tests.support.toy_contest"
+HOSTILE = "<script>alert(1)</script> | *x*"
+
+
+def python(home: str) -> str:
+    if home != HERE:
+        raise LookupError("not installed")
+    return sys.executable
+
+
+@pytest.fixture(scope="module")
+def found() -> dict:
+    """A run with contenders that sleep, one that fails and one without an environment."""
+    work = Work(
+        "naps",
+        "sleeping",
+        f"Sleeps. {HOSTILE}",
+        [
+            Contender("attnlens", f"{TOY}:sleeper", setting={"seconds": 0.02}),
+            Contender("peer (slow)", f"{TOY}:sleeper", setting={"seconds": 0.2}),
+            Contender("peer (fast)", f"{TOY}:sleeper", setting={"seconds": 0.1}),
+            Contender(HOSTILE, f"{TOY}:broken"),
+            Contender("homeless", f"{TOY}:sleeper", home="peers-none"),
+        ],
+        repeats=3,
+        aims={"peer": 3.0, "matmul float32": 0.001},
+        operations=4e9,
+        limit="matmul float32",
+        why="Because.",
+    )
+    run = results.empty(quick=False, rounds=1)
+    run["load before"] = 0.0
+    run["limits"] = {"matmul float32": 1e11, "bandwidth": 1e10}
+    run["works"].append(results.record(work, compete(work, python, 1), 0.0))
+    growth = Growth("naps", f"{TOY}:sleeper", (1, 2, 4, 8), {}, 2, 1)
+    costs = [{"seconds": [0.1 * n**2], "peak": 3.0 * n} for n in growth.sizes]
+    run["growth"].append(results.grown(growth, growth.sizes, costs))
+    run["not installed"] = {"peers-x": {"thing": f"ERROR: {HOSTILE}"}}
+    run["not measured"] = {"works": ["another"], "growth": []}
+    return json.loads(json.dumps(run))
+
+
+def test_contenders_are_measured_and_failures_are_recorded(found):
+    own, slow, fast, broken, homeless = results.entries_of(found["works"][0])
+    # A sleep never ends early; the first call slept three times as long, so two sleeps more.
+    assert len(own.seconds) == 3
+    assert min(own.seconds) >= 0.02
+    assert slow.compiling >= 0.35
+    assert own.median == 2.0 * sorted(own.seconds)[1]  # the maker says it ran half of the work
+    assert own.accuracy == {"relative error": pytest.approx(1e-3, abs=1e-15)}
+    assert "No module named 'peer'" in broken.error
+    assert not broken.seconds
+    assert homeless.error == "not installed"
+    assert results.best([own, slow, fast], "peer") is fast
+
+
+def test_ratios_and_shares(found):
+    work = found["works"][0]
+    own, slow, *_, broken, _ = results.entries_of(work)
+    ratio = results.ratio(work, slow)
+    assert ratio is not None
+    assert ratio.value == slow.median / own.median
+    assert ratio.low <= ratio.value <= ratio.high
+    assert ratio.aim == 3.0
+    assert results.ratio(work, own) is None
+    assert results.ratio(work, broken) is None
+    assert results.share(work, found["limits"]) == 4e9 / own.median / 1e11
+
+
+def test_exponents_of_growth(found):
+    (grown,) = found["growth"]
+    assert grown["time"][0] == pytest.approx(2, abs=1e-12)
+    assert grown["memory"][0] == pytest.approx(1, abs=1e-12)
+    # Residuals ±h around a line over x = 0, 1, 2, 3 (in logarithms to base 2) by hand:
+    # slope 0 by symmetry, s² = 4h²/2, Σ(x − x̄)² = 5.
+    noisy = results.slope([1, 2, 4, 8], [2.0, 1.0, 1.0, 2.0])
+    assert noisy.value == pytest.approx(0, abs=1e-12)
+    assert noisy.error == pytest.approx((2 * 0.5**2 / 5) ** 0.5, rel=1e-12)
+
+
+def test_peak_memory_is_what_a_call_adds():
+    found = apart(f"{TOY}:hoarder", {"megabytes": 80}, sys.executable, repeats=1)
+    assert 75 <= found["peak"] <= 100  # 80, and what the allocator and the interpreter add
+
+
+def test_tables_and_pages_show_every_fact_and_escape_markup(found):
+    text, markdown, page = rendering.text(found), rendering.markdown(found), rendering.page(found)
+    for output in (text, markdown, page):
+        for words in (
+            "naps",
+            "homeless",
+            "cannot run here",
+            "aim 3: reached",
+            "Because.",
+            "peers-x",
+        ):
+            assert words in output
+    assert "<script" not in page
+    assert "<script" not in markdown.replace(found["works"][0]["said"], "")
+    assert "(aim 0%: reached)" in text
+    assert "http" not in page
+    assert page.count("class='bar'") == 4
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (0.0, "0"),
+        (0.012345, "0.0123"),
+        (1.0, "1"),
+        (12.34, "12.3"),
+        (123.4, "123"),
+        (1234.5, "1230"),
+        (2e-13, "2e-13"),
+        (float("nan"), "nan"),
+        (-0.5, "-0.5"),
+        (100.0, "100"),
+    ],
+)
+def test_numbers_have_three_significant_digits(value, words):
+    assert rendering.number(value) == words
+
+
+def test_the_documentation_page_shows_the_committed_numbers():
+    found = json.loads((ROOT / "benchmarks" / "results.json").read_text())
+    assert not found["quick"]
+    assert (ROOT / "docs" / "benchmarks.md").read_text() == rendering.markdown(found)
+
+
+def test_every_row_of_the_table_still_exists():
+    """Names and descriptions of the committed rows are those of the program."""
+    from benchmarks.__main__ import growths, works
+
+    found = json.loads((ROOT / "benchmarks" / "results.json").read_text())
+    for kind, rows in (("works", works()), ("growth", growths())):
+        missing = found["not measured"][kind]
+        measured = [row["name"] for row in found[kind]]
+        assert measured == [row.name for row in rows if row.name not in missing]
+    words = {row["name"]: (row["said"], row["why"]) for row in found["works"]}
+    assert words == {work.name: (work.said, work.why) for work in works() if work.name in words}
+    homes = {contender.home for work in works() for contender in work.contenders}
+    assert homes == {HERE, *environments.extras()}
+
+
+def test_a_run_continues_an_earlier_one_with_the_same_settings(found, tmp_path: Path):
+    kept, like = tmp_path / "results.json", results.empty(quick=False, rounds=1)
+    assert results.earlier(kept, like) is None
+    results.write(kept, found)
+    before = results.earlier(kept, like)
+    assert before is not None
+    assert before["works"] == found["works"]
+    assert results.earlier(kept, results.empty(quick=True, rounds=1)) is None
+    kept.write_text("{")
+    assert results.earlier(kept, like) is None
+
+
+def test_invalid_arguments_give_one_sentence(tmp_path: Path):
+    (tmp_path / "x.json").write_text("[1]")
+    for order, words in (
+        (["table", str(tmp_path / "x.json")], "is not a result"),
+        (["table", str(tmp_path / "none.json")], "is not a result"),
+        (["--only", "no such work", "--out", str(tmp_path)], "No work is called"),
+    ):
+        command = [sys.executable, "-m", "benchmarks", *order]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+        assert done.returncode == 2
+        assert words in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_ratio_that_fell_by_a_third_fails(monkeypatch, tmp_path, capsys):
+    kept = tmp_path / "kept.json"
+    kept.write_text(json.dumps({"processor": regression.processor(), "training": 3.0}))
+    tries = []
+
+    def ratio(case: str) -> float:
+        tries.append(case)
+        return seen[min(len(tries), len(seen)) - 1]
+
+    monkeypatch.setattr(regression, "KEPT", kept)
+    monkeypatch.setattr(regression, "ratio", ratio)
+    monkeypatch.setattr(regression, "CASES", {"training": None})
+    seen = [1.99]
+    assert regression.main() == 1
+    assert len(tries) == regression.TRIES
+    assert "more than a third slower" in capsys.readouterr().out
+    tries.clear()
+    seen = [1.0, 2.01]  # a disturbance, then the usual ratio
+    assert regression.main() == 0
+    assert len(tries) == 2
+    tries.clear()
+    assert regression.main(write=True) == 0
+    assert json.loads(kept.read_text()) == {
+        "processor": regression.processor(),
+        "training": 2.01,
+    }
+    kept.write_text('{"processor": "another", "training": 300.0}')
+    assert regression.main() == 0
+    assert "nothing was compared" in capsys.readouterr().out
+
+
+def test_every_regression_case_has_a_stored_ratio():
+    assert {*json.loads(regression.KEPT.read_text())} == {"processor", *regression.CASES}

@@ -1,0 +1,46 @@
+"""Ten million rows by fifty columns in Parquet are sampled in less than 4 GB."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROWS, COLUMNS, GROUP = 10_000_000, 50, 500_000
+# ru_maxrss is in kilobytes on Linux.
+CHECK = """
+import resource, sys
+from attnlens.data import read
+loaded = read(sys.argv[1], target="c0")
+print(loaded.X.shape[0], loaded.X.shape[1], dict(loaded.facts)["rows"], sep="|")
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is counted in kilobytes on Linux only")
+def test_ten_million_rows_in_less_than_four_gigabytes(tmp_path: Path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    random = np.random.default_rng(0)
+    # Sixteen values per column, so that the file stays small; in memory it would be 4 GB.
+    values = random.normal(size=(COLUMNS, 16))
+    path = tmp_path / "huge.parquet"
+    names = [f"c{i}" for i in range(COLUMNS)]
+    codes = random.integers(0, 16, (COLUMNS, GROUP), np.int8)
+    group = pa.table({n: v[c] for n, v, c in zip(names, values, codes, strict=True)})
+    with pq.ParquetWriter(path, group.schema, compression="none") as writer:
+        for number in range(ROWS // GROUP):
+            # One column is different in every group: copies of rows would be dropped.
+            column = pa.array(values[1][codes[1]] + number)
+            writer.write_table(group.set_column(1, "c1", column), row_group_size=GROUP)
+    done = subprocess.run(
+        [sys.executable, "-c", CHECK, str(path)], capture_output=True, text=True, check=True
+    )
+    summary, kilobytes = done.stdout.split("\n")[:2]
+    rows, columns, fact = summary.split("|")
+    assert (int(rows), int(columns)) == (50_000, COLUMNS - 1)
+    assert fact == "10,000,000 in the file, 50,000 of them read: rows at random, seed 0"
+    assert int(kilobytes) < 4 * 2**20

@@ -1,0 +1,256 @@
+"""`curvature` against exact Hessians and chosen spectra, and its invariance under rescalings."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+from attnlens.core.checks import BadInput
+from attnlens.instruments import CurvatureSettings, Supervised, curvature
+from attnlens.instruments.landscape import products
+from attnlens.instruments.landscape.products import Subject
+from attnlens.networks import SelfAttention
+from counting import compilations
+
+EPS = np.finfo(float).eps
+random = np.random.default_rng(0)
+ROWS = 30
+X, Y = random.normal(size=(ROWS, 3, 4)), random.normal(size=(ROWS, 1))
+SHAPE = {"tokens": 4, "token_dim": 3, "query_dim": 2, "value_dim": 2, "hidden": 5}
+MODEL = SelfAttention(jax.random.key(0), **SHAPE)
+LOSS = Supervised("squared")
+DATA = (X, Y)
+FLAT, RESTORE = ravel_pytree(MODEL)
+SAMPLED = {"dense": False, "probes": 4, "steps": 10}
+
+
+@partial(jax.jit, static_argnums=0)
+def exactly(matrix: str, vector, x, y):
+    """The three matrices by other means: jax.hessian, and Jacobians of all samples at once."""
+
+    def outputs(w):
+        return jax.vmap(RESTORE(w))(x)[:, 0]
+
+    def sample_losses(w):
+        return (outputs(w) - y[:, 0]) ** 2
+
+    if matrix == "hessian":
+        return jax.hessian(lambda w: jnp.mean(sample_losses(w)))(vector)
+    jacobian = jax.jacfwd(outputs if matrix == "gauss-newton" else sample_losses)(vector)
+    return (2 if matrix == "gauss-newton" else 1) * jacobian.T @ jacobian / x.shape[0]
+
+
+@pytest.fixture(scope="module")
+def exact() -> dict[str, np.ndarray]:
+    matrices = ("hessian", "gauss-newton", "fisher")
+    return {m: np.asarray(exactly(m, FLAT, jnp.asarray(X), jnp.asarray(Y))) for m in matrices}
+
+
+@pytest.mark.parametrize("matrix", ["hessian", "gauss-newton", "fisher"])
+def test_products_give_the_exact_matrix_for_any_chunks(matrix: str, exact: dict):
+    rounding = 1e3 * EPS * np.abs(exact[matrix]).max()  # sums of 30 terms, in another order
+    # Chunks of 20 and 10 rows: the second has half the weight. The sum over chunks is the same code
+    # for all matrices, so one matrix is enough.
+    for chunk in (ROWS, 20) if matrix == "hessian" else (ROWS,):
+        subject = Subject(LOSS, MODEL, DATA, chunk=chunk)
+        formed = subject.times(np.eye(subject.size), matrix, width=50)
+        np.testing.assert_allclose(formed, exact[matrix], atol=rounding)
+
+
+def test_all_results_for_a_small_network_are_exact(exact: dict):
+    hessian = exact["hessian"]
+    found = curvature(LOSS, MODEL, DATA, blocks={"attention": "layer", "head": ("first", "second")})
+    values = np.linalg.eigvalsh(hessian)
+    rounding = 1e3 * EPS * np.abs(values).max()
+    assert found.exact
+    assert found.largest == pytest.approx(values[-1], abs=rounding)
+    assert found.smallest == pytest.approx(values[0], abs=rounding)
+    assert found.trace.value == pytest.approx(values.sum(), abs=len(values) * rounding)
+    value, slope = jax.value_and_grad(lambda w: LOSS(RESTORE(w), DATA))(FLAT)
+    assert found.loss == pytest.approx(float(value), rel=1e3 * EPS)
+    assert found.gradient_norm == pytest.approx(float(jnp.linalg.norm(slope)), rel=1e3 * EPS)
+    w = np.asarray(FLAT)
+    assert found.scaled_trace is not None
+    assert found.scaled_trace.value == pytest.approx(w**2 @ np.diag(hessian), abs=100 * rounding)
+    assert found.scaled_largest is not None
+    scaled = np.linalg.eigvalsh(w[:, None] * hessian * w)
+    assert found.scaled_largest.value == pytest.approx(scaled[-1], abs=100 * rounding)
+    # Blocks: w_Q, w_K (2 × 3 each) and w_V come first in the tree, then the head.
+    inside = np.linalg.eigvalsh(hessian[:18, :18])
+    assert found.blocks["attention"].size == 18
+    assert found.blocks["attention"].largest.value == pytest.approx(inside[-1], abs=rounding)
+    head = found.blocks["head"]
+    assert head.trace.value == pytest.approx(np.trace(hessian[18:, 18:]), abs=100 * rounding)
+    assert found.density is not None
+    assert found.density.share_below(0.0).value == pytest.approx(np.mean(values <= 0))
+    area = np.trapezoid(found.density.value, found.density.at)
+    assert area == pytest.approx(1, abs=1e-3)  # the Gaussians' tails beyond 4σ: 6e-5, and the rule
+    assert "gradient norm" in str(found)
+    assert found.plot() is not None
+
+
+def test_products_alone_agree_with_the_formed_matrix(exact: dict):
+    blocks = {"attention": "layer"}
+    whole = curvature(LOSS, MODEL, DATA, eigenpairs=2, blocks=blocks)
+    found = curvature(LOSS, MODEL, DATA, eigenpairs=2, blocks=blocks, **SAMPLED)
+    assert not found.exact
+    top = np.abs(np.linalg.eigvalsh(exact["hessian"])).max()
+    for ours, theirs in zip((*found.top, *found.bottom), (*whole.top, *whole.bottom), strict=True):
+        assert ours.residual <= 1e-6 * top  # the default of rtol
+        assert abs(ours.value - theirs.value) <= ours.residual + 1e3 * EPS * top
+    assert found.scaled_largest is not None
+    assert whole.scaled_largest is not None
+    assert found.scaled_largest.value == pytest.approx(whole.scaled_largest.value, rel=1e-5)
+    attention = found.blocks["attention"].largest
+    assert attention.value == pytest.approx(whole.blocks["attention"].largest.value, rel=1e-5)
+    # Four probes: within five standard errors (t with 3 degrees of freedom: 1.5 % lie beyond).
+    # The seed is fixed, so this checks the order of magnitude and never fails by chance.
+    assert abs(found.trace.value - whole.trace.value) < 5 * found.trace.standard_error
+
+
+def test_a_large_quadratic_of_chosen_spectrum():
+    size = 600
+    values = np.concatenate([[-4.0, 30.0], np.linspace(0, 1, size - 2)])
+    q = np.linalg.qr(random.normal(size=(size, size)))[0]
+    matrix = (q * values) @ q.T
+
+    def loss(params, rows):
+        w = params["w"]
+        return 0.5 * w @ (jnp.mean(rows["matrix"], axis=0) @ w)
+
+    # Two samples whose mean is the matrix.
+    data = {"matrix": np.stack([1.5 * matrix, 0.5 * matrix])}
+    found = curvature(loss, {"w": np.ones(size)}, data, probes=8, steps=30, scaled=False)
+    assert not found.exact
+    assert abs(found.largest - 30) <= found.top[0].residual + size * EPS * 30
+    assert abs(found.smallest + 4) <= found.bottom[0].residual + size * EPS * 30
+    assert found.scaled_trace is None
+    assert found.density is not None
+    assert 0 < found.trace.standard_error < 10
+    assert abs(found.trace.value - values.sum()) < 6 * found.trace.standard_error
+    # Half of the eigenvalues lie below the middle of the bulk; Lanczos itself is off by up to 2e-3.
+    middle = found.density.mean(lambda t: 1 / (1 + np.exp(-20 * (t - 0.5))))
+    truth = np.mean(1 / (1 + np.exp(-20 * (values - 0.5))))
+    assert abs(middle.value - truth) < 6 * middle.standard_error + 2e-3
+    exact = np.exp(-0.5 * ((found.density.at[:, None] - values) / found.density.bandwidth) ** 2)
+    exact = exact.mean(1) / (found.density.bandwidth * np.sqrt(2 * np.pi))
+    distance = np.trapezoid(np.abs(found.density.value - exact), found.density.at)
+    error = np.trapezoid(found.density.standard_error, found.density.at)
+    assert distance < 3 * error + 0.05
+
+
+def test_only_the_scaled_measures_are_invariant_under_rescalings_of_the_same_function():
+    plain = curvature(LOSS, MODEL, DATA)
+    for alpha in (3.0, 0.1):
+        layer = MODEL.layer
+        parts = (alpha * layer.query, layer.key / alpha, alpha * layer.value, MODEL.first / alpha)
+        same = eqx.tree_at(
+            lambda m: (m.layer.query, m.layer.key, m.layer.value, m.first), MODEL, parts
+        )
+        other = curvature(LOSS, same, DATA)
+        assert other.loss == pytest.approx(plain.loss, rel=1e3 * EPS)
+        assert plain.scaled_largest is not None
+        assert other.scaled_largest is not None
+        assert plain.scaled_trace is not None
+        assert other.scaled_trace is not None
+        # Entries of H' are up to α² = 100 times as large, and so is their rounding.
+        close = 1e5 * EPS
+        assert other.scaled_largest.value == pytest.approx(plain.scaled_largest.value, rel=close)
+        assert other.scaled_trace.value == pytest.approx(plain.scaled_trace.value, rel=close)
+        assert abs(np.log(other.largest / plain.largest)) > 0.5
+        assert abs(np.log(other.trace.value / plain.trace.value)) > 0.5
+
+
+def test_arrays_are_not_changed_and_other_leaves_are_no_parameters():
+    w, count = np.array([1.0, -2.0]), np.array([3, 4])
+    params = {"w": w, "count": count, "name": "quartic", "act": jnp.tanh}
+    before = w.copy()
+
+    def loss(p):
+        return jnp.sum(p["act"](p["w"]) ** 2 * p["count"].astype(float))
+
+    found = curvature(loss, params, blocks="top")
+    assert found.size == 2
+    assert list(found.blocks) == ["w"]
+    np.testing.assert_array_equal(w, before)
+    w[0] = 5  # a subject copies the caller's arrays
+    subject = Subject(loss, params)
+    w[0] = 7
+    assert subject.vector[0] == 5
+
+
+def test_chunks_are_about_equal_and_fit_the_cache(monkeypatch: pytest.MonkeyPatch):
+    subject = Subject(LOSS, MODEL, DATA)
+    assert subject.rows_at_once() == ROWS  # small enough for one chunk
+    row = subject.row_bytes()
+    # At least the logits and weights of 4 × 4 attention and the two layers, in float64.
+    assert row > 8 * (2 * 16 + 8 + 5)
+    monkeypatch.setattr(products, "CACHE", 14 * row)
+    assert subject.rows_at_once() == 10  # 10, 10, 10 and not 14, 14, 2
+    assert subject.rows_at_once(width=5) == 2
+    assert [share for share, _ in subject.chunks()] == pytest.approx([1 / 3] * 3)
+    assert Subject(LOSS, MODEL, DATA, chunk=7).rows_at_once(width=5) == 7
+
+
+def test_data_may_stay_on_disk(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    on_disk = np.load(tmp_path / "x.npy", mmap_mode="r")
+    settings = {"chunk": 20, "steps": 0, "scaled": False}
+    found = curvature(LOSS, MODEL, (on_disk, Y), **settings)
+    assert found.largest == curvature(LOSS, MODEL, DATA, **settings).largest
+
+
+def test_single_precision_agrees_with_double_precision_to_rounding():
+    double = curvature(LOSS, MODEL, DATA, steps=0)
+    single = curvature(LOSS, MODEL, DATA, steps=0, precision="float32")
+    assert single.largest != double.largest
+    # A handful of layers of sums of 30 terms, each to 6e-8.
+    assert single.largest == pytest.approx(double.largest, rel=1e-4)
+
+
+def test_other_parameters_and_data_reuse_the_compiled_programs():
+    curvature(LOSS, MODEL, DATA, **SAMPLED)
+    other = SelfAttention(jax.random.key(1), **SHAPE)
+    drawn = compilations()  # drawing a model may compile; measuring it may not
+    curvature(LOSS, jax.tree.map(np.asarray, other), (2 * X, Y), seed=1, **SAMPLED)
+    assert compilations() == drawn
+
+
+def test_settings_as_one_object_are_the_same_as_keywords():
+    by_keywords = curvature(LOSS, MODEL, DATA, seed=3, **SAMPLED)
+    by_object = curvature(LOSS, MODEL, DATA, settings=CurvatureSettings(seed=3, **SAMPLED))
+    changed = curvature(LOSS, MODEL, DATA, settings=CurvatureSettings(seed=7, **SAMPLED), seed=3)
+    other = curvature(LOSS, MODEL, DATA, settings=CurvatureSettings(seed=7, **SAMPLED))
+    assert by_keywords.trace == by_object.trace == changed.trace != other.trace
+    assert by_keywords.largest == by_object.largest
+    with pytest.raises(TypeError, match="unexpected keyword argument 'probess'"):
+        curvature(LOSS, MODEL, DATA, probess=3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"matrix": "kernel"}, "matrix must be one of hessian, gauss-newton, fisher"),
+        ({"params": {"n": np.arange(3)}}, "at least one floating-point array"),
+        ({"data": (X, Y[:5])}, "equally many samples"),
+        ({"matrix": "fisher", "loss": lambda p, d: jnp.sum(p.second)}, "loss=Supervised"),
+        ({"blocks": {"a": "body"}}, "block 'a' must name parameters of the tree"),
+        ({"blocks": "bottom"}, "blocks must be a mapping"),
+        ({"probes": 1}, "probes must be a whole number of at least 2"),
+        ({"eigenpairs": 0}, "eigenpairs must be"),
+        ({"precision": "float16"}, "precision must be one of"),
+        ({"bandwidth": -1.0}, "bandwidth must be"),
+        ({"data": (X * np.nan, Y)}, "must be finite at params"),
+    ],
+)
+def test_bad_input_raises_one_sentence(changes: dict, message: str):
+    arguments = {"loss": LOSS, "params": MODEL, "data": DATA, **changes}
+    loss, params, data = (arguments.pop(name) for name in ("loss", "params", "data"))
+    with pytest.raises(BadInput, match=message):
+        curvature(loss, params, data, **arguments)

@@ -1,0 +1,245 @@
+"""The condition number with known answers: diagonal worlds, other bases, rank deficiency, noise."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from attnlens import condition_number, known_condition_number
+from attnlens.claims.exchangeability import condition_number as claim
+from attnlens.core.checks import BadInput
+from attnlens.instruments.transfer.condition import predicts
+from attnlens.instruments.transfer.kappa import estimate
+from attnlens.worlds import LinearRegression
+from attnlens.worlds.seeding import episode_keys
+
+RNG = np.random.default_rng(2)
+D = 4
+WEAK = 0.3
+MOMENT = np.diag([1.0, 1.0, 1.0, WEAK**2])
+HEAD = np.array([1.0, 0.0, 0.0, 1.0]) / math.sqrt(2)
+KAPPA = math.sqrt((1 + WEAK**-2) / 2)
+
+
+def test_a_diagonal_world_has_the_value_by_hand():
+    assert known_condition_number(HEAD, query_moment=MOMENT) == pytest.approx(KAPPA, rel=1e-14)
+    assert known_condition_number(HEAD) == pytest.approx(1, rel=1e-14)
+    assert known_condition_number(HEAD, mixing=2 * np.eye(D)) == pytest.approx(0.5, rel=1e-14)
+
+
+def test_kappa_squared_is_the_largest_ratio_of_squares():
+    """κ² = max over δ of ⟨c, δ⟩²/(δᵀ Aᵀ Σ A δ): attained at (AᵀΣA)⁻¹ c and never exceeded."""
+    mixing = RNG.standard_normal((5, D))
+    root = RNG.standard_normal((5, 5))
+    moment, head = root @ root.T, RNG.standard_normal(D)
+    square = known_condition_number(head, mixing, moment) ** 2
+    gram = mixing.T @ moment @ mixing
+    best = np.linalg.solve(gram, head)
+    assert (head @ best) ** 2 / (best @ gram @ best) == pytest.approx(square, rel=1e-9)
+    others = RNG.standard_normal((1000, D))
+    ratios = (others @ head) ** 2 / np.einsum("ni,ij,nj->n", others, gram, others)
+    assert ratios.max() <= square
+
+
+@pytest.mark.parametrize("weak", [0.0, 1e-17])
+def test_kappa_is_infinite_outside_of_the_row_space(weak: float):
+    turn = np.linalg.qr(RNG.standard_normal((D, D)))[0]
+    moment = turn @ np.diag([1.0, 1.0, 1.0, weak]) @ turn.T  # singular up to rounding
+    assert known_condition_number(turn @ HEAD, query_moment=moment) == math.inf
+    inside = turn @ [1.0, 0.0, 0.0, 0.0]
+    assert known_condition_number(inside, query_moment=moment) == pytest.approx(1, rel=1e-7)
+    # With a smaller tolerance κ is finite, and large.
+    assert known_condition_number(HEAD, query_moment=np.diag([1, 1, 1, 1e-12]), tolerance=1e-9) == (
+        pytest.approx(math.sqrt((1 + 1e12) / 2), rel=1e-9)
+    )
+
+
+def task(rows: int, noise: float, seed: int = 0, queries: int = 32, moment=MOMENT):
+    """Latents, answers at queries whose second moment is exactly `moment`, and a target."""
+    random = np.random.default_rng([7, seed])
+    bank = random.standard_normal((queries, D))
+    bank = np.linalg.qr(bank)[0] * math.sqrt(queries) @ np.sqrt(moment)
+    latent = random.standard_normal((rows, D))
+    answers = latent @ bank.T + noise * random.standard_normal((rows, queries))
+    return latent, answers, latent @ HEAD + noise * random.standard_normal(rows)
+
+
+def test_without_noise_the_estimate_is_exact_in_any_basis():
+    latent, answers, target = task(200, 0.0)
+    # The condition numbers of the whitening and of B are below 10: 1e−12 is thousands of rounding
+    # units.
+    assert estimate(latent, answers, target[:, None]).kappa == pytest.approx(KAPPA, rel=1e-12)
+    turned = latent @ RNG.standard_normal((D, D)) + RNG.standard_normal(D)
+    assert estimate(turned, answers, target[:, None]).kappa == pytest.approx(KAPPA, rel=1e-10)
+
+
+def test_noise_does_not_bias_the_estimate():
+    """Noise as large as the latents: without the correction, the bias would be Σσ²/n times κ². The
+    mean over 200 data sets is within 4.5 standard errors plus 1 % for the second order."""
+    kappas = [
+        estimate(latent, answers, target[:, None]).kappa
+        for latent, answers, target in (task(400, 1.0, seed) for seed in range(200))
+    ]
+    error = np.std(kappas) / math.sqrt(200)
+    assert abs(np.mean(kappas) - KAPPA) < 4.5 * error + 0.01 * KAPPA
+
+
+def test_kappa_is_infinite_for_a_direction_that_pretraining_does_not_cover():
+    uncovered = np.diag([1.0, 1.0, 1.0, 0.0])
+    for noise in (0.0, 0.5):
+        result = condition_number(*task(400, noise, moment=uncovered), resamples=24)
+        assert result.kappa.value == math.inf
+        # Half of c, up to the sampling error of the covariance of 400 latents.
+        assert 40 < float(result.kappa.status.partition("%")[0]) < 60
+        assert "no more than noise" in str(result)
+    latent, answers, _ = task(400, 0.5, moment=uncovered)
+    inside = latent[:, 0] + 0.5 * np.random.default_rng(1).standard_normal(400)
+    result = condition_number(latent, answers, inside, resamples=24)
+    assert abs(result.kappa.value - 1) < 4.5 * result.kappa.standard_error
+
+
+def test_several_outputs_have_the_kappa_of_the_worst():
+    latent, answers, _ = task(300, 0.0)
+    result = estimate(latent, answers, latent[:, [0, 3]])
+    assert result.kappa == pytest.approx(1 / WEAK, rel=1e-12)
+
+
+def test_the_interval_contains_the_estimate_when_features_are_many():
+    """A sixth as many features as samples: resampling itself shifts κ, nearly always to one
+    side."""
+    for seed in range(3):
+        random = np.random.default_rng(seed)
+        z = random.normal(size=(200, 32))
+        label = z @ random.normal(size=32) + 5 * random.normal(size=200) > 0
+        result = condition_number(z, z, label.astype(int), resamples=50)
+        low, high = np.log(result.interval)
+        assert low < np.log(result.kappa.value) < high
+        # At least as wide as a normal interval, up to the noise of 50 resamples.
+        assert high - low > 1.96 * result.kappa.standard_error / result.kappa.value
+
+
+@pytest.mark.slow
+def test_the_interval_has_its_coverage():
+    """95 % nominal, and somewhat less for BCa with 200 samples. Fewer than 170 of 200 intervals
+    cover with probability 1/36,000 if the coverage is 0.93, and almost always if it is 0.80."""
+    covered = 0
+    for seed in range(200):
+        result = condition_number(*task(200, 0.5, seed), resamples=200, seed=seed)
+        covered += result.interval[0] <= KAPPA <= result.interval[1]
+    assert covered >= 170
+
+
+def test_kappa_error_and_scores_are_all_printed():
+    latent, answers, target = task(200, 0.3)
+    numbers = condition_number(latent, answers, target, resamples=50)
+    assert abs(numbers.kappa.value - KAPPA) < 4.5 * numbers.kappa.standard_error
+    assert numbers.interval[0] < numbers.kappa.value < numbers.interval[1]
+    # A linear head on the latents leaves the noise, 0.09 of 1.09, and a few per cent for
+    # fitting 5 parameters on 160 rows.
+    assert abs(numbers.error.value - 0.09 / 1.09) < 0.03
+    classes = condition_number(latent, (latent[:, 0] > 0).astype(int), (target > 0).astype(int))
+    for result, missing in ((numbers, 2), (classes, 0)):
+        text = str(result)
+        assert text.count("not defined") == missing
+        for name in ("condition number", "transfer error", "LogME", "H-score", "LEEP"):
+            assert name in text
+    assert classes.scores["LEEP"].value <= 0
+    given = condition_number(
+        latent, answers, (target > 0).astype(int), source=np.full((200, 2), 0.5), resamples=24
+    )
+    entropy = -np.mean(np.log(np.where(target > 0, (target > 0).mean(), (target <= 0).mean())))
+    assert given.scores["LEEP"].value == pytest.approx(-entropy, rel=1e-12)
+
+
+def test_error_and_scores_are_those_of_the_frozen_features():
+    """A bottleneck that has lost the weak direction: κ is the same, half of the target is lost."""
+    latent, answers, target = task(300, 0.1)
+    whole = condition_number(latent, answers, target, resamples=24)
+    cut = condition_number(latent, answers, target, frozen=latent[:, :3], resamples=24)
+    assert cut.kappa == whole.kappa
+    assert cut.interval == whole.interval
+    assert abs(cut.error.value - 0.5) < 0.15 < 0.15 + whole.error.value < 0.2
+    assert cut.scores["LogME"].value < whole.scores["LogME"].value
+    # What the features themselves have lost does not show in κ, but in the explained share.
+    lost = condition_number(latent[:, :3], answers, target, resamples=24)
+    assert abs(lost.kappa.details["explained"] - 0.5) < 0.15
+    assert whole.kappa.details["explained"] > 0.95
+
+
+def test_predicts_is_the_rank_correlation_of_scores_with_errors():
+    """Features with less and less signal in the needed direction: pretraining covers it less and
+    less, and the error grows with κ."""
+    transfers = []
+    for weak in (1.0, 0.6, 0.4, 0.25):
+        moment = np.diag([1.0, 1.0, 1.0, weak**2])
+        latent, answers, target = task(300, 0.3, moment=moment)
+        blur = np.random.default_rng(0).standard_normal(300) * 0.1 / weak
+        features = latent + np.outer(blur, [0, 0, 0, 1.0])
+        transfers.append(condition_number(features, answers, target, resamples=24))
+    correlations = predicts(transfers)
+    assert set(correlations) == {"condition number", "LogME"}
+    assert correlations["condition number"] == pytest.approx(1)
+    with pytest.raises(BadInput, match="at least three; got 2"):
+        predicts(transfers[:2])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"features": np.ones(50)}, r"features must be finite numbers in 2 dimensions.*\(50,\)"),
+        ({"features": np.full((50, 2), np.nan)}, "with NaN or infinity"),
+        ({"features": np.ones((10, 2))}, "a row for each of the 10 samples"),
+        ({"pretraining": np.ones((49, 3))}, "pretraining must have a row for each of the 50"),
+        ({"downstream": np.ones(50)}, "without variation"),
+        ({"frozen": np.ones((49, 2))}, "frozen must have a row for each of the 50 samples"),
+        ({"resamples": 3}, "resamples must be a whole number of at least 24"),
+        ({"features": RNG.standard_normal((50, 30))}, "at least 24 samples and three per feature"),
+    ],
+)
+def test_bad_input_raises_one_sentence(changes: dict, message: str):
+    given = {
+        "features": RNG.standard_normal((50, 2)),
+        "pretraining": RNG.standard_normal((50, 3)),
+        "downstream": RNG.standard_normal(50),
+        **changes,
+    }
+    with pytest.raises(BadInput, match=message):
+        condition_number(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"head": [1.0, 2.0], "mixing": np.eye(3)}, r"must be \(r, d\).*got \(3, 3\) and None"),
+        ({"head": [1.0], "query_moment": [[-1.0]]}, "no negative eigenvalue"),
+        ({"head": [math.nan]}, "head must be finite numbers in 1 dimension; "),
+    ],
+)
+def test_impossible_worlds_raise_one_sentence(given: dict, message: str):
+    with pytest.raises(BadInput, match=message):
+        known_condition_number(**given)
+
+
+@pytest.mark.slow
+def test_the_exact_risks_of_the_claim_are_those_of_new_sequences():
+    """Held-out loss above the best predictor's, within 4.5 standard errors (false positives: 1 in
+    1.5e5)."""
+    weak = claim.weakness(3.0)
+    moment = np.diag([1.0] * (claim.DIM - 1) + [weak**2])
+    assert known_condition_number(claim.HEAD, query_moment=moment) == pytest.approx(3, rel=1e-12)
+    world = LinearRegression(
+        claim.DIM, claim.NOISE_STD, key_covariance=np.eye(claim.DIM), query_covariance=moment
+    )
+    (key,) = episode_keys((0,), 1)
+    learned = claim.train(*(np.asarray(p) for p in claim.sequences(world, key)))
+    pretraining, _ = claim._excesses(world, moment, key)
+    best = np.eye(claim.DIM) / claim.read_energy()
+    differences = []
+    for fresh in episode_keys(range(1, 5), 1):
+        query, read, value = (np.asarray(part) for part in claim.sequences(world, fresh))
+        loss = [(value - np.einsum("ni,ij,nj->n", query, w, read)) ** 2 for w in (learned, best)]
+        differences.append(loss[0] - loss[1])
+    drawn = np.concatenate(differences)
+    assert abs(drawn.mean() - pretraining) < 4.5 * drawn.std() / math.sqrt(drawn.size)

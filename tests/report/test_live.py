@@ -1,0 +1,107 @@
+"""The live page: served on the loopback address, to requests that name it, while the run lasts."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import signal
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from attnlens import verify
+from attnlens.report.live import serving
+from attnlens.report.page import render_documents
+from attnlens.runs.pages import finished
+from attnlens.runs.store.store import Store
+from browser import chromium, drawn, needs_browser, opened, until
+from running import start, toy
+
+
+@pytest.fixture
+def address() -> Iterator[tuple[str, int]]:
+    with serving(lambda: "<p>page</p>", lambda: {"done": 1}) as url:
+        host, port = re.fullmatch(r"http://(.*):(\d+)/", url).groups()  # type: ignore[union-attr]
+        yield host, int(port)
+
+
+def request(address: tuple[str, int], method: str, path: str, host: str | None = None):
+    connection = http.client.HTTPConnection(*address, timeout=5)
+    connection.putrequest(method, path, skip_host=True)
+    connection.putheader("Host", host or f"{address[0]}:{address[1]}")
+    connection.endheaders()
+    response = connection.getresponse()
+    return response.status, response.read().decode()
+
+
+def test_the_server_answers_two_paths_and_nothing_else(address: tuple[str, int]):
+    assert address[0] == "127.0.0.1"
+    assert request(address, "GET", "/") == (200, "<p>page</p>")
+    assert request(address, "HEAD", "/") == (200, "")
+    assert json.loads(request(address, "GET", "/progress.json")[1]) == {"done": 1}
+    assert request(address, "GET", "/../etc/passwd")[0] == 404
+    for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
+        assert request(address, method, "/")[0] == 501
+
+
+@pytest.mark.parametrize("host", ["example.org", "example.org:80", "127.0.0.1", "evil.localhost"])
+def test_requests_with_a_foreign_host_are_refused(address: tuple[str, int], host: str):
+    assert request(address, "GET", "/", host)[0] == 403
+    assert request(address, "GET", "/progress.json", host)[0] == 403
+
+
+def test_the_server_ends_with_the_context():
+    with serving(lambda: "", dict) as url:
+        port = int(url.rstrip("/").rpartition(":")[2])
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+
+
+@needs_browser
+@pytest.mark.slow
+def test_the_open_page_follows_the_run(tmp_path: Path):
+    verify("smoke", ["toy_claims:CLAIM"], tmp_path, workers=1)
+    with Store.reading(tmp_path) as store:
+        ledger, content = finished(store)
+    text = render_documents(ledger, content, [], "Running: 1 of 9 cells.")
+    done = iter(range(2, 10**6))
+    with (
+        serving(lambda: text, lambda: {"words": f"Running: {next(done)} of 9", "done": 1}) as url,
+        chromium() as browser,
+    ):
+        page, console, requests = opened(browser, url)
+        banner = "() => document.getElementById('running').textContent"
+        until(page, f"() => ({banner})() === 'Running: 3 of 9'")
+        # Figures draw under a policy that allows requests to the own server only.
+        place = page.query_selector("[data-figure]")
+        place.scroll_into_view_if_needed()
+        drawn(page, place)
+        assert console == []
+        assert {request.removeprefix(url) for request in requests} == {"", "progress.json"}
+        forbidden = "() => fetch('http://127.0.0.1:9/').then(() => 'sent', () => 'refused')"
+        assert page.evaluate(forbidden) == "refused"
+        assert any("Content Security Policy" in line for line in console)
+
+
+def test_a_run_serves_its_page_until_it_ends(tmp_path: Path):
+    process = start(*toy("SLOW", tmp_path, "--live"), TOY_PAUSE="0.3")
+    assert process.stderr is not None
+    address = ""
+    for line in process.stderr:
+        if found := re.search(r"http://127\.0\.0\.1:\d+/", line):
+            address = found[0]
+            break
+    page = urllib.request.urlopen(address, timeout=30).read().decode()
+    assert "Running: " in page
+    assert "Verdicts are provisional." in page
+    state = json.load(urllib.request.urlopen(f"{address}progress.json", timeout=30))
+    assert state["done"] <= state["total"]
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    with pytest.raises(urllib.error.URLError, match="refused"):
+        urllib.request.urlopen(address, timeout=2)

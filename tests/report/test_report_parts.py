@@ -1,0 +1,200 @@
+"""The rules of the page: the axis of the ledger plot, the findings, the CSV, a comparison."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+import pytest
+
+from attnlens.report.assumptions import check_status
+from attnlens.report.comparison import compare
+from attnlens.report.findings import findings
+from attnlens.report.ledger_plot import (
+    END,
+    LEFT,
+    RIGHT,
+    ledger_plot,
+    position,
+    weakest,
+    x_coordinate,
+)
+from attnlens.report.tables import as_csv, section_csv
+
+
+def part(estimate: float | None, half: float, low: float | None, high: float | None, exact=False):
+    ends = (None, None) if estimate is None else (estimate - half, estimate + half)
+    return {
+        "quantity": "slope",
+        "estimate": estimate,
+        "low": ends[0],
+        "high": ends[1],
+        "edges": [low, high],
+        "region": "≤ 1",
+        "exact": exact,
+        "count": 8,
+    }
+
+
+def section(name: str, verdict: str, *parts: dict, control: str = "refuted", **more: Any):
+    deciding = parts[0] if parts else part(None, 0, None, 1.0)
+    entry = {
+        "id": name,
+        "lens": name[0],
+        "verdict": verdict,
+        "control": control,
+        "cells_without_result": 0,
+        "exact": deciding["exact"],
+        "quantity": "slope",
+        "estimate": deciding["estimate"],
+        "interval": [deciding["low"], deciding["high"]],
+        "region": "≤ 1",
+        "reason": f"Slope of {name} decides.",
+        **more,
+    }
+    with_outcome = {"words": "A control.", "outcome": control, "parts": [part(9.0, 1.0, None, 1.0)]}
+    return {
+        "id": name,
+        "anchor": name.replace(".", "-"),
+        "title": f"Title of {name}",
+        "entry": entry,
+        "verdict": {"parts": list(parts)},
+        "controls": [with_outcome],
+        "meaning": "Meaning.",
+        "figure": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("measured", "expected"),
+    [
+        (part(0.5, 0.25, None, 1.0), 2.0),  # inside by two half-widths
+        (part(1.5, 0.25, None, 1.0), -2.0),
+        (part(0.0, 0.5, -0.5, 2.0), 1.0),  # the nearer edge counts
+        (part(1.0, 0.5, None, 1.0), 0.0),
+        (part(0.5, 0.0, None, 1.0), END),  # no spread at all
+        (part(0.5, 0.0, None, 1.0, exact=True), END),
+        (part(1.5, 0.0, None, 1.0, exact=True), -END),
+        (part(0.0, 1e-9, None, 1.0), END),
+        (part(None, 0.0, None, 1.0), None),
+    ],
+)
+def test_a_position_is_the_distance_to_the_edge_in_half_widths(measured: dict, expected: Any):
+    assert position(measured) == expected
+
+
+def test_the_axis_is_monotone_from_one_end_to_the_other():
+    places = [x_coordinate(at) for at in (-END, -10, -1, -0.5, 0, 0.5, 1, 10, END)]
+    assert places == sorted(places)
+    assert (places[0], places[-1]) == (LEFT, RIGHT)
+
+
+def test_a_claim_is_drawn_at_its_weakest_part():
+    parts = [part(0.0, 0.1, None, 1.0), part(0.9, 0.1, None, 1.0), part(None, 0.0, None, 1.0)]
+    assert weakest(parts) == pytest.approx(1.0)
+    assert weakest([]) is None
+    panels = ledger_plot([section("A.one", "supported", *parts), section("B.two", "undecided")])
+    assert [panel["lens"] for panel in panels] == ["A", "B"]
+    (one,), (two,) = (panel["rows"] for panel in panels)
+    assert one["x"] == pytest.approx(x_coordinate(1.0), abs=0.1)
+    assert one["low"] < one["x"] < one["high"]
+    assert two["x"] is None
+    assert one["controls"] == [x_coordinate(-8.0)]
+
+
+def test_untrusted_claims_come_first_then_refuted_then_supported_by_lens():
+    inside, far = part(0.0, 0.5, None, 1.0), part(0.0, 0.1, None, 1.0)
+    outside = part(3.0, 0.5, None, 1.0)
+    sections = [
+        section("A.identity", "supported", part(0.1, 0.0, None, 1.0, exact=True)),
+        section("A.rounding", "supported", part(1e-15, 1e-16, None, 1.0)),
+        section("A.weak", "supported", inside),
+        section("A.strong", "supported", far),
+        section("B.only", "supported", inside),
+        section("A.open", "undecided", part(0.9, 0.5, None, 1.0)),
+    ]
+    chosen = findings(sections)
+    assert [f["anchor"] for f in chosen] == ["A-strong", "B-only", "A-weak"]
+    assert chosen[0]["sentence"] == "Slope is 0 (-0.1 to 0.1); ≤ 1 was needed. Meaning."
+
+    sections += [
+        section("B.wrong", "refuted", outside),
+        section("B.broken", "supported", far, control="supported"),
+        section("B.lost", "undecided", cells_without_result=2, reason="2 cells have no result"),
+    ]
+    chosen = findings(sections)
+    assert [f["anchor"] for f in chosen] == ["B-broken", "B-lost", "B-wrong"]
+    assert "cannot tell them apart: A control." in chosen[0]["sentence"]
+    assert chosen[1]["headline"] == "Title of B.lost: no verdict"
+    assert chosen[2]["sentence"] == "Slope of B.wrong decides."
+
+
+def test_there_are_findings_for_any_number_of_claims():
+    assert findings([]) == []
+    assert len(findings([section("A.one", "undecided")])) == 1
+
+
+def test_the_csv_holds_the_numbers_and_no_spreadsheet_formula():
+    one = section("A.one", "supported", part(0.5, 0.25, None, 1.0))
+    one["verdict"]["parts"][0]["quantity"] = '=HYPERLINK("x"), "quoted"'
+    one["figure"] = {"series": [{"name": "a", "points": [{"x": 8.0, "y": 2.0, "half_width": 0.5}]}]}
+    rows = list(csv.reader(io.StringIO(as_csv(one))))
+    assert rows[1][:6] == ["claim", '\'=HYPERLINK("x"), "quoted"', "", "0.5", "0.25", "0.75"]
+    assert rows[2][0] == "control"
+    assert rows[3][:6] == ["point", "a", "8.0", "2.0", "1.5", "2.5"]
+    one["views"] = [{"panels": []}, {"series": [{"name": "b", "points": []}]}, one["figure"]]
+    assert as_csv(one).count("point,a") == 2  # of further views too, where they are points
+    assert '"' not in section_csv(one)
+    assert "<" not in section_csv(one)
+
+
+def ledger(*entries: dict) -> dict[str, Any]:
+    return {"claims": [entry["entry"] for entry in entries]}
+
+
+def test_a_comparison_lists_the_largest_change_first():
+    near = part(0.5, 0.25, None, 1.0)
+    before = ledger(
+        section("A.same", "supported", near),
+        section("A.flips", "supported", near),
+        section("A.moves", "supported", near),
+        section("A.jumps", "supported", near),
+        section("A.gone", "supported", near),
+        section("A.control", "supported", near),
+    )
+    after = ledger(
+        section("A.same", "supported", near),
+        section("A.flips", "refuted", part(2.0, 0.25, None, 1.0)),
+        section("A.moves", "supported", part(0.6, 0.25, None, 1.0)),
+        section("A.jumps", "supported", part(-0.5, 0.25, None, 1.0)),
+        section("A.new", "supported", near),
+        section("A.control", "supported", near, control="undecided"),
+    )
+    changes = {row["id"]: row["change"] for row in compare(before, after)}
+    assert next(iter(changes)) == "A.flips"
+    assert changes == {
+        "A.flips": "supported → refuted",
+        "A.jumps": "estimate moved by -1, more than chance explains",
+        "A.control": "control refuted → undecided",
+        "A.gone": "only in the first run",
+        "A.new": "only in the second run",
+        "A.moves": "estimate moved by +0.1, no more than chance explains",
+        "A.same": "the same",
+    }
+
+
+@pytest.mark.parametrize(
+    ("sentence", "status"),
+    [
+        ("Keys are uniform (by construction).", "by construction"),
+        ("The family holds the posterior (true by construction).", "by construction"),
+        ("Sequences are independent (the control breaks this).", "a control breaks it"),
+        ("Only attention sees tokens (positions break it).", "a control breaks it"),
+        ("Losses agree (checked before anything is decided).", "checked"),
+        ("Descent finds good minima.", "not checked"),
+        ("The control is good.", "not checked"),
+    ],
+)
+def test_the_sentence_of_an_assumption_gives_its_check_status(sentence: str, status: str):
+    assert check_status(sentence) == status

@@ -1,0 +1,44 @@
+"""The code version of a cell depends on the sources that it uses, and only on those."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from attnlens.runs import code_version
+
+SOFTMAX = "attnlens.claims.exchangeability.softmax_smoothed"
+CME = "attnlens.claims.exchangeability.cme_rate"
+
+
+def test_a_claim_reaches_the_modules_that_it_uses_and_no_others():
+    modules = code_version.reachable_modules(SOFTMAX)
+    assert {"attnlens.attention.softmax", "attnlens.worlds.linear_regression"} <= modules
+    assert not {"attnlens.attention.cme", "attnlens.worlds.gaussian_process"} & modules
+    assert not {
+        name for name in modules if "report" in name or "store" in name or "figures" in name
+    }
+    assert "attnlens.worlds.gaussian_process" in code_version.reachable_modules(CME)
+
+
+@pytest.mark.parametrize(
+    ("changed", "differs"),
+    [("attnlens.attention.cme", True), ("attnlens.attention.softmax", False)],
+)
+def test_a_changed_source_changes_the_version_of_claims_that_use_it(
+    changed: str, differs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    before = code_version.code_version.__wrapped__(CME)
+    real = code_version.source_file
+    edited = tmp_path / "edited.py"
+    edited.write_text(real(changed).read_text() + "\n# changed\n")
+    monkeypatch.setattr(
+        code_version, "source_file", lambda name: edited if name == changed else real(name)
+    )
+    assert (code_version.code_version.__wrapped__(CME) != before) is differs
+
+
+def test_the_version_of_a_users_claim_covers_its_own_module_and_attnlens():
+    modules = code_version.reachable_modules("toy_claims")
+    assert {"toy_claims", "attnlens.core.statistics"} <= modules

@@ -1,0 +1,184 @@
+"""Check, compact, export and merge of results folders, also of damaged and forged ones."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from attnlens import verify
+from attnlens.core.checks import BadInput
+from attnlens.runs.pages import write_comparison, write_report
+from attnlens.runs.store.errors import FILE
+from attnlens.runs.store.maintenance import check, compact, export, merge
+from attnlens.runs.store.store import Store
+from running import attnlens, one_sentence
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("run")
+    verify("smoke", ["toy_claims:CLAIM"], out, workers=1)
+    return out
+
+
+@pytest.fixture
+def copy(run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(run, tmp_path / "copy"))
+
+
+def change(folder: Path, statement: str, *values: object) -> None:
+    """Change a results file behind the back of the store."""
+    with closing(sqlite3.connect(folder / FILE)) as connection, connection:
+        connection.execute(statement, values)
+
+
+def test_an_intact_folder_has_no_problems(run: Path):
+    assert check(run) == (24, 48, 0, ())
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("UPDATE cells SET seeds = '[9]' WHERE rowid = 1", "key is not the hash of its content"),
+        ("UPDATE cells SET parameters = '{' WHERE rowid = 1", "row cannot be read"),
+        ("UPDATE cells SET seeds = '7' WHERE rowid = 1", "row cannot be read"),
+        ("UPDATE arrays SET shape = '[1000000000]' WHERE name = 'x'", "does not fit its shape"),
+        ("UPDATE arrays SET shape = '[-4, -1]' WHERE name = 'x'", "unknown type or shape"),
+        ("UPDATE arrays SET dtype = '|O8'", "unknown type or shape"),
+        ("UPDATE arrays SET data = 'text' WHERE name = 'x'", "unknown type or shape"),
+        ("UPDATE arrays SET shape = '{' WHERE name = 'x'", "cannot be read"),
+        ("UPDATE cells SET seconds = 'long' WHERE rowid = 1", "seconds must be a number"),
+        ("UPDATE cells SET seconds = -1.0 WHERE rowid = 1", "seconds must be a number"),
+        ("UPDATE cells SET parameters = x'00ff' WHERE rowid = 1", "row cannot be read"),
+        ("UPDATE cells SET key = 7 WHERE rowid = 1", "key is not the hash of its content"),
+        ("DELETE FROM cells WHERE rowid = 1", "the cell itself is missing"),
+    ],
+)
+def test_a_damaged_row_is_reported_and_never_merged(
+    copy: Path, tmp_path: Path, statement: str, message: str
+):
+    change(copy, statement)
+    wrong = check(copy).wrong
+    assert wrong
+    assert message in wrong[0]
+    with pytest.raises(BadInput, match="nothing was merged"):
+        merge(tmp_path / "target", [copy])
+
+
+def test_compacting_frees_space_and_keeps_every_row(copy: Path):
+    change(copy, "INSERT INTO documents VALUES ('large', ?)", "x" * 3_000_000)
+    change(copy, "DELETE FROM documents WHERE name = 'large'")
+    before, after = compact(copy)
+    assert after < before - 2_000_000
+    assert check(copy) == (24, 48, 0, ())
+
+
+def test_an_export_holds_every_number(run: Path, tmp_path: Path):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow (extra `data`)")
+    path = tmp_path / "cells.parquet"
+    assert export(run, path) == 48
+    rows = [row for row in parquet.read_table(path).to_pylist() if row["array"] == "x"]
+    with Store.reading(run) as store:
+        for row in rows:
+            result = store.result(row["key"])
+            assert result is not None
+            assert result.values["x"].tolist() == row["values"]
+            assert row["shape"] == [4]
+            assert len(json.loads(row["seeds"])) == 4
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_export_of_damaged_rows_names_the_file_and_leaves_nothing(copy: Path, tmp_path: Path):
+    pytest.importorskip("pyarrow", reason="needs pyarrow (extra `data`)")
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    (tmp_path / ".cells.parquet.draft").symlink_to(precious)
+    change(copy, "UPDATE arrays SET shape = '[1000000000]'")
+    with pytest.raises(BadInput, match=rf"^{copy / FILE} is not an intact results file"):
+        export(copy, tmp_path / "cells.parquet")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "precious"]
+    assert precious.read_text() == "mine"
+
+
+def test_a_report_of_forged_documents_raises_one_sentence(copy: Path):
+    for content in ("7", "{}", '{"claims": [1]}', "[" * 100_000):
+        change(copy, "UPDATE documents SET content = ? WHERE name = 'ledger'", content)
+        with pytest.raises(BadInput, match=str(copy)):
+            write_report(copy)
+        with pytest.raises(BadInput, match=str(copy)):
+            write_comparison(copy, copy)
+    assert str(copy) in one_sentence(attnlens("report", copy).stderr)
+
+
+def test_an_export_without_pyarrow_names_what_to_install(run: Path, tmp_path: Path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(BadInput, match=r"pip install 'attnlens\[data\]'"):
+        export(run, tmp_path / "cells.parquet")
+
+
+def test_merging_two_halves_gives_the_whole(run: Path, copy: Path, tmp_path: Path):
+    other = Path(shutil.copytree(run, tmp_path / "other"))
+    for folder, arm in ((copy, "control"), (other, "prediction")):
+        change(
+            folder, "DELETE FROM arrays WHERE cell IN (SELECT key FROM cells WHERE arm = ?)", arm
+        )
+        change(folder, "DELETE FROM cells WHERE arm = ?", arm)
+    assert merge(copy, [other, run]) == (12, 24, ())
+    assert check(copy) == (24, 48, 0, ())
+    with Store.reading(copy) as merged, Store.reading(run) as whole:
+        assert merged.keys() == whole.keys()
+        for key in whole.keys():  # noqa: SIM118
+            ours, theirs = merged.result(key), whole.result(key)
+            assert ours is not None
+            assert theirs is not None
+            assert all((ours.values[n] == theirs.values[n]).all() for n in theirs.values)
+        assert merged.connection.execute("SELECT COUNT(*) FROM runs").fetchone() == (1,)
+
+
+def test_faults_and_stopped_runs_are_merged_once(run: Path, copy: Path, tmp_path: Path):
+    target = Path(shutil.copytree(run, tmp_path / "target"))
+    change(copy, "UPDATE runs SET started = 'earlier', ended = NULL")
+    change(
+        copy,
+        "INSERT INTO faults (run, key, claim, kind, words) "
+        "SELECT id, 'k', 'T.c', 'died', 'it died' FROM runs",
+    )
+    for _ in range(2):
+        merge(target, [copy])
+        with Store.reading(target) as store:
+            assert [fault["kind"] for fault in store.faults()] == ["stopped", "died"]
+
+
+def test_a_conflict_is_reported_and_the_folder_keeps_its_value(run: Path, copy: Path):
+    (key, data) = (
+        sqlite3.connect(run / FILE)
+        .execute("SELECT cell, data FROM arrays WHERE name = 'x' LIMIT 1")
+        .fetchone()
+    )
+    change(copy, "UPDATE arrays SET data = ? WHERE cell = ? AND name = 'x'", bytes(len(data)), key)
+    assert merge(copy, [run]) == (0, 23, (key,))
+    with Store.reading(copy) as store:
+        result = store.result(key)
+        assert result is not None
+        assert (result.values["x"] == 0).all()
+
+
+def test_store_commands(run: Path, copy: Path, tmp_path: Path):
+    done = attnlens("store", "check", run)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "24 cells" in done.stdout
+    change(copy, "UPDATE arrays SET data = zeroblob(32) WHERE name = 'x'")
+    done = attnlens("store", "merge", copy, run)
+    assert done.returncode == 1
+    assert "24 cells disagree" in done.stderr
+    change(copy, "UPDATE arrays SET dtype = '|O8'")
+    done = attnlens("store", "check", copy)
+    assert done.returncode == 1
+    assert "unknown type or shape" in done.stdout
+    assert "no results in" in one_sentence(attnlens("store", "compact", tmp_path / "no").stderr)
+    assert "itself" in one_sentence(attnlens("store", "merge", run, run).stderr)
