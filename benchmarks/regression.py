@@ -5,7 +5,7 @@ changed. Both are timed in turns in one single-threaded process, and the ratio
 
     plain seconds / our seconds,   the median over pairs of neighbouring runs,
 
-is compared with the one stored in regression.json. Both runs of a pair see the same load of the
+is compared with the one stored for the same processor in regression.json. Both runs of a pair see the same load of the
 machine, so the ratio varies far less than the seconds. The command fails where a ratio is below two
 thirds of the stored one in each of three tries: a real loss stays, a disturbance does not.
 """
@@ -218,32 +218,32 @@ def processor() -> str:
 
 
 def main(write: bool = False) -> int:
-    bar: dict[str, Any] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     # A ratio of two implementations is a property of the processor too: native code that wins on
-    # one loses on another. Ratios of different processors are shown, not compared.
+    # one loses on another. Ratios are stored per processor and compared on the same one only.
+    stored: dict[str, dict[str, float]] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     here = processor()
-    same = bar.get("processor") == here
-    found, slow = {}, []
+    references = {} if write else stored.get(here, {})
+    ratios, slow = {}, []
     for case in CASES:
-        reference, best = bar.get(case, 0.0), 0.0
+        reference, best = references.get(case, 0.0), 0.0
         for _ in range(TRIES):
             best = max(best, ratio(case))
-            if not write and (best >= LEAST * reference or not same):
+            if best >= LEAST * reference and not write:
                 break
-        found[case] = best
-        good = best >= LEAST * reference or not same
+        ratios[case] = round(best, 3)
+        good = best >= LEAST * reference
         slow += [] if good else [case]
+        before = f"; stored {reference:.2f}" if reference else ""
         print(
-            f"{case:24} {best:7.2f} × as fast as the plain implementation; stored {reference:.2f}"
+            f"{case:24} {best:7.2f} × as fast as the plain implementation{before}"
             f"{'' if good else ': more than a third slower than before'}",
             flush=True,
         )
     if write:
-        rounded = {name: round(value, 3) for name, value in found.items()}
-        KEPT.write_text(json.dumps({"processor": here, **rounded}, indent=1) + "\n")
-        return 0
-    if not same:
-        print(f"Stored on another processor ({bar.get('processor')}), so nothing was compared.")
+        KEPT.write_text(json.dumps({**stored, here: ratios}, indent=1) + "\n")
+    elif not references:
+        print(f"No ratios are stored for this processor ({here}): nothing was compared.")
+        print("Store them with: python -m benchmarks regression --write")
     return 1 if slow else 0
 
 
