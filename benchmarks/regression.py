@@ -5,9 +5,10 @@ changed. Both are timed in turns in one single-threaded process, and the ratio
 
     plain seconds / our seconds,   the median over pairs of neighbouring runs,
 
-is compared with the one stored for the same processor in regression.json. Both runs of a pair see the same load of the
-machine, so the ratio varies far less than the seconds. The command fails where a ratio is below two
-thirds of the stored one in each of three tries: a real loss stays, a disturbance does not.
+is compared with the one that regression.json has for the same processor. Both runs of a pair see
+the same load of the machine, so the ratio varies far less than the seconds. The command fails where
+a ratio is below two thirds of the stored one in each of three tries: a real loss stays, a
+disturbance does not.
 """
 
 from __future__ import annotations
