@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from attnlens.claims import Claim
 
 
 def claims(
@@ -16,21 +20,31 @@ def claims(
 
     registered = find()
     if as_json:
-        names = ("id", "lens", "title", "statement", "formula", "prediction", "meaning", "source")
-        rows = [
-            {
-                **{name: getattr(c, name) for name in names},
-                "controls": dict(c.controls),
-                "needs": c.needs,
-            }
-            for c in registered
-        ]
-        print(json.dumps(rows, indent=2, ensure_ascii=False))
+        print(json.dumps([_record(claim) for claim in registered], indent=2, ensure_ascii=False))
         return
     for c in registered:
         print(f"{c.id}\n    {c.statement}\n    Rule: {c.prediction}")
-        for words in c.controls.values():
-            print(f"    Control: {words}")
+        for control in c.controls.values():
+            print(f"    Control: {control.words}")
         if c.needs:
             print(f"    Not run here: {c.needs}")
         print()
+
+
+def _record(claim: Claim) -> dict[str, Any]:
+    """A claim as plain data: its texts, everything that decides its cells, and its rule."""
+    from attnlens.claims.claim import PROFILES
+    from attnlens.claims.rule import Rule
+    from attnlens.runs.ledger import parameters
+
+    names = ("id", "lens", "title", "statement", "formula", "prediction", "source")
+    rule = claim.judge.quantities if isinstance(claim.judge, Rule) else ()
+    return {
+        **{name: getattr(claim, name) for name in names},
+        "meaning": asdict(claim.meaning),
+        "settings": {profile: parameters(claim, profile) for profile in PROFILES},
+        "rule": {quantity.key: quantity.name for quantity in rule},
+        "controls": {arm: asdict(control) for arm, control in claim.controls.items()},
+        "assumptions": [asdict(assumption) for assumption in claim.assumptions],
+        "needs": claim.needs,
+    }

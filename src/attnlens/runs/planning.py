@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from attnlens.claims.claim import Claim, Profile
+from attnlens.claims.grid import NO_SEEDS, check_seeds
 from attnlens.claims.registry import find
 from attnlens.core.cells import Cell
 from attnlens.core.checks import BadInput
@@ -57,9 +58,11 @@ def cells_of(claim: Claim, profile: Profile) -> list[Cell]:
     """The cells that `profile` needs, in the order in which they are computed."""
     module = claim.measure.__module__
     name, code = f"{module}:{claim.measure.__name__}", code_version(module)
+    works = list(claim.plan(profile))
+    check_seeds(claim.id, works, getattr(claim.plan, "pilot", NO_SEEDS))
     return [
         Cell(claim.id, work.arm, name, dict(work.parameters), work.seeds, code, work.cost)
-        for work in claim.plan(profile)
+        for work in works
     ]
 
 
