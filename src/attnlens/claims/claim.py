@@ -18,6 +18,7 @@ is fixed in the file, before any run.
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -27,7 +28,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from attnlens.core.checks import BadInput
-from attnlens.core.drawing import Figure, View
+from attnlens.core.drawing import Figure, Point, Series, View
 from attnlens.core.verdicts import Decision, Part
 
 Profile = Literal["smoke", "default", "full"]
@@ -128,7 +129,7 @@ class Claim:
 
     `controls` maps the name of each control's arm to a `Control` (or only its words). `requires`
     maps each optional module that the claim's data come with to the command that installs it.
-    Where `judge` is a `Rule`, the texts `prediction` and `formula` take their numbers from it and
+    Without a `figure`, the estimates of all parts are drawn. Where `judge` is a `Rule`, the texts `prediction` and `formula` take their numbers from it and
     from the settings of the grid: `$slope` is the region of the quantity "slope" in words,
     `$slope_high` its upper end, and `$noise_std` a setting.
 
@@ -150,23 +151,23 @@ class Claim:
     plan: Callable[[Profile], Iterable[Work]]
     measure: Callable[[str, Mapping[str, Any], Sequence[int]], Mapping[str, Any]]
     judge: Judge
-    figure: Callable[[Mapping[str, Sequence[Measured]]], Figure]
+    figure: Callable[[Mapping[str, Sequence[Measured]]], Figure] | None = None
     requires: Mapping[str, str] = field(default_factory=dict)
     views: Callable[[Mapping[str, Sequence[Measured]]], Sequence[View]] = lambda _: ()
     variation: Mapping[str, Any] = field(default_factory=dict)  # settings that were changed
 
     def __post_init__(self) -> None:
-        controls = {
-            arm: c if isinstance(c, Control) else Control(c) for arm, c in self.controls.items()
-        }
-        assumptions = tuple(
-            a if isinstance(a, Assumption) else Assumption(a.removesuffix("."))
-            for a in self.assumptions
-        )
-        meaning = self.meaning if isinstance(self.meaning, Meaning) else Meaning(self.meaning)
-        object.__setattr__(self, "controls", controls)
-        object.__setattr__(self, "assumptions", assumptions)
-        object.__setattr__(self, "meaning", meaning)
+        for records, kind in (
+            (self.controls.values(), Control),
+            (self.assumptions, Assumption),
+            ([self.meaning], Meaning),
+        ):
+            for record in records:
+                if not isinstance(record, kind):
+                    raise BadInput(
+                        f"{self.id} must describe its {kind.__name__.lower()}s by records, such as "
+                        f"{kind.__name__}({str(record)[:20]!r}…); got a {type(record).__name__}."
+                    )
         templates = {name: getattr(self, name) for name in ("prediction", "formula")}
         object.__setattr__(self, "_templates", templates)
         words = getattr(self.judge, "words", None)
@@ -187,16 +188,25 @@ class Claim:
         'A.softmax-smoothed[noise_std=0.5]'
         """
         settings = getattr(self.plan, "settings", {})
-        unknown = [name for name in changes if name not in settings]
-        if unknown:
-            known = ", ".join(settings) or "none"
-            raise BadInput(f"a setting of {self.id} must be one of: {known}; got {unknown[0]!r}.")
+        values = self.plan.values("default") if settings else {}  # type: ignore[attr-defined]
+        for name, value in changes.items():
+            if name not in settings:
+                known = ", ".join(sorted(settings)) or "(it declares none)"
+                raise BadInput(f"a setting of {self.id} must be one of {known}; got {name!r}.")
+            if _kind(value) != _kind(values[name][0]):
+                raise BadInput(
+                    f"{name} of {self.id} must be a {_kind(values[name][0])}; got {value!r}."
+                )
         label = ",".join(f"{name}={value}" for name, value in changes.items())
         plan = self.plan.with_settings(changes)  # type: ignore[attr-defined]
         templates = self._templates  # type: ignore[attr-defined]
         return replace(
             self, id=f"{self.id}[{label}]", plan=plan, variation=dict(changes), **templates
         )
+
+    def draw(self, arms: Mapping[str, Sequence[Measured]]) -> Figure:
+        """The figure of the claim; by default the estimate of every part in every arm."""
+        return draw_parts(self, arms) if self.figure is None else self.figure(arms)
 
     @property
     def lens(self) -> str:
@@ -216,6 +226,36 @@ class Claim:
                 name = module.replace("_", "-")
                 return f"{self.id} needs the package {name}; get it with {command}."
         return None
+
+
+def draw_parts(claim: Claim, arms: Mapping[str, Sequence[Measured]]) -> Figure:
+    """The estimate of every part with its interval, one series per arm, and the regions' ends."""
+    names: list[str] = []
+    series, bounds = [], set()
+    for arm, measured in arms.items():
+        points = []
+        for part in claim.judge(measured):
+            if part.quantity not in names:
+                names.append(part.quantity)
+            place = 1.0 + names.index(part.quantity)
+            points.append(Point(place, part.estimate, (part.high - part.low) / 2))
+            bounds |= {part.region.low, part.region.high}
+        series.append(Series(arm, tuple(points), control=arm != PREDICTION))
+    for bound in sorted(b for b in bounds if math.isfinite(b)):
+        edge = (Point(1.0, bound), Point(float(len(names)), bound))
+        series.append(Series(f"end of the region: {bound:.3g}", edge, line=True))
+    return Figure(
+        claim.title, "", "estimate", tuple(series), log_x=False, log_y=False, names=tuple(names)
+    )
+
+
+def _kind(value: Any) -> str:
+    """The kind of a setting, in the words of JSON."""
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "number"
+    return {str: "string", dict: "object"}.get(type(value), "list")
 
 
 def _filled(text: str, values: Mapping[str, str], claim: str) -> str:

@@ -114,7 +114,7 @@ def render_documents(
 
 
 def _assumption(record: dict[str, Any] | str) -> dict[str, Any]:
-    """An assumption; folders of older versions hold only its words, which say how it was checked."""
+    """An assumption; folders of older versions hold only its words."""
     return {"words": record, "check": ""} if isinstance(record, str) else record
 
 

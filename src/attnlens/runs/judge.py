@@ -39,7 +39,7 @@ def judge_all(
                 arm: _control_verdict(claim, arm, measured[arm], len(claims))
                 for arm in claim.controls
             }
-            figure = asdict(claim.figure(measured))
+            figure = asdict(claim.draw(measured))
             views = [plain(view) for view in claim.views(measured)]
         else:
             reason = (
