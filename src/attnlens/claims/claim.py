@@ -127,11 +127,11 @@ class Meaning:
 class Claim:
     """A prediction that can fail, with the rule that judges it.
 
-    `controls` maps the name of each control's arm to a `Control` (or only its words). `requires`
-    maps each optional module that the claim's data come with to the command that installs it.
-    Without a `figure`, the estimates of all parts are drawn. Where `judge` is a `Rule`, the texts `prediction` and `formula` take their numbers from it and
-    from the settings of the grid: `$slope` is the region of the quantity "slope" in words,
-    `$slope_high` its upper end, and `$noise_std` a setting.
+    `controls` maps the name of each control's arm to a `Control`. `requires` maps each optional
+    module that the claim's data come with to the command that installs it. Without a `figure`, the
+    estimates of all parts are drawn. Where `judge` is a `Rule`, the texts `prediction` and
+    `formula` take their numbers from it and from the settings of the grid: `$slope` is the region
+    of the quantity "slope" in words, `$slope_high` its upper end, and `$noise_std` a setting.
 
     >>> from attnlens.claims import find
     >>> (claim,) = find(["A.softmax-smoothed"])

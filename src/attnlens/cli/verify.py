@@ -69,7 +69,7 @@ def verify(
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="Another setting of the one claim that is named: a variation with a row of its own.",
+            help="Another setting for the one claim that is named; a row of its own.",
         ),
     ] = None,
 ) -> None:
