@@ -189,7 +189,7 @@ def page(lens: str, file: Path = RUN, full: Path = FULL) -> str:
 def section(claim: Any, kept: dict[str, Any]) -> list[str]:
     """The section of one claim: statement, formula, measurement, controls and meaning."""
     entry, figures = kept["entry"], len(kept["drawn"])
-    controls = [control(arm, words, kept) for arm, words in claim.controls.items()]
+    controls = [control(arm, record.words, kept) for arm, record in claim.controls.items()]
     marks = [f"<!-- figure: {name_of(claim.id, place + 1)} -->" for place in range(figures)]
     return [
         f"## {claim.title}",
@@ -210,7 +210,7 @@ def section(claim: Any, kept: dict[str, Any]) -> list[str]:
         "",
         *assumptions(claim.assumptions),
         "",
-        f"*For the design of a model:* {claim.meaning}",
+        f"*For the design of a model:* {claim.meaning.of(entry['verdict'])}",
         "",
         *formalised(claim),
         *[line for mark in marks for line in (mark, "")],

@@ -160,7 +160,7 @@ def test_smoke_cells_are_pure_share_programs_and_can_be_judged_and_drawn(claim: 
     arms: dict[str, list[Measured]] = {arm: [] for arm in claim.arms}
     for cell, values, _ in smoke:
         arms[cell.arm].append(Measured(cell.parameters, cell.seeds, values))
-    figure = claim.figure(arms)
+    figure = claim.draw(arms)
     assert any(series.control for series in figure.series)
     json.dumps(dataclasses.asdict(figure), allow_nan=False)
     drawn = views([restore_view(plain(view)) for view in claim.views(arms)])

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from attnlens.report.assumptions import check_status
 from attnlens.report.comparison import compare
 from attnlens.report.findings import findings
 from attnlens.report.ledger_plot import (
@@ -182,19 +181,3 @@ def test_a_comparison_lists_the_largest_change_first():
         "A.moves": "estimate moved by +0.1, no more than chance explains",
         "A.same": "the same",
     }
-
-
-@pytest.mark.parametrize(
-    ("sentence", "status"),
-    [
-        ("Keys are uniform (by construction).", "by construction"),
-        ("The family holds the posterior (true by construction).", "by construction"),
-        ("Sequences are independent (the control breaks this).", "a control breaks it"),
-        ("Only attention sees tokens (positions break it).", "a control breaks it"),
-        ("Losses agree (checked before anything is decided).", "checked"),
-        ("Descent finds good minima.", "not checked"),
-        ("The control is good.", "not checked"),
-    ],
-)
-def test_the_sentence_of_an_assumption_gives_its_check_status(sentence: str, status: str):
-    assert check_status(sentence) == status

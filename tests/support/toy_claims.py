@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import tiny_cells
-from attnlens.claims import Claim, Measured, Work, blocks
+from attnlens.claims import Assumption, Claim, Control, Meaning, Measured, Work, blocks
 from attnlens.core.drawing import Figure, Point, Series
 from attnlens.core.statistics import judge as judge_part
 from attnlens.core.verdicts import Part, Region
@@ -148,9 +148,9 @@ CLAIM = Claim(
     statement="Standard normal draws have a mean near zero.",
     formula=r"\mathbb{E}\,x = 0",
     prediction="The mean is in −1 … 1.",
-    controls={"control": "Shifted by three."},
-    assumptions=("None.",),
-    meaning="Nothing.",
+    controls={"control": Control("Shifted by three.")},
+    assumptions=(Assumption("None"),),
+    meaning=Meaning("Nothing."),
     source="Tests.",
     plan=plan,
     measure=measure,
@@ -181,9 +181,9 @@ HOSTILE = replace(
     statement=HOSTILE_TEXT,
     formula=rf"\text{{{HOSTILE_TEXT}}}",
     prediction=HOSTILE_TEXT,
-    controls={"control": HOSTILE_TEXT},
-    assumptions=(HOSTILE_TEXT,),
-    meaning=HOSTILE_TEXT,
+    controls={"control": Control(HOSTILE_TEXT)},
+    assumptions=(Assumption(HOSTILE_TEXT),),
+    meaning=Meaning(HOSTILE_TEXT, HOSTILE_TEXT, HOSTILE_TEXT),
     source=HOSTILE_TEXT,
     judge=lambda measured: [replace(part, quantity=HOSTILE_TEXT) for part in judge(measured)],
     figure=lambda arms: replace(

@@ -1,28 +1,35 @@
 """The classes that a claim is made of.
 
 A claim's file is read from top to bottom: the prediction and the reason for it, the constants with
-a reason for each, then four short functions and an optional fifth.
+a reason for each, then what is computed, measured, judged and drawn.
 
-    plan(profile)                    the cells to compute, for the prediction and every control
-    measure(arm, parameters, seeds)  one cell, in a worker: named arrays, first axis = seeds
-    judge(measured)                  the parts of the rule, from the cells of one arm
-    figure(measured by arm)          the figure of the claim
-    views(measured by arm)           further figures; most claims have none
+    plan     a `Grid`: the cells to compute, for the prediction and every control
+    measure  a function (arm, parameters, seeds): one cell, in a worker; named arrays, first
+             axis = seeds
+    judge    a `Rule`: the parts of the claim, from the cells of one arm
+    figure   `Lines`, or a function of the cells by arm
+    views    a function of the cells by arm: further figures; most claims have none
 
-The rule (quantities, regions, seeds) is fixed in the file, before any run.
+`Grid`, `Rule` and `Lines` are declarations that can be called like the functions that they replace;
+a claim that needs something unusual gives a function instead. The rule (quantities, regions, seeds)
+is fixed in the file, before any run.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from string import Template
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from attnlens.core.drawing import Figure, View
-from attnlens.core.verdicts import Part
+from attnlens.core.checks import BadInput
+from attnlens.core.drawing import Figure, Point, Series, View
+from attnlens.core.verdicts import Decision, Part
 
 Profile = Literal["smoke", "default", "full"]
 """Size of a run: minutes with wide intervals, the usual one, or hours with narrow intervals."""
@@ -59,12 +66,72 @@ class Measured(NamedTuple):
 Judge = Callable[[Sequence[Measured]], Sequence[Part]]
 
 
+class Check(StrEnum):
+    """How an assumption of a claim was checked."""
+
+    BY_CONSTRUCTION = "by construction"
+    CHECKED = "checked"
+    CONTROL = "a control breaks it"
+    NOT_CHECKED = "not checked"
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """What a claim assumes, and how that was checked.
+
+    `control` names the arm that breaks the assumption, for `Check.CONTROL`.
+
+    >>> print(Assumption("Sequences are independent", Check.BY_CONSTRUCTION))
+    Sequences are independent (by construction).
+    """
+
+    words: str
+    check: Check = Check.NOT_CHECKED
+    control: str = ""
+
+    def __str__(self) -> str:
+        how = f"the control {self.control} breaks it" if self.control else self.check
+        return f"{self.words} ({how})."
+
+
+@dataclass(frozen=True)
+class Control:
+    """An arm with a known outcome, judged by the rule of the claim.
+
+    A negative control changes the one thing that the claim says matters, and must come out refuted.
+    A positive control is a setting in which the rule must come out supported. `quantities` are the
+    keys of the quantities that the control is about; by default all that its cells have.
+    """
+
+    words: str
+    expected: Decision = "refuted"
+    quantities: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.words
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a verdict means for somebody who designs a model, per verdict."""
+
+    supported: str
+    refuted: str = "The prediction does not hold here: do not rely on it."
+    undecided: str = "The data do not settle it: run a larger profile before relying on it."
+
+    def of(self, outcome: Decision) -> str:
+        return {"supported": self.supported, "refuted": self.refuted}.get(outcome, self.undecided)
+
+
 @dataclass(frozen=True)
 class Claim:
     """A prediction that can fail, with the rule that judges it.
 
-    `controls` maps the name of each control's arm to a description. `requires` maps each optional
-    module that the claim's data come with to the command that installs it.
+    `controls` maps the name of each control's arm to a `Control`. `requires` maps each optional
+    module that the claim's data come with to the command that installs it. Without a `figure`, the
+    estimates of all parts are drawn. Where `judge` is a `Rule`, the texts `prediction` and
+    `formula` take their numbers from it and from the settings of the grid: `$slope` is the region
+    of the quantity "slope" in words, `$slope_high` its upper end, and `$noise_std` a setting.
 
     >>> from attnlens.claims import find
     >>> (claim,) = find(["A.softmax-smoothed"])
@@ -77,16 +144,69 @@ class Claim:
     statement: str
     formula: str  # LaTeX
     prediction: str  # the rule, in words and numbers
-    controls: Mapping[str, str]
-    assumptions: Sequence[str]
-    meaning: str  # the consequence for somebody who designs a model
+    controls: Mapping[str, Control]
+    assumptions: Sequence[Assumption]
+    meaning: Meaning  # the consequence for somebody who designs a model
     source: str  # the paper and the prediction in docs/theory.md, or "our own prediction"
     plan: Callable[[Profile], Iterable[Work]]
     measure: Callable[[str, Mapping[str, Any], Sequence[int]], Mapping[str, Any]]
     judge: Judge
-    figure: Callable[[Mapping[str, Sequence[Measured]]], Figure]
+    figure: Callable[[Mapping[str, Sequence[Measured]]], Figure] | None = None
     requires: Mapping[str, str] = field(default_factory=dict)
     views: Callable[[Mapping[str, Sequence[Measured]]], Sequence[View]] = lambda _: ()
+    variation: Mapping[str, Any] = field(default_factory=dict)  # settings that were changed
+
+    def __post_init__(self) -> None:
+        for records, kind in (
+            (self.controls.values(), Control),
+            (self.assumptions, Assumption),
+            ([self.meaning], Meaning),
+        ):
+            for record in records:
+                if not isinstance(record, kind):
+                    raise BadInput(
+                        f"{self.id} must describe its {kind.__name__.lower()}s by records, such as "
+                        f"{kind.__name__}({str(record)[:20]!r}…); got a {type(record).__name__}."
+                    )
+        templates = {name: getattr(self, name) for name in ("prediction", "formula")}
+        object.__setattr__(self, "_templates", templates)
+        words = getattr(self.judge, "words", None)
+        if words is not None:
+            values = {**self._setting_words(), **words()}
+            for name, text in templates.items():
+                object.__setattr__(self, name, _filled(text, values, self.id))
+
+    def _setting_words(self) -> dict[str, str]:
+        values = self.plan.values("default") if hasattr(self.plan, "values") else {}
+        return {name: _listed(items) for name, items in values.items()}
+
+    def at(self, changes: Mapping[str, Any]) -> Claim:
+        """A variation of the claim, with other settings and an id that names them.
+
+        >>> from attnlens.claims import find
+        >>> find(["A.softmax-smoothed"])[0].at({"noise_std": 0.5}).id
+        'A.softmax-smoothed[noise_std=0.5]'
+        """
+        settings = getattr(self.plan, "settings", {})
+        values = self.plan.values("default") if settings else {}  # type: ignore[attr-defined]
+        for name, value in changes.items():
+            if name not in settings:
+                known = ", ".join(sorted(settings)) or "(it declares none)"
+                raise BadInput(f"a setting of {self.id} must be one of {known}; got {name!r}.")
+            if _kind(value) != _kind(values[name][0]):
+                raise BadInput(
+                    f"{name} of {self.id} must be a {_kind(values[name][0])}; got {value!r}."
+                )
+        label = ",".join(f"{name}={value}" for name, value in changes.items())
+        plan = self.plan.with_settings(changes)  # type: ignore[attr-defined]
+        templates = self._templates  # type: ignore[attr-defined]
+        return replace(
+            self, id=f"{self.id}[{label}]", plan=plan, variation=dict(changes), **templates
+        )
+
+    def draw(self, arms: Mapping[str, Sequence[Measured]]) -> Figure:
+        """The figure of the claim; by default the estimate of every part in every arm."""
+        return draw_parts(self, arms) if self.figure is None else self.figure(arms)
 
     @property
     def lens(self) -> str:
@@ -106,6 +226,56 @@ class Claim:
                 name = module.replace("_", "-")
                 return f"{self.id} needs the package {name}; get it with {command}."
         return None
+
+
+def draw_parts(claim: Claim, arms: Mapping[str, Sequence[Measured]]) -> Figure:
+    """The estimate of every part with its interval, one series per arm, and the regions' ends."""
+    names: list[str] = []
+    series, bounds = [], set()
+    for arm, measured in arms.items():
+        points = []
+        for part in claim.judge(measured):
+            if part.quantity not in names:
+                names.append(part.quantity)
+            place = 1.0 + names.index(part.quantity)
+            points.append(Point(place, part.estimate, (part.high - part.low) / 2))
+            bounds |= {part.region.low, part.region.high}
+        series.append(Series(arm, tuple(points), control=arm != PREDICTION))
+    for bound in sorted(b for b in bounds if math.isfinite(b)):
+        edge = (Point(1.0, bound), Point(float(len(names)), bound))
+        series.append(Series(f"end of the region: {bound:.3g}", edge, line=True))
+    return Figure(
+        claim.title, "", "estimate", tuple(series), log_x=False, log_y=False, names=tuple(names)
+    )
+
+
+def _kind(value: Any) -> str:
+    """The kind of a setting, in the words of JSON."""
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "number"
+    return {str: "string", dict: "object"}.get(type(value), "list")
+
+
+def _filled(text: str, values: Mapping[str, str], claim: str) -> str:
+    """The text with its placeholders filled in; formulas are written with hyphens."""
+    if "$" not in text:
+        return text
+    if "\\" in text:  # LaTeX
+        values = {name: value.replace("−", "-") for name, value in values.items()}
+    try:
+        return Template(text).substitute(values)
+    except (KeyError, ValueError) as error:
+        names = ", ".join(sorted(values))
+        raise BadInput(
+            f"the texts of {claim} may use $ before one of: {names}; got {error}."
+        ) from error
+
+
+def _listed(values: Sequence[Any]) -> str:
+    words = [f"{v:g}" if isinstance(v, int | float) else str(v) for v in values]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 # First seed of the claims whose settings were changed after their results on lower seeds had been

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -63,6 +64,14 @@ def verify(
         bool,
         typer.Option("--fresh/--resume", help="Set old results aside, or continue from them."),
     ] = False,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Another setting for the one claim that is named; a row of its own.",
+        ),
+    ] = None,
 ) -> None:
     """Run claims as judged experiments: ledger, results and a page."""
     _add_current_folder(claim)
@@ -70,8 +79,9 @@ def verify(
 
     from .progress import reporter
 
+    changes = parse_settings(settings or [])
     if dry_run:
-        _print_plan(profile, claim, out, workers, fresh, nodes)
+        _print_plan(profile, claim, out, workers, fresh, nodes, changes)
         return
     if nodes is not None:
         raise BadInput("--nodes is for estimates; give --dry-run too, or leave it out.")
@@ -89,6 +99,7 @@ def verify(
                 fresh=fresh,
                 progress=progress,
                 live=_print_address if live else None,
+                settings=changes,
             )
     except KeyboardInterrupt:
         message = "interrupted; finished cells are kept, the same command goes on from there."
@@ -110,6 +121,24 @@ def verify(
         raise typer.Exit(FAILED)
 
 
+def parse_settings(items: list[str]) -> dict[str, Any]:
+    """Settings from NAME=VALUE; a value that is not JSON is a string.
+
+    >>> parse_settings(["noise_std=0.5", "world=regression"])
+    {'noise_std': 0.5, 'world': 'regression'}
+    """
+    changes = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not name or not equals:
+            raise BadInput(f"--set must be NAME=VALUE; got {item!r}.")
+        try:
+            changes[name] = json.loads(value)
+        except ValueError:
+            changes[name] = value
+    return changes
+
+
 def _print_address(address: str) -> None:
     print(f"attnlens: the page is at {address} while the run lasts.", file=sys.stderr, flush=True)
 
@@ -127,12 +156,13 @@ def _print_plan(
     workers: int | None,
     fresh: bool,
     nodes: int | None,
+    settings: dict[str, Any],
 ) -> None:
     from attnlens.core.durations import format_duration
     from attnlens.runs.planning import plan
     from attnlens.runs.provenance import cores
 
-    planned = plan(profile.value, claim, None if fresh else out)
+    planned = plan(profile.value, claim, None if fresh else out, settings)
     count, missing = workers or cores(), len(planned.missing)
     done = len(planned.cells) - missing
     print(f"{len(planned.cells)} cells, {done} of them done, {missing} to compute.")

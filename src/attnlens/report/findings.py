@@ -62,9 +62,13 @@ def _describe(section: Mapping[str, Any]) -> dict[str, str]:
         sentence = f"It could not be judged: {entry['reason']}."
         return _finding(section, "no verdict", sentence.replace("..", "."))
     if entry["control"] == "supported":
-        controls = [c["words"] for c in section["controls"] if c["outcome"] == "supported"]
+        controls = [
+            c["words"]
+            for c in section["controls"]
+            if c["outcome"] not in (c.get("expected", "refuted"), "undecided")
+        ]
         sentence = (
-            f"Its control came out supported too, so the experiment cannot tell them apart: "
+            f"A control did not come out as it must, so the experiment shows nothing: "
             f"{' '.join(controls)}"
         )
         return _finding(section, "not to be trusted", sentence)

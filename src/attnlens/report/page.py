@@ -14,7 +14,6 @@ from xml.etree import ElementTree
 import latex2mathml.converter
 import markupsafe
 
-from .assumptions import check_status
 from .findings import findings
 from .ledger_plot import ledger_plot
 from .tables import section_csv
@@ -93,7 +92,7 @@ def render_documents(
             "anchor": re.sub(r"[^A-Za-z0-9-]", "-", section["id"]),
             "entry": entry,
             "mathml": render_formula(section["formula"]),
-            "assumed": [(text, check_status(text)) for text in section["assumptions"]],
+            "assumed": [_assumption(record) for record in section["assumptions"]],
             "drawn": views(restore_view(plain) for plain in _records(section)),
         }
         for section, entry in zip(page["claims"], ledger["claims"], strict=True)
@@ -112,6 +111,11 @@ def render_documents(
         failures=failures,
         faults=_count_faults(faults),
     )
+
+
+def _assumption(record: dict[str, Any] | str) -> dict[str, Any]:
+    """An assumption; folders of older versions hold only its words."""
+    return {"words": record, "check": ""} if isinstance(record, str) else record
 
 
 def _records(section: dict[str, Any]) -> list[dict[str, Any]]:

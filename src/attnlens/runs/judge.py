@@ -8,6 +8,7 @@ from typing import Any
 
 from attnlens import __version__
 from attnlens.claims.claim import PREDICTION, Claim, Measured, Profile
+from attnlens.claims.rule import Rule
 from attnlens.core import statistics
 from attnlens.core.drawing import plain
 from attnlens.core.verdicts import Verdict
@@ -35,10 +36,10 @@ def judge_all(
         if i in verdicts:
             verdict = verdicts[i]
             controls = {
-                arm: statistics.control_verdict(claim.judge(measured[arm]), len(claims))
+                arm: _control_verdict(claim, arm, measured[arm], len(claims))
                 for arm in claim.controls
             }
-            figure = asdict(claim.figure(measured))
+            figure = asdict(claim.draw(measured))
             views = [plain(view) for view in claim.views(measured)]
         else:
             reason = (
@@ -52,6 +53,19 @@ def judge_all(
         sections.append(section(claim, verdict, controls, figure, views))
     ledger = {"schema": SCHEMA, "attnlens": __version__, "profile": profile, "claims": entries}
     return ledger, {"profile": profile, "claims": sections}
+
+
+def _control_verdict(claim: Claim, arm: str, measured: Sequence[Measured], claims: int) -> Verdict:
+    """The verdict of a control; each quantity that it is about must come out as expected."""
+    control = claim.controls[arm]
+    if not control.quantities or not isinstance(claim.judge, Rule):
+        return statistics.control_verdict(claim.judge(measured), claims)
+    parts = claim.judge.by_key(measured)
+    verdicts = [statistics.control_verdict(parts[key], claims) for key in control.quantities]
+    # The quantity that came out least as expected decides.
+    order = ["refuted", "undecided", "supported"]
+    worst = max if control.expected == "refuted" else min
+    return worst(verdicts, key=lambda verdict: order.index(verdict.outcome))
 
 
 def _measured(

@@ -6,13 +6,14 @@ Nothing heavy is imported here: `attnlens report` needs this module, and neither
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from attnlens.core.verdicts import Decision, Part, Verdict
 
 if TYPE_CHECKING:
-    from attnlens.claims.claim import Claim
+    from attnlens.claims.claim import Claim, Profile
 
 SCHEMA = 2
 
@@ -29,9 +30,19 @@ def upgraded(ledger: dict[str, Any]) -> dict[str, Any]:
     return {**ledger, "schema": SCHEMA, "claims": entries}
 
 
-def combined_outcome(controls: Sequence[Verdict]) -> Decision:
-    """One outcome for several controls: supported if any is, refuted only if all are."""
-    outcomes = {control.outcome for control in controls}
+def combined_outcome(claim: Claim, controls: Mapping[str, Verdict]) -> Decision:
+    """One outcome for all controls of a claim: "refuted" if every control came out as expected.
+
+    Negative controls must be refuted. A positive control must be supported; its outcome is counted
+    the other way round, so that "supported" always means that a control failed.
+    """
+    turned: dict[Decision, Decision] = {"supported": "refuted", "refuted": "supported"}
+    outcomes = {
+        verdict.outcome
+        if claim.controls[arm].expected == "refuted"
+        else turned.get(verdict.outcome, "undecided")
+        for arm, verdict in controls.items()
+    }
     if "supported" in outcomes:
         return "supported"
     return "refuted" if outcomes == {"refuted"} else "undecided"
@@ -55,12 +66,21 @@ def entry(
         "interval": [_number(part.low), _number(part.high)] if part else None,
         "region": str(part.region) if part else None,
         "exact": verdict.exact,
-        "control": combined_outcome(list(controls.values())),
+        "control": combined_outcome(claim, controls),
         "controls": {arm: control.outcome for arm, control in controls.items()},
         "reason": verdict.reason,
         "cells_without_result": missing,
         "seconds": round(seconds, 3),
     }
+
+
+def parameters(claim: Claim, profile: Profile) -> dict[str, list[Any]]:
+    """Every parameter of the cells of a claim with its values; empty where they are not declared.
+
+    They are all that decides the results, beside the seeds and the code.
+    """
+    declared = getattr(claim.plan, "values", None)
+    return {} if declared is None else declared(profile)
 
 
 def section(
@@ -77,13 +97,20 @@ def section(
         "statement": claim.statement,
         "formula": claim.formula,
         "prediction": claim.prediction,
-        "assumptions": list(claim.assumptions),
-        "meaning": claim.meaning,
+        "settings": parameters(claim, "default"),
+        "variation": dict(claim.variation),
+        "assumptions": [asdict(assumption) for assumption in claim.assumptions],
+        "meaning": claim.meaning.of(verdict.outcome),
         "source": claim.source,
         "verdict": _verdict(verdict),
         "controls": [
-            {"arm": arm, "words": words, **_verdict(controls[arm])}
-            for arm, words in claim.controls.items()
+            {
+                "arm": arm,
+                "words": control.words,
+                "expected": control.expected,
+                **_verdict(controls[arm]),
+            }
+            for arm, control in claim.controls.items()
         ],
         "figure": figure,
         "views": views,

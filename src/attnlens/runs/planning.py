@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from attnlens.claims.claim import Claim, Profile
+from attnlens.claims.grid import NO_SEEDS, check_seeds
 from attnlens.claims.registry import find
 from attnlens.core.cells import Cell
 from attnlens.core.checks import BadInput
@@ -57,21 +58,27 @@ def cells_of(claim: Claim, profile: Profile) -> list[Cell]:
     """The cells that `profile` needs, in the order in which they are computed."""
     module = claim.measure.__module__
     name, code = f"{module}:{claim.measure.__name__}", code_version(module)
+    works = list(claim.plan(profile))
+    check_seeds(claim.id, works, getattr(claim.plan, "pilot", NO_SEEDS))
     return [
         Cell(claim.id, work.arm, name, dict(work.parameters), work.seeds, code, work.cost)
-        for work in claim.plan(profile)
+        for work in works
     ]
 
 
 def plan(
-    profile: Profile, claims: Sequence[str] | None = None, out: str | os.PathLike[str] | None = None
+    profile: Profile,
+    claims: Sequence[str] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> Plan:
     """The plan of `verify`: its cells, the missing ones, and an estimate of their seconds.
 
     The estimate for a cell is the mean of measured cells with the same parameters where `out` has
     any, else the rough figure that the claim declares.
     """
-    cells = [cell for claim in runnable(find(claims))[0] for cell in cells_of(claim, profile)]
+    selected = runnable(selection(claims, settings))[0]
+    cells = [cell for claim in selected for cell in cells_of(claim, profile)]
     finished, measured = set(), {}
     if out is not None and (Path(out) / "results.sqlite").is_file():
         with Store.reading(Path(out)) as store:
@@ -81,6 +88,20 @@ def plan(
     seconds = [c.cost if k is None else k for c, k in zip(missing, known, strict=True)]
     count = len(known) - known.count(None)
     return Plan(cells, missing, sum(seconds), max(seconds, default=0.0), count)
+
+
+def selection(
+    names: Sequence[str] | None, settings: Mapping[str, Any] | None = None
+) -> list[Claim]:
+    """The claims with these names; with `settings`, the variation of the one that is named."""
+    claims = find(names)
+    if not settings:
+        return claims
+    if len(claims) != 1:
+        raise BadInput(
+            f"settings belong to one claim; got {len(claims)} claims; name the one to vary."
+        )
+    return [claims[0].at(settings)]
 
 
 def runnable(claims: Sequence[Claim]) -> tuple[list[Claim], list[str]]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 from attnlens.claims.claim import Claim, Profile
-from attnlens.claims.registry import find
 from attnlens.core.checks import one_of
 from attnlens.core.files import replace_file
 from attnlens.report.live import serving
@@ -30,7 +29,7 @@ from attnlens.report.page import render_documents
 from .compute import Engine, RunProgress, compute, runner_of
 from .judge import judge_all
 from .pages import write_report
-from .planning import cells_of, runnable
+from .planning import cells_of, runnable, selection
 from .provenance import machine, packages
 from .store.store import Store
 
@@ -48,6 +47,7 @@ def verify(
     fresh: bool = False,
     progress: Callable[[RunProgress], None] = lambda _: None,
     live: Callable[[str], None] | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Run claims as judged experiments and return the ledger; everything is stored in `out`.
 
@@ -56,7 +56,8 @@ def verify(
     `engine` "ray" computes on the Ray cluster at `address`; without an address, on the cluster that
     runs on this machine, or on a new one. A cell is stopped after `time_limit` seconds, or when its
     worker needs more than `memory_limit` bytes. With `live`, the page is served on loopback during
-    the run; `live` is called with its address.
+    the run; `live` is called with its address. `settings` changes settings of the one claim that is
+    named: a variation, with an id of its own, that never changes the verdict of the claim itself.
 
     >>> import tempfile
     >>> ledger = verify("smoke", ["A.weights-are-posterior"], tempfile.mkdtemp(), workers=1)
@@ -65,7 +66,8 @@ def verify(
     """
     one_of("profile", profile, get_args(Profile))
     run = runner_of(engine, address, workers, time_limit, memory_limit)
-    (selected, skipped), folder, started = runnable(find(claims)), Path(out), time.perf_counter()
+    selected, skipped = runnable(selection(claims, settings))
+    folder, started = Path(out), time.perf_counter()
     with Store.writing(folder, fresh) as store:
         cells = [cell for claim in selected for cell in cells_of(claim, profile)]
         finished = store.keys()

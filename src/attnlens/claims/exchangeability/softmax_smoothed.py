@@ -14,68 +14,85 @@ from ‖z‖²), so it does not change the slope.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from attnlens.attention.softmax import softmax
-from attnlens.claims.claim import PREDICTION, Claim, Measured, Profile, Work
-from attnlens.claims.rates import grid, judge_slopes, lines
-from attnlens.core.drawing import Figure
-from attnlens.core.verdicts import Part, Region
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
+from attnlens.claims.estimates import PowerLaw
+from attnlens.claims.figures import Lines
+from attnlens.claims.grid import Grid
+from attnlens.claims.rule import Quantity, Rule
+from attnlens.core.verdicts import Region
 from attnlens.instruments.inference.error import errors
 from attnlens.worlds import LinearRegression
 from attnlens.worlds.seeding import episode_keys
 
-# At 0.5 the bias is a third of the answer or more, so the error of the control cannot fall; at 0.02
-# it would still fall at L = 4096.
-TEMPERATURE = 0.5
-NOISE_STD = 0.5
-QUERIES = 16
-EPISODES_PER_BLOCK = 32
-LENGTHS = {"smoke": (64, 1024), "default": (64, 256, 1024, 4096), "full": (64, 256, 1024, 4096)}
-DIMS = {"smoke": (2,), "default": (1, 2, 3), "full": (1, 2, 3)}
-# The full profile has twelve times as many blocks as the default: with nine times as many the
-# interval was 2.75 times as narrow instead of 3.
-BLOCKS = {"smoke": 16, "default": 32, "full": 384}
-CONTROL_BLOCKS = {"smoke": 8, "default": 8, "full": 72}  # its slope is nine margins away
-SLOPE = Region(-0.55, -0.45)
 CONTROL = "distance-to-the-mean"
-
-
-def plan(profile: Profile) -> Iterable[Work]:
-    counts = {PREDICTION: BLOCKS[profile], CONTROL: CONTROL_BLOCKS[profile]}
-    dims, lengths = DIMS[profile], LENGTHS[profile]
-    return grid(counts, dims, lengths, lambda _: EPISODES_PER_BLOCK, lambda n: 5e-7 * n)
+GRID = Grid(
+    settings={
+        # At 0.5 the bias is a third of the answer or more, so the error of the control cannot fall;
+        # at 0.02 it would still fall at L = 4096.
+        "temperature": 0.5,
+        "noise_std": 0.5,
+        "queries": 16,
+    },
+    axes={
+        "manifold_dim": {"smoke": (2,), "default": (1, 2, 3), "full": (1, 2, 3)},
+        "length": {
+            "smoke": (64, 1024),
+            "default": (64, 256, 1024, 4096),
+            "full": (64, 256, 1024, 4096),
+        },
+    },
+    blocks={
+        # The full profile has twelve times as many blocks as the default: with nine times as many
+        # the interval was 2.75 times as narrow instead of 3.
+        PREDICTION: {"smoke": 16, "default": 32, "full": 384},
+        CONTROL: {"smoke": 8, "default": 8, "full": 72},  # its slope is nine margins away
+    },
+    seeds_per_block=32,
+    cost=lambda parameters, seeds: 0.005 + seeds * 5e-7 * parameters["length"],
+)
+ERROR = PowerLaw("squared", "length", replicate="block", root=True)
+RULE = Rule(
+    Quantity(
+        "slope",
+        "slope of the error in length (keys on a sphere of dimension m = {manifold_dim}, L {span})",
+        ERROR.slopes,
+        Region(-0.55, -0.45),
+        per=("manifold_dim",),
+    )
+)
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
     """Squared distance to the smoothed mean (in the control: to the mean), one per seed."""
-    m, length = parameters["manifold_dim"], parameters["length"]
-    world = LinearRegression(key_dim=m + 1, noise_std=NOISE_STD)
-    operator = jax.tree_util.Partial(softmax, temperature=TEMPERATURE)
+    m, length, temperature = (parameters[n] for n in ("manifold_dim", "length", "temperature"))
+    world = LinearRegression(key_dim=m + 1, noise_std=parameters["noise_std"])
+    operator = jax.tree_util.Partial(softmax, temperature=temperature)
     # A traced factor: prediction and control share one compiled program.
-    smoothing = jnp.asarray(world.smoothing(TEMPERATURE) if arm == PREDICTION else 1.0)
-    measured = errors(
-        operator, world, episode_keys(seeds, m, length), length, QUERIES, "smoothed", smoothing
-    )
+    smoothing = jnp.asarray(world.smoothing(temperature) if arm == PREDICTION else 1.0)
+    keys, queries = episode_keys(seeds, m, length), parameters["queries"]
+    measured = errors(operator, world, keys, length, queries, "smoothed", smoothing)
     return {"squared": measured.squared}
 
 
-def judge(measured: Sequence[Measured]) -> list[Part]:
-    return judge_slopes(measured, "slope of the error in length", lambda _: SLOPE)
-
-
-def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
-    names = {PREDICTION: "to the smoothed mean", CONTROL: "to m(q, z)"}
-    return Figure(
-        "Distance of softmax attention to its limit, over length",
-        "tokens L",
-        "root-mean-square distance",
-        tuple(lines(arms, names, lambda _: -0.5)),
-    )
+FIGURE = Lines(
+    "Distance of softmax attention to its limit, over length",
+    "tokens L",
+    "root-mean-square distance",
+    ERROR,
+    {
+        PREDICTION: "to the smoothed mean, m = {manifold_dim}",
+        CONTROL: "to m(q, z), m = {manifold_dim}",
+    },
+    per=("manifold_dim",),
+    reference=lambda m: -0.5,
+)
 
 
 CLAIM = Claim(
@@ -92,24 +109,37 @@ CLAIM = Claim(
         r"\qquad \mathrm{RMSE}\propto L^{-1/2}"
     ),
     prediction=(
-        "The log–log slope of the root-mean-square distance to the smoothed mean is −0.50 ± 0.05 "
-        "in each key dimension."
+        "The log–log slope of the root-mean-square distance to the smoothed mean is $slope in each "
+        "key dimension m = $manifold_dim."
     ),
-    controls={CONTROL: "The distance to the conditional mean m(q, z) itself."},
+    controls={CONTROL: Control("The distance to the conditional mean m(q, z) itself.")},
     assumptions=(
-        "Keys are uniform on the sphere and values linear in the key plus noise (by construction).",
-        "The temperature is fixed as the length grows (by construction).",
+        Assumption(
+            "Keys are uniform on the sphere and values linear in the key plus noise",
+            Check.BY_CONSTRUCTION,
+        ),
+        Assumption("The temperature is fixed as the length grows", Check.BY_CONSTRUCTION),
     ),
-    meaning=(
-        "A longer context removes the variance of softmax attention, not its bias. Only a lower "
-        "temperature (or a ridge solve) removes the bias."
+    meaning=Meaning(
+        supported=(
+            "A longer context removes the variance of softmax attention, not its bias. Only a "
+            "lower temperature (or a ridge solve) removes the bias."
+        ),
+        refuted=(
+            "The error of softmax attention around its own limit does not fall as one over the "
+            "square root of the length: do not extrapolate it to longer contexts."
+        ),
+        undecided=(
+            "Whether the error around the limit falls as one over the square root of the length "
+            "is open; the bias of a fixed temperature stays in any case."
+        ),
     ),
     source=(
         "Lens A (Zhang et al., 2022, arXiv 2212.14852), statement (b); our formalisation: "
         "docs/theory.md, prediction 4."
     ),
-    plan=plan,
+    plan=GRID,
     measure=measure,
-    judge=judge,
-    figure=figure,
+    judge=RULE,
+    figure=FIGURE,
 )

@@ -1,0 +1,114 @@
+"""Estimates from the cells of a claim: one number per independent replicate.
+
+pooled, log_of, log_ratio   values of all cells, one per seed
+PowerLaw                    the exponent of a power law along an axis, one per replicate
+
+A replicate of a power law is one of three:
+
+"seed"    one seed, for a quantity that is positive for every seed
+"block"   one block of seeds, averaged before the logarithm is taken
+"jackknife"  the pseudo-value of a block, where noise can turn single blocks negative: the logarithm
+             is taken of the mean over all blocks (`attnlens.core.statistics.log_of_mean`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from attnlens.core.statistics import log_of_mean, slopes
+
+from .claim import Measured, group_by
+
+Values = str | Callable[[Measured], np.ndarray]
+"""The name of an array of the cells, or a function of a cell."""
+
+
+def values_of(cell: Measured, values: Values) -> np.ndarray:
+    return cell.values[values] if isinstance(values, str) else np.asarray(values(cell))
+
+
+def pooled(values: Values) -> Callable[[Sequence[Measured]], np.ndarray]:
+    """The values of all cells, one after the other."""
+
+    def estimate(cells: Sequence[Measured]) -> np.ndarray:
+        ordered = sorted(cells, key=lambda cell: cell.seeds)
+        return np.concatenate([values_of(cell, values) for cell in ordered]).astype(float)
+
+    return estimate
+
+
+def log_of(values: Values) -> Callable[[Sequence[Measured]], np.ndarray]:
+    """The logarithms of the values of all cells."""
+    return lambda cells: np.log(pooled(values)(cells))
+
+
+def log_ratio(top: Values, bottom: Values) -> Callable[[Sequence[Measured]], np.ndarray]:
+    """log top − log bottom, pair by pair."""
+    return lambda cells: log_of(top)(cells) - log_of(bottom)(cells)
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """value ∝ axis^b: the logarithms along the axis, and the exponent b of every replicate.
+
+    values     the name of an array of the cells, or a function of a cell
+    axis       the parameter along which the values change
+    replicate  "seed", "block" or "jackknife" (see the module)
+    root       True for squared errors: the root mean square of a block
+    within     True if a cell holds all points as columns and its parameter `axis` lists them
+    """
+
+    values: Values
+    axis: str
+    replicate: Literal["seed", "block", "jackknife"] = "seed"
+    root: bool = False
+    within: bool = False
+
+    def logs(self, cells: Sequence[Measured]) -> tuple[np.ndarray, np.ndarray]:
+        """log of the axis, and the logarithms (replicate, point)."""
+        at, columns = self._columns(cells)
+        scale = 0.5 if self.root else 1.0
+        if self.replicate == "jackknife":
+            return np.log(at), scale * log_of_mean(columns)
+        return np.log(at), scale * np.log(columns)
+
+    def _columns(self, cells: Sequence[Measured]) -> tuple[Any, np.ndarray]:
+        """The axis, and the values (replicate, point)."""
+        if self.within:
+            cells = sorted(cells, key=lambda cell: cell.seeds)
+            rows = [values_of(cell, self.values) for cell in cells]
+            rows = (
+                rows if self.replicate == "seed" else [row.mean(0, keepdims=True) for row in rows]
+            )
+            return cells[0].parameters[self.axis], np.concatenate(rows).astype(float)
+        groups = group_by(cells, self.axis)
+        columns = []
+        for group in groups.values():
+            values = [values_of(cell, self.values) for cell in group]
+            whole = self.replicate == "seed"
+            columns.append(np.concatenate(values) if whole else [v.mean() for v in values])
+        return list(groups), np.array(columns, float).T
+
+    def slopes(self, cells: Sequence[Measured]) -> np.ndarray:
+        """The exponent, one per replicate."""
+        return slopes(*self.logs(cells))
+
+    def span(self, cells: Sequence[Measured]) -> str:
+        """The range of the axis: "64 to 4096"."""
+        low, high = np.exp(self.logs(cells)[0][[0, -1]]).round().astype(int)
+        return f"{low} to {high}"
+
+
+def span_of(estimate: Any, cells: Sequence[Measured]) -> str:
+    """The range of the axis that an estimate is fitted over.
+
+    `estimate` is the method `PowerLaw.slopes`, or a function with an attribute `law`.
+    """
+    law = getattr(estimate, "__self__", None) or getattr(estimate, "law", None)
+    if not isinstance(law, PowerLaw):
+        raise TypeError("{span} needs an estimate of a PowerLaw")
+    return law.span(cells)

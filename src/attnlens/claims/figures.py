@@ -1,0 +1,77 @@
+"""Figures of claims, declared: lines along an axis, with one series per arm and group of cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from attnlens.core.drawing import Figure, Point, Series
+from attnlens.core.statistics import mean_reading, t_interval
+
+from .claim import PREDICTION, Measured, group_by
+from .estimates import PowerLaw
+
+
+@dataclass(frozen=True)
+class Lines:
+    """One line per arm and combination of the parameters `per`, on log–log axes.
+
+    law        what is drawn along the axis, with one interval per point
+    names      a label per arm; {parameter} is filled in from the cells
+    fit        True to draw the fitted power law through the points
+    reference  the predicted exponent, a function of the values of `per`, drawn for the prediction
+    extra      further series, from the cells of all arms
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    law: PowerLaw
+    names: Mapping[str, str]
+    per: tuple[str, ...] = ()
+    fit: bool = True
+    reference: Callable[..., float] | None = None
+    extra: Callable[[Mapping[str, Sequence[Measured]]], Sequence[Series]] = lambda arms: ()
+    axes: Mapping[str, Any] = field(default_factory=dict)  # further arguments of `Figure`
+
+    def __call__(self, arms: Mapping[str, Sequence[Measured]]) -> Figure:
+        series = []
+        for arm, measured in arms.items():
+            if not measured or arm not in self.names:
+                continue
+            groups = group_by(measured, *self.per) if self.per else {(): list(measured)}
+            for values, cells in groups.items():
+                values = values if isinstance(values, tuple) else (values,)
+                x, logs = self.law.logs(cells)
+                control = arm != PREDICTION
+                predicted = None if control or not self.reference else self.reference(*values)
+                slope = float(self.law.slopes(cells).mean()) if self.fit else None
+                name = self.names[arm].format(**cells[0].parameters)
+                series.append(Series(name, log_points(x, logs), slope, predicted, control=control))
+        series += self.extra(arms)
+        return Figure(self.title, self.x_label, self.y_label, tuple(series), **self.axes)
+
+
+def log_points(x: np.ndarray, logs: np.ndarray) -> tuple[Point, ...]:
+    """exp of the mean log over replicates, with the upper half-width of its interval after exp."""
+    result = []
+    for log_x, column in zip(x, logs.T, strict=True):
+        point = log_point(float(np.exp(log_x)), column)
+        result.append(point)
+    return tuple(result)
+
+
+def log_point(x: float, logs: np.ndarray) -> Point:
+    """exp of the mean of the logarithms at `x`, with its interval."""
+    reading = mean_reading(logs)
+    value, high = np.exp(reading.value), np.exp(t_interval(reading)[1])
+    return Point(x, float(value), float(high - value))
+
+
+def mean_point(x: float, values: np.ndarray) -> Point:
+    """The mean of the values at `x`, with its interval."""
+    reading = mean_reading(values)
+    return Point(x, reading.value, t_interval(reading)[1] - reading.value)

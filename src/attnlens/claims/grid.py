@@ -1,0 +1,168 @@
+"""The cells of a claim, declared: arms × parameters × blocks of seeds, for every profile.
+
+Everything that decides the result of a cell is one of its parameters: `settings` are the same in
+every cell (noise, widths, learning rates), `axes` vary. Parameters are stored with the result, are
+shown on the page and by `attnlens claims --json`, and can be changed for a variation of the claim
+(`attnlens verify --claim ID --set NAME=VALUE`).
+
+    GRID = Grid(
+        settings={"noise_std": 0.5},
+        axes={"length": {"smoke": (32, 128), "default": (32, 128, 512), "full": (32, 128, 512)}},
+        blocks={"prediction": {"smoke": 2, "default": 16, "full": 144}, "control": 8},
+        seeds_per_block=16,
+        cost=lambda parameters, seeds: 0.005 + 2e-4 * seeds,
+    )
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from attnlens.core.checks import BadInput
+
+from .claim import PROFILES, Profile, Work, blocks
+
+T = TypeVar("T")
+PerProfile = T | Mapping[Profile, T]
+"""One value for every profile, or a mapping from the profile to its value."""
+NO_SEEDS = range(0)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Cells for every arm and every combination of the axes, in blocks of seeds.
+
+    settings         parameters with one value: name -> value, or name -> {profile: value}
+    axes             parameters that vary: name -> values, or name -> {profile: values}
+    blocks           number of blocks per arm: arm -> count, or arm -> {profile: count}
+    seeds_per_block  one number; {profile: number}; or a function of the parameters of a cell
+    cost             rough seconds of a cell, from its parameters and its number of seeds
+    arm_settings     per arm, settings or axes that differ from those above
+    pilot            the seeds on which settings were chosen: no cell of the claim has one of them
+
+    Seeds start behind those of the pilot, and a profile with more blocks only appends seeds, so it
+    reuses the cells of a smaller profile.
+
+    >>> grid = Grid(axes={"length": (8, 16)}, blocks={"prediction": 1}, seeds_per_block=2)
+    >>> [(work.parameters, work.seeds) for work in grid("default")]
+    [({'length': 8}, (0, 1)), ({'length': 16}, (0, 1))]
+    """
+
+    blocks: Mapping[str, PerProfile[int]]
+    seeds_per_block: PerProfile[int] | Callable[[Mapping[str, Any]], int]
+    axes: Mapping[str, PerProfile[Sequence[Any]]] = field(default_factory=dict)
+    settings: Mapping[str, PerProfile[Any]] = field(default_factory=dict)
+    arm_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    cost: Callable[[Mapping[str, Any], int], float] = lambda parameters, seeds: 1.0
+    pilot: range = NO_SEEDS
+
+    def __post_init__(self) -> None:
+        both = self.settings.keys() & self.axes.keys()
+        if both:
+            raise BadInput(f"a parameter must be a setting or an axis; got {min(both)!r} as both.")
+        for arm, changes in self.arm_settings.items():
+            unknown = changes.keys() - self.settings.keys() - self.axes.keys()
+            if unknown:
+                raise BadInput(
+                    f"the arm {arm!r} must change a setting or an axis of the grid; got "
+                    f"{min(unknown)!r}."
+                )
+
+    def __call__(self, profile: Profile) -> Iterator[Work]:
+        for arm, count in self.blocks.items():
+            for parameters in self._combinations(arm, profile):
+                size = self._seeds_per_block(parameters, profile)
+                for seeds in blocks(_at(count, profile), size, first=self.pilot.stop):
+                    yield Work(arm, parameters, seeds, self.cost(parameters, len(seeds)))
+
+    def _combinations(self, arm: str, profile: Profile) -> Iterator[dict[str, Any]]:
+        changes = self.arm_settings.get(arm, {})
+        settings = {n: _at(changes.get(n, v), profile) for n, v in self.settings.items()}
+        axes = {n: _at(changes.get(n, v), profile) for n, v in self.axes.items()}
+        for values in itertools.product(*axes.values()):
+            yield {**settings, **dict(zip(axes, values, strict=True))}
+
+    def _seeds_per_block(self, parameters: Mapping[str, Any], profile: Profile) -> int:
+        if callable(self.seeds_per_block):
+            return self.seeds_per_block(parameters)
+        return _at(self.seeds_per_block, profile)
+
+    @property
+    def names(self) -> set[str]:
+        """The names of all parameters."""
+        return {*self.settings, *self.axes}
+
+    def values(self, profile: Profile) -> dict[str, list[Any]]:
+        """The values of every parameter, over all arms."""
+        found: dict[str, list[Any]] = {name: [] for name in (*self.settings, *self.axes)}
+        for arm in self.blocks:
+            for parameters in self._combinations(arm, profile):
+                for name, value in parameters.items():
+                    if value not in found[name]:
+                        found[name].append(value)
+        return found
+
+    def with_settings(self, changes: Mapping[str, Any]) -> Grid:
+        """The same grid with other settings, in every arm that does not set them itself."""
+        own = {name: value for name, value in changes.items() if name in self.settings}
+        return replace(self, settings={**self.settings, **own})
+
+
+@dataclass(frozen=True)
+class Grids:
+    """Several grids in one claim, for parts that need different cells."""
+
+    parts: tuple[Grid, ...]
+
+    def __init__(self, *parts: Grid) -> None:
+        object.__setattr__(self, "parts", parts)
+
+    def __call__(self, profile: Profile) -> Iterator[Work]:
+        return itertools.chain.from_iterable(grid(profile) for grid in self.parts)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {name: value for grid in self.parts for name, value in grid.settings.items()}
+
+    @property
+    def names(self) -> set[str]:
+        """The names of all parameters."""
+        return set().union(*(grid.names for grid in self.parts))
+
+    @property
+    def pilot(self) -> range:
+        """The seeds of the longest pilot."""
+        return max((grid.pilot for grid in self.parts), key=len)
+
+    def values(self, profile: Profile) -> dict[str, list[Any]]:
+        """The values of every parameter, over all grids and arms."""
+        merged: dict[str, list[Any]] = {}
+        for grid in self.parts:
+            for name, values in grid.values(profile).items():
+                known = merged.setdefault(name, [])
+                known += [value for value in values if value not in known]
+        return merged
+
+    def with_settings(self, changes: Mapping[str, Any]) -> Grids:
+        """The same grids with other settings."""
+        return Grids(*(grid.with_settings(changes) for grid in self.parts))
+
+
+def check_seeds(claim: str, works: Iterable[Work], pilot: range) -> None:
+    """Raise if a cell has a seed on which a setting of the claim was chosen."""
+    for work in works:
+        shared = set(work.seeds).intersection(pilot)
+        if shared:
+            raise BadInput(
+                f"{claim} must be judged on seeds that its pilot did not use; got seed "
+                f"{min(shared)}, and the pilot used {pilot.start} to {pilot.stop - 1}."
+            )
+
+
+def _at(value: Any, profile: Profile) -> Any:
+    """The value of a profile, where there is one per profile."""
+    per_profile = isinstance(value, Mapping) and value.keys() == set(PROFILES)
+    return value[profile] if per_profile else value
