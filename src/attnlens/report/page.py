@@ -14,6 +14,8 @@ from xml.etree import ElementTree
 import latex2mathml.converter
 import markupsafe
 
+from attnlens.core.numerical_path import NumericalPath
+
 from .assumptions import check_status
 from .findings import findings
 from .ledger_plot import ledger_plot
@@ -105,6 +107,7 @@ def render_documents(
         drawn=True,
         running=running,
         ledger=ledger,
+        path=_path(ledger),
         sections=sections,
         ledger_plot=ledger_plot(sections),
         findings=findings(sections),
@@ -112,6 +115,12 @@ def render_documents(
         failures=failures,
         faults=_count_faults(faults),
     )
+
+
+def _path(ledger: dict[str, Any]) -> str:
+    """The numerical path of the run in words; empty if it has none, or did not record it."""
+    record = ledger.get("record")
+    return str(NumericalPath.restore(record["native"])) if record else ""
 
 
 def _records(section: dict[str, Any]) -> list[dict[str, Any]]:
