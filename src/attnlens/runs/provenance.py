@@ -49,9 +49,13 @@ PACKAGES = (
     "scikit-learn",
 )
 JUDGE = "attnlens.runs.judge"
-# Processor flags (x86) and features (Arm) of vector and fused arithmetic: compilers and BLAS
-# libraries choose code by them. Other flags, such as those of security fixes, change no number.
-ARITHMETIC = ("sse", "ssse", "avx", "fma", "f16c", "amx", "asimd", "sve", "sme", "fphp", "bf16")
+# How the names of vector and fused arithmetic begin in /proc/cpuinfo, in "flags" (x86) and
+# "Features" (Arm): compilers and BLAS libraries choose code by them. Other flags, such as those of
+# security fixes, change no number.
+INSTRUCTION_SETS = {
+    "flags": ("sse", "ssse", "avx", "fma", "f16c", "amx"),
+    "Features": ("fp", "asimd", "sve", "sme", "bf16", "i8mm"),
+}
 
 
 @dataclass(frozen=True)
@@ -259,8 +263,14 @@ def _processor() -> str:
 
 def _instructions() -> tuple[str, ...]:
     """The instruction sets of the processor that can change digits, sorted; () if not known."""
-    flags = (_cpuinfo("flags") or _cpuinfo("Features")).split()
-    return tuple(sorted({flag for flag in flags if flag.startswith(ARITHMETIC)}))
+    return tuple(
+        sorted(
+            name
+            for field, beginnings in INSTRUCTION_SETS.items()
+            for name in set(_cpuinfo(field).split())
+            if name.startswith(beginnings)
+        )
+    )
 
 
 def _cpuinfo(field: str) -> str:
