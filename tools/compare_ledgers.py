@@ -8,8 +8,8 @@ cells without a result. Where both folders have a `results.sqlite`, every part o
 of every control on the page is compared too: outcome, estimate, interval, edges of the region,
 count.
 
-Ignored: seconds, machine, packages and all texts. Parts are paired by their position within a
-claim; a quantity with another name is mentioned, and is not a difference.
+Ignored: seconds, machine, packages, hash and record, and all texts. Parts are paired by their
+position within a claim; a quantity with another name is mentioned, and is not a difference.
 
 Exit status: 0 all equal, 1 some numbers differ, 2 a ledger cannot be read.
 """

@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 
 from attnlens.attention import cme, softmax
-from attnlens.attention.native import build, cholesky, long_softmax, small_softmax
+from attnlens.attention.native import build, cholesky, libraries, long_softmax, small_softmax
+from attnlens.core.numerical_path import NativeStatus
 
 EPSILON = float(np.finfo("float32").eps)
 NATIVE = (cholesky, long_softmax, small_softmax)
+NAMES = ("cholesky", "long_softmax", "small_softmax")
 needs_compiler = pytest.mark.skipif(
     not sys.platform.startswith("linux") or shutil.which("c++") is None,
     reason="there is no C++ compiler here",
@@ -68,6 +70,52 @@ def test_load_returns_false_where_native_code_is_impossible(reason: str, tmp_pat
     run = partial(subprocess.run, capture_output=True, text=True, check=True)
     process = run([sys.executable, "-c", LOAD], env={**os.environ, **changed})
     assert process.stdout.strip() == "False"
+
+
+def test_the_report_gives_reasons_and_compiles_nothing(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("ATTNLENS_CACHE", str(tmp_path))
+
+    def statuses():
+        return {library.status for library in libraries.report().libraries}
+
+    assert [library.name for library in libraries.report().libraries] == list(NAMES)
+    if sys.platform.startswith("linux"):
+        monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/c++")
+        assert statuses() == {NativeStatus.NOT_COMPILED}
+        monkeypatch.setattr(shutil, "which", lambda name: None)
+        assert statuses() == {NativeStatus.NO_COMPILER}
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert statuses() == {NativeStatus.OTHER_PLATFORM}
+    monkeypatch.setenv("ATTNLENS_KERNEL", "0")
+    assert statuses() == {NativeStatus.SWITCHED_OFF}
+    assert list(tmp_path.iterdir()) == []
+
+
+@needs_compiler
+def test_a_compiler_that_fails_is_tried_once_and_recorded(tmp_path: Path, monkeypatch):
+    compiler, log, notices = tmp_path / "c++", tmp_path / "log", []
+    compiler.write_text(
+        f"#!/bin/sh\necho run >> {log}\necho 'In file x' >&2\necho 'x.cc:1: error: no' >&2\nexit 1"
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setenv("ATTNLENS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(shutil, "which", lambda name: str(compiler))
+    for _ in range(2):
+        path = libraries.prepare(["cholesky"], notices.append)
+        (library,) = path.libraries
+        assert (library.status, library.reason) == (NativeStatus.FAILED, "x.cc:1: error: no")
+        assert path.key == "cholesky=XLA"
+        assert libraries.report(["cholesky"]) == path
+    assert log.read_text() == "run\n"
+    assert notices == ["compiling native code, once on this machine: cholesky"]
+
+
+@needs_compiler
+def test_loaded_libraries_are_in_use():
+    path = libraries.load(["cholesky"])
+    assert path == libraries.report(["cholesky"])
+    assert path.key == "cholesky=native"
+    assert len(path.libraries[0].digest) == 16
 
 
 @needs_compiler

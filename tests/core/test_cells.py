@@ -19,8 +19,14 @@ def test_cells_that_differ_have_different_keys():
         replace(CELL, parameters={"length": 8}),
         replace(CELL, seeds=(0, 2)),
         replace(CELL, code="c0df"),
+        replace(CELL, path="cholesky=native"),
+        replace(CELL, path="cholesky=XLA"),
     ]
-    assert len({cell.key for cell in (CELL, *others)}) == 7
+    assert len({cell.key for cell in (CELL, *others)}) == 9
+
+
+def test_the_key_of_a_cell_without_native_code_is_that_of_earlier_versions():
+    assert CELL.key == "09206e0edce67164aabe71f8887e5cf8fa941bdd1196e8478af2656f3917b1aa"
 
 
 def test_keys_do_not_depend_on_cost_or_on_the_order_of_parameters():

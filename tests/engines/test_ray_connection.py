@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from attnlens.attention.native import build
+from attnlens.core.cells import Cell
 from attnlens.core.checks import BadInput
+from attnlens.core.numerical_path import NativeLibrary, NativeStatus
 from attnlens.runs.compute import runner_of
-from attnlens.runs.engines import ray_connection
-from attnlens.runs.engines.base import ONE_THREAD
+from attnlens.runs.engines import ray_cells, ray_connection
+from attnlens.runs.engines.base import DEFAULT_LIMITS, ONE_THREAD
 from fake_ray import FakeRay
 from running import attnlens, one_sentence, toy
 
@@ -25,6 +30,34 @@ def test_a_node_with_other_versions_or_another_source_raises():
         ray_connection.check_this_node(
             [("tiny_cells:measure", "another")], ray_connection.versions()
         )
+
+
+def test_a_node_on_another_numerical_path_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(socket, "gethostname", lambda: "second")
+    monkeypatch.setattr(build, "status", lambda name: NativeLibrary(name, NativeStatus.NO_COMPILER))
+    cells = [
+        Cell("T", "prediction", "tiny_cells:measure", {}, (s,), "", path="cholesky=native")
+        for s in range(3)
+    ]
+
+    def on_the_node(task: int, *arguments: Any) -> Any:
+        try:
+            return ray_cells.work(*arguments)
+        except BadInput as error:
+            failed = FakeRay.exceptions.RayTaskError()
+            failed.cause = error
+            return failed
+
+    ray = FakeRay(on_the_node)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    with pytest.raises(BadInput) as error:
+        list(ray_cells.Driver(ray, cells, None, DEFAULT_LIMITS).run())
+    assert str(error.value) == (
+        "the cluster cannot compute: node second has the numerical path cholesky=XLA (XLA for "
+        "cholesky (no C++ compiler)), the driver has cholesky=native: install a C++ compiler on "
+        "every node, or set ATTNLENS_KERNEL=0 where the driver runs."
+    )
+    ray_connection.check_this_node([], ray_connection.versions(), ["cholesky=XLA", ""])
 
 
 def test_without_ray_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch):

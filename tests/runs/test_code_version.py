@@ -39,6 +39,12 @@ def test_a_changed_source_changes_the_version_of_claims_that_use_it(
     assert (code_version.code_version.__wrapped__(CME) != before) is differs
 
 
+def test_the_native_libraries_that_a_claim_can_reach():
+    assert code_version.native_libraries(CME) == ("cholesky",)
+    assert code_version.native_libraries(SOFTMAX) == ("long_softmax", "small_softmax")
+    assert code_version.native_libraries("attnlens.claims.exchangeability.sufficient") == ()
+
+
 def test_the_version_of_a_users_claim_covers_its_own_module_and_attnlens():
     modules = code_version.reachable_modules("toy_claims")
     assert {"toy_claims", "attnlens.core.statistics"} <= modules

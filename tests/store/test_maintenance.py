@@ -128,7 +128,7 @@ def test_merging_two_halves_gives_the_whole(run: Path, copy: Path, tmp_path: Pat
             folder, "DELETE FROM arrays WHERE cell IN (SELECT key FROM cells WHERE arm = ?)", arm
         )
         change(folder, "DELETE FROM cells WHERE arm = ?", arm)
-    assert merge(copy, [other, run]) == (12, 24, ())
+    assert merge(copy, [other, run]) == (12, 24, (), ())
     assert check(copy) == (24, 48, 0, ())
     with Store.reading(copy) as merged, Store.reading(run) as whole:
         assert merged.keys() == whole.keys()
@@ -161,11 +161,39 @@ def test_a_conflict_is_reported_and_the_folder_keeps_its_value(run: Path, copy: 
         .fetchone()
     )
     change(copy, "UPDATE arrays SET data = ? WHERE cell = ? AND name = 'x'", bytes(len(data)), key)
-    assert merge(copy, [run]) == (0, 23, (key,))
+    assert merge(copy, [run]) == (0, 23, (key,), ())
     with Store.reading(copy) as store:
         result = store.result(key)
         assert result is not None
         assert (result.values["x"] == 0).all()
+
+
+def test_a_merge_says_what_differs_between_the_records(run: Path, copy: Path, tmp_path: Path):
+    (text,) = sqlite3.connect(run / FILE).execute("SELECT numerics FROM runs").fetchone()
+    numerics = json.loads(text)
+    for folder, status in ((run, "in use"), (copy, "no C++ compiler")):
+        library = {"name": "cholesky", "status": status, "reason": "", "digest": ""}
+        target = Path(shutil.copytree(folder, tmp_path / status.replace(" ", "-")))
+        change(target, "UPDATE runs SET numerics = ?", json.dumps(numerics | {"native": [library]}))
+    native, by_xla = tmp_path / "in-use", tmp_path / "no-C++-compiler"
+    change(by_xla, "UPDATE runs SET packages = json_set(packages, '$.optax', '0.1')")
+    (sentence,) = merge(native, [by_xla]).differences
+    assert sentence.startswith(f"the records of {by_xla} and {native} differ in optax (")
+    assert sentence.endswith(" here, 0.1 there), cholesky (native here, XLA there)")
+    done = attnlens("store", "merge", copy, by_xla)
+    assert done.returncode == 0, done.stderr
+    assert f"Note: the records of {by_xla} and {copy} differ in optax (" in done.stdout
+
+
+@pytest.mark.parametrize("record", ["NULL", "'{'", "'7'", '\'{"environment": [], "native": 1}\''])
+def test_a_folder_without_a_record_is_merged_and_named(run: Path, copy: Path, record: str):
+    change(copy, f"UPDATE runs SET numerics = {record}")
+    if record == "'{'":
+        with pytest.raises(BadInput, match="not an intact results file"):
+            merge(run, [copy])
+        return
+    (sentence,) = merge(run, [copy]).differences
+    assert sentence.endswith(f"differ in the numerical path (not recorded in {copy})")
 
 
 def test_store_commands(run: Path, copy: Path, tmp_path: Path):

@@ -6,6 +6,7 @@ import os
 import sqlite3
 import subprocess
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from attnlens.core.cells import Cell, Fault
 from attnlens.core.checks import BadInput
 from attnlens.core.files import replace_file
 from attnlens.runs.store.errors import FILE
+from attnlens.runs.store.maintenance import check
 from attnlens.runs.store.schema import ADDED_COLUMNS, MIGRATIONS, SCHEMA_VERSION
 from attnlens.runs.store.store import Store
 
@@ -309,6 +311,38 @@ def test_a_migration_that_fails_leaves_the_old_schema(
     monkeypatch.undo()
     with Store.writing(schema_1) as store:
         assert is_intact(store)
+
+
+# From schema version 1 to version 2 exactly as it was released. It must never change.
+FROM_1_TO_2 = """
+ALTER TABLE runs ADD COLUMN ended TEXT;
+UPDATE runs SET ended = started;
+CREATE TABLE faults (
+    id INTEGER PRIMARY KEY, run INTEGER NOT NULL REFERENCES runs, key TEXT NOT NULL,
+    claim TEXT NOT NULL, kind TEXT NOT NULL, words TEXT NOT NULL
+);
+PRAGMA user_version = 2;
+"""
+
+
+def test_schema_version_2_is_read_and_migrated(schema_1: Path):
+    change(schema_1, FROM_1_TO_2)
+    for mode in (Store.reading, Store.writing, Store.reading):
+        with mode(schema_1) as store:
+            assert is_intact(store)
+            assert list(store.origins()) == [(CELL.key, "", {}, None)]
+        assert check(schema_1).wrong == ()
+
+
+def test_the_record_of_a_run_and_the_path_of_a_cell_are_stored(tmp_path: Path):
+    cell = replace(CELL, path="cholesky=native")
+    assert cell.key != CELL.key
+    with Store.writing(tmp_path) as store:
+        store.start_run({}, {"jax": "1"}, {"environment": {}, "native": []})
+        store.keep(cell, VALUES, 1.0)
+        recorded = {"environment": {}, "native": []}
+        assert list(store.origins()) == [(cell.key, "cholesky=native", {"jax": "1"}, recorded)]
+    assert check(tmp_path) == (1, len(VALUES), 0, ())
 
 
 def test_every_schema_version_has_a_migration():

@@ -59,6 +59,8 @@ def store_merge(
 
     merged = merge(folder, others)
     print(f"{merged.added} cells added, {merged.known} were there already.")
+    for sentence in merged.differences:
+        print(f"Note: {sentence}.")
     if merged.conflicts:
         print(
             f"attnlens: {len(merged.conflicts)} cells disagree, and {folder} keeps its own value: "

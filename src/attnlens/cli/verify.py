@@ -100,6 +100,7 @@ def verify(
                 progress=progress,
                 live=_print_address if live else None,
                 settings=changes,
+                notice=_print_notice,
             )
     except KeyboardInterrupt:
         message = "interrupted; finished cells are kept, the same command goes on from there."
@@ -109,6 +110,7 @@ def verify(
     for reason in ledger["skipped"]:
         print(f"Not run: {reason}")
     print(f"\nThe page: {out / 'report.html'}")
+    _print_record(ledger)
     broken = [e["id"] for e in ledger["claims"] if e["control"] == "supported"]
     incomplete = [e["id"] for e in ledger["claims"] if e["cells_without_result"]]
     for claims, problem in (
@@ -137,6 +139,23 @@ def parse_settings(items: list[str]) -> dict[str, Any]:
         except ValueError:
             changes[name] = value
     return changes
+
+
+def _print_notice(sentence: str) -> None:
+    print(f"attnlens: {sentence}.", file=sys.stderr, flush=True)
+
+
+def _print_record(ledger: dict[str, Any]) -> None:
+    """The numerical path and the hash of a run."""
+    from attnlens.core.numerical_path import NumericalPath
+
+    path = NumericalPath.restore(ledger["record"]["native"])
+    if path.libraries:
+        print(f"Numerical path: {path}")
+    others = ledger["record"]["cells_of_other_environments"]
+    if others:
+        print(f"{others} cells were computed earlier in another environment (packages, processor).")
+    print(f"Run hash: {ledger['hash']}")
 
 
 def _print_address(address: str) -> None:

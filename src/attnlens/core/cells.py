@@ -25,7 +25,8 @@ class Cell:
     measure(arm, parameters, seeds) and returns named arrays. All `seeds` of a cell are computed
     in one vmapped call, so no result depends on the number of workers. `code` is the version of
     the source code behind `measure`. `cost` is a rough number of seconds, used for estimates
-    only; it is not part of the key.
+    only; it is not part of the key. `path` says which parts native code computes and which XLA
+    (`NumericalPath.key`); it is empty if `measure` cannot reach native code.
 
     >>> cell = Cell("A.mine", "prediction", "mine:measure", {"length": 16}, (0, 1), code="v1")
     >>> cell.key == Cell("A.mine", "prediction", "mine:measure", {"length": 16}, (0, 1), "v1").key
@@ -39,11 +40,13 @@ class Cell:
     seeds: tuple[int, ...]
     code: str
     cost: float = field(default=1.0, compare=False)
+    path: str = ""
 
     @cached_property
     def key(self) -> str:
         """A hash of everything that determines the result."""
         content = [self.claim, self.arm, self.measure, self.parameters, self.seeds, self.code]
+        content += [self.path] if self.path else []
         text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 

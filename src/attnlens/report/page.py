@@ -14,6 +14,8 @@ from xml.etree import ElementTree
 import latex2mathml.converter
 import markupsafe
 
+from attnlens.core.numerical_path import NumericalPath
+
 from .findings import findings
 from .ledger_plot import ledger_plot
 from .tables import section_csv
@@ -104,6 +106,7 @@ def render_documents(
         drawn=True,
         running=running,
         ledger=ledger,
+        path=_path(ledger),
         sections=sections,
         ledger_plot=ledger_plot(sections),
         findings=findings(sections),
@@ -116,6 +119,12 @@ def render_documents(
 def _assumption(record: dict[str, Any] | str) -> dict[str, Any]:
     """An assumption; folders of older versions hold only its words."""
     return {"words": record, "check": ""} if isinstance(record, str) else record
+
+
+def _path(ledger: dict[str, Any]) -> str:
+    """The numerical path of the run in words; empty if it has none, or did not record it."""
+    record = ledger.get("record")
+    return str(NumericalPath.restore(record["native"])) if record else ""
 
 
 def _records(section: dict[str, Any]) -> list[dict[str, Any]]:

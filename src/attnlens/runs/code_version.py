@@ -4,7 +4,7 @@ Starting from the module of a measure function, imports of attnlens (and of the 
 package) are followed through the syntax tree. The `__init__.pyi` of a package says which file a
 public name comes from, so a claim about softmax does not depend on the source of other operators.
 A change in one of these files makes the cells that depend on it be computed again; a change
-elsewhere does not. Versions of libraries are not part of the hash; they are recorded with each run.
+elsewhere does not. Versions of packages are not part of the hash; they are recorded with each run.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 
 # Left out: imported inside `plot` methods only, and no number comes from it.
 DRAWING_PACKAGE = "attnlens.report.draw."
+NATIVE_PACKAGE = "attnlens.attention.native"
 
 
 @cache
@@ -25,11 +26,23 @@ def code_version(module: str) -> str:
     digest = hashlib.sha256()
     for name in sorted(reachable_modules(module)):
         source = source_file(name)
-        native = source.with_suffix(".cc")  # C++ source lies beside its module, with its headers
+        native = _native_source(name)
         files = [native, *sorted(source.parent.glob("*.h"))] if native.is_file() else []
         parts = [file.read_bytes() for file in (source, *files)]
         digest.update(name.encode() + b"\0" + b"\0".join(parts) + b"\0")
     return digest.hexdigest()[:16]
+
+
+@cache
+def native_libraries(module: str) -> tuple[str, ...]:
+    """The native (C++) libraries that `module` can reach, sorted by name."""
+    reached = (m for m in reachable_modules(module) if m.startswith(f"{NATIVE_PACKAGE}."))
+    return tuple(sorted(m.rpartition(".")[2] for m in reached if _native_source(m).is_file()))
+
+
+def _native_source(module: str) -> Path:
+    """C++ source lies beside its module."""
+    return source_file(module).with_suffix(".cc")
 
 
 def reachable_modules(module: str) -> set[str]:

@@ -15,19 +15,20 @@ from attnlens.core.verdicts import Decision, Part, Verdict
 if TYPE_CHECKING:
     from attnlens.claims.claim import Claim, Profile
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 def upgraded(ledger: dict[str, Any]) -> dict[str, Any]:
     """A ledger of any schema, converted to the newest one.
 
     1 → 2: the field "seed" of an entry became "lens": a seed is a random seed everywhere else.
+    2 → 3: "hash" and "record" (`provenance.RunRecord`) were added; older runs have none.
     """
     entries = [
         {("lens" if name == "seed" else name): value for name, value in entry.items()}
         for entry in ledger["claims"]
     ]
-    return {**ledger, "schema": SCHEMA, "claims": entries}
+    return {"hash": None, "record": None, **ledger, "schema": SCHEMA, "claims": entries}
 
 
 def combined_outcome(claim: Claim, controls: Mapping[str, Verdict]) -> Decision:

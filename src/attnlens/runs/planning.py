@@ -13,8 +13,9 @@ from attnlens.claims.registry import find
 from attnlens.core.cells import Cell
 from attnlens.core.checks import BadInput
 
-from .code_version import code_version
+from .code_version import code_version, native_libraries
 from .engines.base import program_key
+from .provenance import numerical_path
 from .store.schema import dump
 from .store.store import Store
 
@@ -55,13 +56,18 @@ class Plan(NamedTuple):
 
 
 def cells_of(claim: Claim, profile: Profile) -> list[Cell]:
-    """The cells that `profile` needs, in the order in which they are computed."""
+    """The cells that `profile` needs, in the order in which they are computed.
+
+    Nothing is compiled here: a native library that is not compiled yet counts as native. `verify`
+    compiles before it asks for cells, so a library whose compilation failed does not count.
+    """
     module = claim.measure.__module__
     name, code = f"{module}:{claim.measure.__name__}", code_version(module)
+    path = numerical_path(native_libraries(module)).key
     works = list(claim.plan(profile))
     check_seeds(claim.id, works, getattr(claim.plan, "pilot", NO_SEEDS))
     return [
-        Cell(claim.id, work.arm, name, dict(work.parameters), work.seeds, code, work.cost)
+        Cell(claim.id, work.arm, name, dict(work.parameters), work.seeds, code, work.cost, path)
         for work in works
     ]
 

@@ -1,14 +1,232 @@
-"""Provenance of results: the machine and the package versions that computed them."""
+"""Provenance of results: the record of a run, of everything that can change a number, and its hash.
+
+    code         the versions of the source behind every claim, and of the judge
+    path         native code or XLA, for every native library that a claim can reach
+    environment  package versions, processor with its instruction sets, compiler flags, Python
+
+Code and path are also part of the key of a cell; the environment is not. So a run may reuse cells
+that an earlier run computed in another environment, and the hash covers which cells these are: two
+complete runs with the same hash and profile have equal ledgers. (On a Ray cluster this needs
+processors of the same kind: the processors of nodes are not recorded. Packages that only a user's
+own claims need are not recorded either.)
+"""
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import os
 import platform
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-PACKAGES = ("attnlens", "jax", "jaxlib", "numpy", "scipy", "equinox")
+from attnlens.core.numerical_path import NumericalPath
+
+from .code_version import code_version, native_libraries
+from .store.schema import dump
+
+if TYPE_CHECKING:
+    from attnlens.claims.claim import Claim
+
+    from .store.store import Store
+
+# Packages whose version can change a number.
+PACKAGES = (
+    "attnlens",
+    "jax",
+    "jaxlib",
+    "numpy",
+    "scipy",
+    "equinox",
+    "optax",
+    "optimistix",
+    "lineax",
+    "matfree",
+    "numpyro",
+    "scikit-learn",
+)
+JUDGE = "attnlens.runs.judge"
+# How the names of vector and fused arithmetic begin in /proc/cpuinfo, in "flags" (x86) and
+# "Features" (Arm): compilers and BLAS libraries choose code by them. Other flags, such as those of
+# security fixes, change no number.
+INSTRUCTION_SETS = {
+    "flags": ("sse", "ssse", "avx", "fma", "f16c", "amx"),
+    "Features": ("fp", "asimd", "sve", "sme", "bf16", "i8mm"),
+}
+
+
+@dataclass(frozen=True)
+class RunEnvironment:
+    """What every cell of a run shares, beside its code and its numerical path.
+
+    >>> RunEnvironment.restore(environment().plain()) == environment()
+    True
+    """
+
+    packages: Mapping[str, str]
+    processor: str
+    instructions: tuple[str, ...]
+    compiler_flags: str
+    python: str
+
+    def plain(self) -> dict[str, Any]:
+        """The environment as plain data."""
+        return {**asdict(self), "instructions": list(self.instructions)}
+
+    @staticmethod
+    def restore(plain: Mapping[str, Any]) -> RunEnvironment:
+        """The environment from plain data; raises TypeError if it is not of that form."""
+        return RunEnvironment(**{**plain, "instructions": tuple(plain["instructions"])})
+
+
+@dataclass(frozen=True)
+class ClaimVersion:
+    """The code behind a claim: hashes of the sources of its functions, and its numerical path.
+
+    A claim that was not run, because a package is missing, has no code.
+    """
+
+    code: tuple[str, ...]
+    path: str
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """Everything that can change a number of a run. `reused` holds (key, environment) of the cells
+    that an earlier run has computed in another environment."""
+
+    claims: Mapping[str, ClaimVersion]
+    judge: str
+    path: NumericalPath
+    environment: RunEnvironment
+    reused: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def hash(self) -> str:
+        """A short SHA-256 of the record. Why a native library is not used is not part of it."""
+        native = {each.name: each.digest for each in self.path.libraries if each.is_native}
+        claims = {name: asdict(version) for name, version in self.claims.items()}
+        content = [claims, self.judge, native, self.environment.plain(), sorted(self.reused)]
+        return hashlib.sha256(dump(content).encode()).hexdigest()[:16]
+
+    def plain(self) -> dict[str, Any]:
+        """The record as plain data, for the ledger; of the reused cells their number."""
+        claims = {
+            name: {"code": list(version.code), "path": version.path}
+            for name, version in self.claims.items()
+        }
+        return {
+            "claims": claims,
+            "judge": self.judge,
+            "native": self.path.plain(),
+            "environment": self.environment.plain(),
+            "cells_of_other_environments": len(self.reused),
+        }
+
+
+def claim_versions(claims: Sequence[Claim], selected: Sequence[Claim]) -> dict[str, ClaimVersion]:
+    """The versions of `claims`, of which `selected` are run."""
+    run = {claim.id for claim in selected}
+    return {
+        claim.id: _version(claim) if claim.id in run else ClaimVersion((), "") for claim in claims
+    }
+
+
+def judge_version() -> str:
+    """The version of the code that judges the cells."""
+    return code_version(JUDGE)
+
+
+def _version(claim: Claim) -> ClaimVersion:
+    functions = (claim.plan, claim.measure, claim.judge, claim.figure or claim.draw, claim.views)
+    modules = sorted({_module(function) for function in functions})
+    path = numerical_path(native_libraries(claim.measure.__module__)).key
+    return ClaimVersion(tuple(code_version(module) for module in modules), path)
+
+
+def _module(function: Callable[..., Any]) -> str:
+    while isinstance(function, partial):
+        function = function.func
+    return function.__module__
+
+
+def numerical_path(names: Sequence[str]) -> NumericalPath:
+    """The path for native libraries with these names; nothing is compiled."""
+    if not names:
+        return NumericalPath()
+    from attnlens.attention.native import libraries  # imports JAX
+
+    return libraries.report(names)
+
+
+def prepared_path(
+    modules: Sequence[str], notice: Callable[[str], None] = lambda _: None
+) -> NumericalPath:
+    """Compile the native libraries that `modules` can reach; return the path that is taken.
+
+    `notice` is called with one sentence if something must be compiled.
+    """
+    names = sorted({name for module in modules for name in native_libraries(module)})
+    if not names:
+        return NumericalPath()
+    from attnlens.attention.native import libraries  # imports JAX
+
+    return libraries.prepare(names, notice)
+
+
+def numerics(path: NumericalPath, here: RunEnvironment) -> dict[str, Any]:
+    """What the store records with a run: its environment and its numerical path."""
+    return {"environment": here.plain(), "native": path.plain()}
+
+
+def cell_environment(path: str, packages: Any, numerics: Any) -> str:
+    """The environment in which a cell was computed, as canonical text, from the record of its run.
+
+    Of the compiled libraries only those count that native code computes in the `path` of the cell.
+    """
+    try:
+        taken = NumericalPath.restore(numerics["native"])
+        native = {
+            library.name: library.digest
+            for library in taken.libraries
+            if f"{library.name}=native" in path.split()
+        }
+        return dump([packages, numerics["environment"], native])
+    except (LookupError, TypeError, ValueError):  # not recorded, or of another form
+        return dump([packages, numerics])
+
+
+def facts(packages: Any, numerics: Any) -> dict[str, str]:
+    """The record of a run as named values, for comparisons; what it does not hold is left out."""
+    values = dict(packages) if isinstance(packages, dict) else {}
+    try:
+        there = RunEnvironment.restore(numerics["environment"])
+        values["the processor"] = there.processor
+        values["the instruction sets"] = " ".join(there.instructions)
+        values["the compiler flags"] = there.compiler_flags
+        values["Python"] = there.python
+        for library in NumericalPath.restore(numerics["native"]).libraries:
+            values[library.name] = "native" if library.is_native else "XLA"
+    except (LookupError, TypeError, ValueError):  # not recorded, or of another form
+        pass
+    return values
+
+
+def reused_cells(
+    store: Store, keys: Set[str], path: NumericalPath, here: RunEnvironment
+) -> tuple[tuple[str, str], ...]:
+    """(key, environment) of those cells that were computed in another environment than `here`."""
+    recorded = numerics(path, here)
+    cells = []
+    for cell in store.origins():
+        if cell.key in keys:
+            there = cell_environment(cell.path, cell.packages, cell.numerics)
+            if there != cell_environment(cell.path, here.packages, recorded):
+                cells.append((cell.key, there))
+    return tuple(sorted(cells))
 
 
 def machine() -> dict[str, Any]:
@@ -21,19 +239,50 @@ def machine() -> dict[str, Any]:
     }
 
 
+def environment() -> RunEnvironment:
+    """The environment of the workers that this process starts."""
+    from .engines.base import worker_environment
+
+    return RunEnvironment(
+        packages=packages(),
+        processor=_processor(),
+        instructions=_instructions(),
+        compiler_flags=worker_environment()["XLA_FLAGS"],
+        python=platform.python_version(),
+    )
+
+
 def packages() -> dict[str, str]:
     """The versions of the packages that numbers depend on."""
     return {name: importlib.metadata.version(name) for name in PACKAGES}
 
 
 def _processor() -> str:
+    return _cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+def _instructions() -> tuple[str, ...]:
+    """The instruction sets of the processor that can change digits, sorted; () if not known."""
+    return tuple(
+        sorted(
+            name
+            for field, beginnings in INSTRUCTION_SETS.items()
+            for name in set(_cpuinfo(field).split())
+            if name.startswith(beginnings)
+        )
+    )
+
+
+def _cpuinfo(field: str) -> str:
+    """A field of the first processor in /proc/cpuinfo; empty where there is none."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
+            name, _, value = line.partition(":")
+            if name.strip() == field:
+                return value.strip()
     except OSError:
         pass
-    return platform.processor() or platform.machine()
+    return ""
 
 
 def cores() -> int:

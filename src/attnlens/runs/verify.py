@@ -15,6 +15,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -30,7 +31,17 @@ from .compute import Engine, RunProgress, compute, runner_of
 from .judge import judge_all
 from .pages import write_report
 from .planning import cells_of, runnable, selection
-from .provenance import machine, packages
+from .provenance import (
+    RunRecord,
+    claim_versions,
+    environment,
+    judge_version,
+    machine,
+    numerics,
+    packages,
+    prepared_path,
+    reused_cells,
+)
 from .store.store import Store
 
 
@@ -48,6 +59,7 @@ def verify(
     progress: Callable[[RunProgress], None] = lambda _: None,
     live: Callable[[str], None] | None = None,
     settings: Mapping[str, Any] | None = None,
+    notice: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Run claims as judged experiments and return the ledger; everything is stored in `out`.
 
@@ -58,6 +70,9 @@ def verify(
     worker needs more than `memory_limit` bytes. With `live`, the page is served on loopback during
     the run; `live` is called with its address. `settings` changes settings of the one claim that is
     named: a variation, with an id of its own, that never changes the verdict of the claim itself.
+    Native code that the claims can reach is compiled first, once on a machine; `notice` is called
+    with one sentence before. Two runs of one profile whose ledgers have the same `hash` have equal
+    ledgers.
 
     >>> import tempfile
     >>> ledger = verify("smoke", ["A.weights-are-posterior"], tempfile.mkdtemp(), workers=1)
@@ -66,19 +81,26 @@ def verify(
     """
     one_of("profile", profile, get_args(Profile))
     run = runner_of(engine, address, workers, time_limit, memory_limit)
-    selected, skipped = runnable(selection(claims, settings))
-    folder, started = Path(out), time.perf_counter()
+    wanted, folder, started = selection(claims, settings), Path(out), time.perf_counter()
+    selected, skipped = runnable(wanted)
     with Store.writing(folder, fresh) as store:
+        # Before the keys of cells are asked for: the path is part of them.
+        path = prepared_path([claim.measure.__module__ for claim in selected], notice)
+        record = RunRecord(claim_versions(wanted, selected), judge_version(), path, environment())
         cells = [cell for claim in selected for cell in cells_of(claim, profile)]
         finished = store.keys()
         missing = [cell for cell in cells if cell.key not in finished]
         with _live_page(selected, profile, folder, progress, live) as report:
-            begin = partial(store.start_run, machine(), packages())
+            recorded = numerics(path, record.environment)
+            begin = partial(store.start_run, machine(), packages(), recorded)
             compute(store, missing, len(cells), run, begin, report)
         ledger, page = judge_all(selected, profile, store)
         store.end_run()
         ledger["skipped"] = skipped
         _add_provenance(ledger)
+        reused = reused_cells(store, {cell.key for cell in cells}, path, record.environment)
+        record = replace(record, reused=reused)
+        ledger["hash"], ledger["record"] = record.hash, record.plain()
         ledger["seconds"] = round(time.perf_counter() - started, 3)
         store.write_document("ledger", ledger)
         store.write_document("page", page)

@@ -6,11 +6,13 @@ import importlib
 import json
 import os
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from attnlens.core.cells import DTYPES, LARGEST_ARRAY, Cell, Fault
+from attnlens.core.numerical_path import library_names
 
 # One thread per process. With more, batched LAPACK calls can hang, and results change in their last
 # bits with the number of threads. XLA_FLAGS cannot set this; these variables can, if they are set
@@ -79,6 +81,18 @@ def compute(measure: str, arm: str, parameters: Mapping[str, Any], seeds: Any) -
                 f"array {key!r} must have at most {LARGEST_ARRAY:,} bytes; got {value.nbytes:,}"
             )
     return values
+
+
+@cache
+def check_path(path: str) -> None:
+    """Raise unless this process takes the numerical path that the key of its cell names."""
+    if not path:
+        return
+    from attnlens.attention.native import libraries
+
+    here = libraries.load(library_names(path))
+    if here.key != path:
+        raise RuntimeError(f"the key of the cell says {path}, its worker has {here.key} ({here})")
 
 
 def faults_in(values: Mapping[str, np.ndarray]) -> tuple[Fault, ...]:

@@ -76,6 +76,7 @@ class Worker:
                     "arm": cell.arm,
                     "parameters": dict(cell.parameters),
                     "seeds": cell.seeds,
+                    "path": cell.path,
                 }
             )
             for cell in cells

@@ -47,7 +47,8 @@ def work(cells: Sequence[Cell], limits: Limits, packages: dict[str, str]) -> tup
     global _pool
     import ray
 
-    check_this_node(((cell.measure, cell.code) for cell in cells if cell.code), packages)
+    codes = [(cell.measure, cell.code) for cell in cells if cell.code]
+    check_this_node(codes, packages, [cell.path for cell in cells])
     if _pool is not None and _pool.limits != limits:
         _pool.close()
         _pool = None

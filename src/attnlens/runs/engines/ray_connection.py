@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import logging
 import os
@@ -14,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from attnlens.core.checks import BadInput
+from attnlens.core.numerical_path import library_names
 from attnlens.runs.code_version import code_version
-from attnlens.runs.provenance import cores
+from attnlens.runs.provenance import cores, packages
 
 from .base import ONE_THREAD, PRECISION
 
-PACKAGES = ("attnlens", "jax", "jaxlib", "numpy")  # packages whose versions can change results
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # "0": Ray stays on 127.0.0.1, on Linux too
 EXCLUDED_FILES = [".git", ".venv*", "*.sqlite", "*.sqlite-*", "attnlens-run", "__pycache__"]
 
@@ -161,25 +160,45 @@ def is_installed(folder: Path) -> bool:
 # -- on a node -------------------------------------------------------------------------------------
 
 
-def check_this_node(codes: Iterable[tuple[str, str]], packages: dict[str, str]) -> None:
-    """Raise unless this node has the package versions and the source of the driver: results must
-    not depend on the node. `codes` pairs functions, "module:name", with the driver's version."""
+def check_this_node(
+    codes: Iterable[tuple[str, str]], packages: dict[str, str], paths: Iterable[str] = ()
+) -> None:
+    """Raise unless this node has the package versions, the source and the numerical path of the
+    driver: results must not depend on the node. `codes` pairs functions, "module:name", with the
+    driver's version; `paths` are keys of the driver's `NumericalPath`. Native code that they name
+    is compiled here, if this node has not compiled it yet."""
     name = socket.gethostname()
     for package, version in versions().items():
-        if version != packages[package]:
+        if version != packages.get(package):
             raise BadInput(
-                f"node {name} has {package} {version}, the driver has {packages[package]}: install "
-                f"the same versions on every node."
+                f"node {name} has {package} {version}, the driver has {packages.get(package)}: "
+                f"install the same versions on every node."
             )
     for function, code in set(codes):
         if code_version(function.partition(":")[0]) != code:
             raise BadInput(f"node {name} has another source of {function} than the driver.")
+    for path in set(paths):
+        _check_path(name, path)
+
+
+@cache
+def _check_path(node: str, path: str) -> None:
+    if not path:
+        return
+    from attnlens.attention.native import libraries  # imports JAX
+
+    here = libraries.prepare(library_names(path))
+    if here.key != path:
+        raise BadInput(
+            f"node {node} has the numerical path {here.key} ({here}), the driver has {path}: "
+            f"install a C++ compiler on every node, or set ATTNLENS_KERNEL=0 where the driver runs."
+        )
 
 
 @cache
 def versions() -> dict[str, str]:
-    """The versions of `PACKAGES` in this process."""
-    return {name: importlib.metadata.version(name) for name in PACKAGES}
+    """The versions of the packages that numbers depend on, in this process."""
+    return packages()
 
 
 def first_line(error: BaseException | None) -> str:

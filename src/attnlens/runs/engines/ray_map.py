@@ -28,6 +28,7 @@ from attnlens.core.cells import Fault
 from attnlens.core.checks import BadInput, positive
 from attnlens.runs.code_version import code_version
 from attnlens.runs.engines import cache
+from attnlens.runs.provenance import prepared_path
 
 from .base import LIMIT_PER_COST, SHORTEST_LIMIT
 from .ray_connection import check_address, check_this_node, connect, require_ray, versions
@@ -117,11 +118,12 @@ def work(
     group: Any,
     codes: list[tuple[str, str]],
     packages: dict[str, str],
+    path: str = "",
 ) -> tuple[str, Any]:
     """Train one group of networks; return the id of the node and the result."""
     import ray
 
-    check_this_node(codes, packages)
+    check_this_node(codes, packages, [path])
     _use_compilation_cache()
     return ray.get_runtime_context().get_node_id(), function(unpacked(group, ray.get))
 
@@ -217,7 +219,9 @@ class RayMap:
             )
         inner = getattr(function, "func", function)  # the function of a `partial`
         module, name = inner.__module__, f"{inner.__module__}:{inner.__qualname__}"
-        codes = [(name, code_version(module))] if module.startswith("attnlens.") else []
+        own = module.startswith("attnlens.")  # the source of other functions is not compared
+        codes = [(name, code_version(module))] if own else []
+        path = prepared_path([module]).key if own else ""
         waiting, values = deque(enumerate(groups)), dict[int, Any]()
         tasks: Tasks[GroupJob] = Tasks(ray, self.task, self.clock)
         self.calls.append(tasks)
@@ -227,7 +231,8 @@ class RayMap:
                 while waiting and self._reserve(ray, first=not sent):
                     sent += 1
                     number, group = waiting.popleft()
-                    tasks.send(GroupJob(number, function, self._packed(group), codes, versions()))
+                    arguments = (function, self._packed(group), codes, versions(), path)
+                    tasks.send(GroupJob(number, *arguments))
                 check()
                 finished = tasks.finished()
                 for task in finished:

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from .base import compute
+from .base import check_path, compute
 
 
 def main(memory: int) -> None:
@@ -62,6 +62,7 @@ def answer(results: BinaryIO, cell: dict[str, Any]) -> None:
     values: dict[str, np.ndarray] = {}
     kind = failure = None
     try:
+        check_path(cell["path"])
         values = compute(cell["measure"], cell["arm"], cell["parameters"], tuple(cell["seeds"]))
     except Exception as error:  # the cell fails with this reason; the worker goes on
         first_line = (str(error).splitlines() or [""])[0]

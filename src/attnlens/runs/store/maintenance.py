@@ -20,13 +20,15 @@ from typing import Any, NamedTuple
 
 from attnlens.core.cells import Cell
 from attnlens.core.checks import BadInput
+from attnlens.runs.provenance import facts
 
 from .errors import FILE, explained_errors
-from .schema import unpack
+from .schema import load, unpack
 from .store import Store
 
+NUMERICS = "the processor"  # the name of a fact that every record of schema version 3 has
 ROWS_PER_BATCH, BYTES_PER_BATCH = 1000, 10_000_000
-COLUMNS = ("key", "claim", "arm", "measure", "parameters", "seeds", "code", "seconds")
+COLUMNS = ("key", "claim", "arm", "measure", "parameters", "seeds", "code", "seconds", "path")
 
 
 class CheckReport(NamedTuple):
@@ -39,11 +41,16 @@ class CheckReport(NamedTuple):
 
 
 class MergeReport(NamedTuple):
-    """Cells that were copied, cells that were there already, and keys whose values disagree."""
+    """Cells that were copied, cells that were there already, and keys whose values disagree.
+
+    `differences` has one sentence per folder whose record (packages, numerical path, processor)
+    differs from that of the receiving folder.
+    """
 
     added: int
     known: int
     conflicts: tuple[str, ...]
+    differences: tuple[str, ...] = ()
 
 
 def check(folder: str | os.PathLike[str]) -> CheckReport:
@@ -55,7 +62,7 @@ def check(folder: str | os.PathLike[str]) -> CheckReport:
             verdicts = [row[0] for row in connection.execute("PRAGMA integrity_check(10)")]
             wrong += [f"the file is damaged: {text}" for text in verdicts if text != "ok"]
             cells = 0
-            for row in connection.execute(f"SELECT {', '.join(COLUMNS)} FROM cells"):
+            for row in connection.execute(f"SELECT {_columns(store)} FROM cells"):
                 cells += 1
                 wrong += _wrong_key(dict(zip(COLUMNS, row, strict=True)))
             arrays = 0
@@ -74,13 +81,25 @@ def check(folder: str | os.PathLike[str]) -> CheckReport:
         return CheckReport(cells, arrays, len(store.failures()), tuple(wrong))
 
 
+def _columns(store: Store) -> str:
+    """`COLUMNS` in a query; cells of schema versions before 3 have an empty path."""
+    empty = ("path",) if store.schema_version < 3 else ()
+    return ", ".join(f"'' AS {name}" if name in empty else f"cells.{name}" for name in COLUMNS)
+
+
 def _wrong_key(row: dict[str, Any]) -> list[str]:
     """One sentence if the key of a cell is not the hash of its content, or its row is invalid."""
     name = f"cell {str(row['key'])[:12]}"
     try:
         content = [json.loads(row[part]) for part in ("parameters", "seeds")]
         cell = Cell(
-            row["claim"], row["arm"], row["measure"], content[0], tuple(content[1]), row["code"]
+            claim=row["claim"],
+            arm=row["arm"],
+            measure=row["measure"],
+            parameters=content[0],
+            seeds=tuple(content[1]),
+            code=row["code"],
+            path=row["path"],
         )
         same = cell.key == row["key"]
     except (ValueError, TypeError, RecursionError) as error:
@@ -137,7 +156,7 @@ def export(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> int:
 def _batches(store: Store) -> Iterator[list[dict[str, Any]]]:
     """The rows of the export, in lists that fit in memory whatever the sizes of the arrays."""
     query = (
-        f"SELECT {', '.join(f'cells.{name}' for name in COLUMNS)}, name, dtype, shape, data "
+        f"SELECT {_columns(store)}, name, dtype, shape, data "
         f"FROM cells JOIN arrays ON arrays.cell = cells.key ORDER BY cells.key, name"
     )
     batch, size = [], 0
@@ -170,14 +189,13 @@ def merge(folder: str | os.PathLike[str], others: Sequence[str | os.PathLike[str
             raise BadInput(f"{folder} cannot be merged with itself: name another folder.")
         if wrong := check(other).wrong:
             raise BadInput(f"{other} failed its check, so nothing was merged: {wrong[0]}.")
-    added, known, conflicts = 0, 0, []
+    added, known, conflicts, differences = 0, 0, [], []
     with Store.writing(folder) as store, explained_errors(folder), store.transaction():
         for other in map(Path, others):
             with Store.reading(other) as source:
+                differences += _differences(store, source)
                 runs = _copy_runs(store, source)
-                for row in source.connection.execute(
-                    f"SELECT {', '.join(COLUMNS)}, run FROM cells"
-                ):
+                for row in source.connection.execute(f"SELECT {_columns(source)}, run FROM cells"):
                     key, arrays = row[0], _arrays(source, row[0])
                     if store.result(key) is None:
                         _copy_cell(store, runs, row, arrays)
@@ -186,7 +204,38 @@ def merge(folder: str | os.PathLike[str], others: Sequence[str | os.PathLike[str
                         known += 1
                     else:
                         conflicts.append(key)
-    return MergeReport(added, known, tuple(conflicts))
+    return MergeReport(added, known, tuple(conflicts), tuple(differences))
+
+
+def _differences(store: Store, source: Store) -> list[str]:
+    """A sentence about what differs between the records of two folders; none if nothing does."""
+    here, there = (_recorded_facts(each) for each in (store, source))
+    if not here or not there:
+        return []  # one of them has no cells
+    parts = [
+        f"{name} ({' and '.join(sorted(here[name]))} here, {' and '.join(sorted(there[name]))} "
+        f"there)"
+        for name in here
+        if name in there and here[name] != there[name]
+    ]
+    for folder, one, other in ((store.folder, here, there), (source.folder, there, here)):
+        if NUMERICS not in one and NUMERICS in other:
+            parts.append(f"the numerical path (not recorded in {folder})")
+    if not parts:
+        return []
+    return [f"the records of {source.folder} and {store.folder} differ in {', '.join(parts)}"]
+
+
+def _recorded_facts(store: Store) -> dict[str, set[str]]:
+    """The values in the records of all runs with finished cells, by name."""
+    numerics = "NULL" if store.schema_version < 3 else "numerics"
+    query = f"SELECT DISTINCT packages, {numerics} FROM runs WHERE id IN (SELECT run FROM cells)"
+    values: dict[str, set[str]] = {}
+    for packages, recorded in store.connection.execute(query):
+        run = facts(load(packages), None if recorded is None else load(recorded))
+        for name, value in run.items():
+            values.setdefault(name, set()).add(str(value))
+    return values
 
 
 def _arrays(store: Store, key: str) -> list[tuple[Any, ...]]:
@@ -197,17 +246,20 @@ def _arrays(store: Store, key: str) -> list[tuple[Any, ...]]:
 def _copy_runs(store: Store, source: Store) -> dict[Any, Any]:
     """Copy the runs of `source` that `store` lacks, with their faults; return old id -> new id."""
     ended = "started" if source.schema_version == 1 else "ended"  # version 1 has no column `ended`
+    numerics = "NULL" if source.schema_version < 3 else "numerics"
     new_ids: dict[Any, Any] = {}
-    query = f"SELECT id, started, machine, packages, {ended} FROM runs"
-    for old, *origin, end in source.connection.execute(query).fetchall():
+    query = f"SELECT id, started, machine, packages, {ended}, {numerics} FROM runs"
+    for old, *origin, end, recorded in source.connection.execute(query).fetchall():
         row = tuple(map(str, origin))
         query = "SELECT id FROM runs WHERE started = ? AND machine = ? AND packages = ?"
         known = store.connection.execute(query, row).fetchone()
         if known is None:
-            statement = "INSERT INTO runs (started, machine, packages, ended) VALUES (?, ?, ?, ?)"
-            new_ids[old] = store.connection.execute(
-                statement, (*row, None if end is None else str(end))
-            ).lastrowid
+            statement = (
+                "INSERT INTO runs (started, machine, packages, ended, numerics) "
+                "VALUES (?, ?, ?, ?, ?)"
+            )
+            texts = (None if text is None else str(text) for text in (end, recorded))
+            new_ids[old] = store.connection.execute(statement, (*row, *texts)).lastrowid
             if source.schema_version > 1:
                 _copy_faults(store, source, old, new_ids[old])
         else:
@@ -232,7 +284,8 @@ def _copy_cell(store: Store, runs: dict[Any, Any], row: tuple[Any, ...], arrays:
         )
         runs[run] = store.connection.execute(statement).lastrowid
     places = ", ".join("?" * (len(cell) + 1))
-    store.connection.execute(f"INSERT INTO cells VALUES ({places})", (*cell, runs[run]))
+    statement = f"INSERT INTO cells ({', '.join(COLUMNS)}, run) VALUES ({places})"
+    store.connection.execute(statement, (*cell, runs[run]))
     rows = [(cell[0], *array) for array in arrays]
     store.connection.executemany("INSERT INTO arrays VALUES (?, ?, ?, ?, ?)", rows)
     store.connection.execute("DELETE FROM failures WHERE key = ?", (cell[0],))

@@ -19,16 +19,16 @@ from attnlens.core.cells import DTYPES, LARGEST_ARRAY
 from attnlens.core.checks import BadInput
 
 APPLICATION_ID = 0x41_54_4C_4E  # "ATLN", in the header of every attnlens results file
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 SCHEMA = """
 CREATE TABLE runs (
     id INTEGER PRIMARY KEY, started TEXT NOT NULL, machine TEXT NOT NULL, packages TEXT NOT NULL,
-    ended TEXT
+    ended TEXT, numerics TEXT
 );
 CREATE TABLE cells (
     key TEXT PRIMARY KEY, claim TEXT NOT NULL, arm TEXT NOT NULL, measure TEXT NOT NULL,
     parameters TEXT NOT NULL, seeds TEXT NOT NULL, code TEXT NOT NULL,
-    seconds REAL NOT NULL, run INTEGER NOT NULL REFERENCES runs
+    seconds REAL NOT NULL, run INTEGER NOT NULL REFERENCES runs, path TEXT NOT NULL DEFAULT ''
 );
 CREATE TABLE arrays (
     cell TEXT NOT NULL REFERENCES cells, name TEXT NOT NULL,
@@ -45,7 +45,9 @@ CREATE TABLE faults (
 );
 """
 # From each schema version to the next. Version 1 did not record when a run ended, so migrated runs
-# get their start time as the end: without one they would be listed as stopped.
+# get their start time as the end: without one they would be listed as stopped. Version 2 recorded
+# neither the environment nor the numerical path: `numerics` of its runs is NULL, and `path` of its
+# cells is empty, as in their keys. A cell that can reach native code has another key since then.
 MIGRATIONS = {
     1: """
 ALTER TABLE runs ADD COLUMN ended TEXT;
@@ -54,7 +56,11 @@ CREATE TABLE faults (
     id INTEGER PRIMARY KEY, run INTEGER NOT NULL REFERENCES runs, key TEXT NOT NULL,
     claim TEXT NOT NULL, kind TEXT NOT NULL, words TEXT NOT NULL
 );
-"""
+""",
+    2: """
+ALTER TABLE runs ADD COLUMN numerics TEXT;
+ALTER TABLE cells ADD COLUMN path TEXT NOT NULL DEFAULT '';
+""",
 }
 # The columns that a file of every schema version must have, and those that later versions add.
 COLUMNS = {
@@ -74,7 +80,10 @@ COLUMNS = {
     "failures": ("key", "claim", "arm", "parameters", "reason"),
     "documents": ("name", "content"),
 }
-ADDED_COLUMNS = {2: {"runs": ("ended",), "faults": ("id", "run", "key", "claim", "kind", "words")}}
+ADDED_COLUMNS = {
+    2: {"runs": ("ended",), "faults": ("id", "run", "key", "claim", "kind", "words")},
+    3: {"runs": ("numerics",), "cells": ("path",)},
+}
 
 
 def dump(content: Any) -> str:

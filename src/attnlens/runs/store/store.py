@@ -34,6 +34,16 @@ class StoredCell(NamedTuple):
     seconds: float
 
 
+class CellOrigin(NamedTuple):
+    """The numerical path of a finished cell, and the record of the run that computed it (None: that
+    run did not record it)."""
+
+    key: str
+    path: str
+    packages: Any
+    numerics: Any
+
+
 class Store:
     """The results of one folder. Use `Store.writing(folder)` or `Store.reading(folder)`."""
 
@@ -75,10 +85,18 @@ class Store:
 
     # -- cells ---------------------------------------------------------------------------------
 
-    def start_run(self, machine: Mapping[str, Any], packages: Mapping[str, str]) -> None:
-        """Record the machine and the package versions of the cells that follow."""
-        row = (datetime.now(UTC).isoformat(timespec="seconds"), dump(machine), dump(packages))
-        statement = "INSERT INTO runs (started, machine, packages) VALUES (?, ?, ?)"
+    def start_run(
+        self,
+        machine: Mapping[str, Any],
+        packages: Mapping[str, str],
+        numerics: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Record the machine and the package versions of the cells that follow, and what else can
+        change their digits: the environment and the numerical path (`provenance.numerics`)."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        recorded = None if numerics is None else dump(numerics)
+        row = (now, dump(machine), dump(packages), recorded)
+        statement = "INSERT INTO runs (started, machine, packages, numerics) VALUES (?, ?, ?, ?)"
         with explained_errors(self.folder):
             self.run = self.connection.execute(statement, row).lastrowid
 
@@ -106,6 +124,7 @@ class Store:
             cell.code,
             seconds,
             self.run,
+            cell.path,
         )
         with explained_errors(self.folder), self.transaction():
             places = ", ".join("?" * len(row))
@@ -148,6 +167,20 @@ class Store:
             query = "SELECT name, dtype, shape, data FROM arrays WHERE cell = ? ORDER BY name"
             rows = self.connection.execute(query, (key,))
             return StoredCell({str(name): unpack(*packed) for name, *packed in rows}, row[0])
+
+    def origins(self) -> Iterator[CellOrigin]:
+        """Where each finished cell comes from. Schema versions before 3 recorded less."""
+        recorded = "cells.path, runs.packages, runs.numerics"
+        if self.schema_version < 3:
+            recorded = "'', runs.packages, NULL"
+        with explained_errors(self.folder):
+            rows = self.connection.execute(
+                f"SELECT cells.key, {recorded} FROM cells LEFT JOIN runs ON runs.id = cells.run"
+            )
+            for key, path, packages, numerics in rows:
+                recorded_packages = {} if packages is None else load(packages)
+                recorded_numerics = None if numerics is None else load(numerics)
+                yield CellOrigin(str(key), str(path), recorded_packages, recorded_numerics)
 
     def failures(self) -> list[dict[str, Any]]:
         """Cells that have no result, with the reason."""
