@@ -16,7 +16,7 @@ from attnlens.advice import subjects
 from attnlens.advice.budget import Effort
 from attnlens.advice.questions import guidelines, labels, landscape, order, tokens
 from attnlens.advice.trials import Trial
-from attnlens.core.checks import BadInput
+from attnlens.core.checks import BadInput, ClusterLost
 from attnlens.core.sheets import Answer
 from attnlens.instruments.samples.labelled import labelled
 from attnlens.worlds import TokenTeacher
@@ -104,7 +104,7 @@ def test_an_interrupt_keeps_the_answers_so_far(monkeypatch):
 
 def test_losing_the_cluster_keeps_the_answers_so_far(monkeypatch):
     sheet, lines = advise_without_training(
-        monkeypatch, BadInput("Ray was lost: start it again."), rounds=2
+        monkeypatch, ClusterLost("Ray was lost: start it again."), rounds=2
     )
     assert sheet[labels.FEWEST].answer == "round of 2 steps"
     looked = dict(sheet.facts)["looked"]

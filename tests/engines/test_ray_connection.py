@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from attnlens.core.checks import BadInput
+from attnlens.core.checks import BadInput, ResourceError
 from attnlens.runs.compute import runner_of
 from attnlens.runs.engines import ray_connection
 from attnlens.runs.engines.base import ONE_THREAD
@@ -19,9 +19,9 @@ from running import attnlens, one_sentence, toy
 
 def test_a_node_with_other_versions_or_another_source_raises():
     packages = {**ray_connection.versions(), "numpy": "0.1"}
-    with pytest.raises(BadInput, match=r"has numpy .*, the driver has 0\.1: install the same"):
+    with pytest.raises(ResourceError, match=r"has numpy .*, the driver has 0\.1: install the same"):
         ray_connection.check_this_node([], packages)
-    with pytest.raises(BadInput, match="another source of tiny_cells:measure"):
+    with pytest.raises(ResourceError, match="another source of tiny_cells:measure"):
         ray_connection.check_this_node(
             [("tiny_cells:measure", "another")], ray_connection.versions()
         )

@@ -112,7 +112,7 @@ def advise(
         if not latest:
             raise
         ending = f"interrupted in round {number} of {len(efforts)}"
-    except checks.BadInput as error_message:  # a cluster was lost, or has no room for more rows
+    except checks.ExplainedError as error_message:  # a lost cluster, or no room for more rows
         if not latest:
             raise
         refusal = str(error_message).rstrip(".")

@@ -1,5 +1,9 @@
 from .cells import Cell as Cell
 from .checks import BadInput as BadInput
+from .checks import ClusterLost as ClusterLost
+from .checks import DiskFull as DiskFull
+from .checks import ExplainedError as ExplainedError
+from .checks import ResourceError as ResourceError
 from .drawing import Figure as Figure
 from .drawing import Map as Map
 from .drawing import Point as Point

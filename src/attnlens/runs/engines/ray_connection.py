@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from attnlens.core.checks import BadInput
+from attnlens.core.checks import BadInput, ResourceError
 from attnlens.runs.code_version import code_version
 from attnlens.runs.provenance import cores
 
@@ -66,7 +66,7 @@ def connect(address: str | None, workers: int | None, folder: Path | None) -> tu
         ray.init("local" if new_cluster else address or "auto", **settings)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         where = f"at {address}" if address else "here"
-        raise BadInput(
+        raise ResourceError(
             f"no Ray cluster can be used {where} ({first_line(error)}): start one with `ray start "
             f"--head`, and join it with `ray start --address=HOST:PORT` on this machine too."
         ) from error
@@ -167,13 +167,13 @@ def check_this_node(codes: Iterable[tuple[str, str]], packages: dict[str, str]) 
     name = socket.gethostname()
     for package, version in versions().items():
         if version != packages[package]:
-            raise BadInput(
+            raise ResourceError(
                 f"node {name} has {package} {version}, the driver has {packages[package]}: install "
                 f"the same versions on every node."
             )
     for function, code in set(codes):
         if code_version(function.partition(":")[0]) != code:
-            raise BadInput(f"node {name} has another source of {function} than the driver.")
+            raise ResourceError(f"node {name} has another source of {function} than the driver.")
 
 
 @cache
