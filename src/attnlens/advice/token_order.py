@@ -46,8 +46,8 @@ def order_matters(
     >>> import pandas as pd
     >>> from attnlens.data import read
     >>> rising = read(pd.DataFrame({"level": np.arange(40.0), "other": np.arange(40.0) % 7}))
-    >>> order_matters(rising).answers[0].answer.startswith("yes")
-    True
+    >>> order_matters(rising).order.outcome
+    <AnswerOutcome.YES: 'yes'>
     """
     subject = _shortened(_sequence_subject(loaded, along), seed)
     test = exchangeability(subject.tokens, permutations=permutations, wealth=False, seed=seed)

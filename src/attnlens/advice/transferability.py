@@ -38,8 +38,8 @@ def transfer(
     Returns a `Sheet`. κ² = cᵀ (Aᵀ Σ A)⁺ c and the scores beside it are those of `condition_number`.
 
     >>> z = np.random.default_rng(0).standard_normal((200, 3))
-    >>> transfer(z, z[:, :2], z[:, 2], resamples=24).answers[0].answer.startswith("no: κ is")
-    True
+    >>> transfer(z, z[:, :2], z[:, 2], resamples=24).condition.outcome
+    <AnswerOutcome.NO: 'no'>
     """
     if not isinstance(features, str | Path):
         table, pretraining, task = (np.asarray(part) for part in (features, pretrain, downstream))
