@@ -137,6 +137,8 @@ def more_labels(choice: ModelChoice, error: float | None, total: int) -> Answer:
     if error is None and curves.test_rows and today.value <= 1 / curves.test_rows:
         evidence = f"{choice.model} with {most:,} labels"
         words, readings = "none: no test row was wrong", {"error": today}
+        if not curves.none_wrong_at(choice.model):
+            words = "none: one test row was wrong, and half of that cannot be measured"
         return MORE.answer(AnswerOutcome.VALUE, words, evidence, readings=readings)
     needed = curves.samples(goal)[choice.model]
     doubled = curves.more_labels(most)[choice.model][1]
