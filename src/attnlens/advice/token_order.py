@@ -55,8 +55,8 @@ def order_matters(
     facts = [*loaded.facts, ("tokens tested", subject.description)]
     if subject.left_out:
         facts.append(("left out of the test", subject.left_out))
-    if test.details["left_out"]:
-        facts.append(("sequences of one token", f"{test.details['left_out']:,}, left out"))
+    if test.left_out:
+        facts.append(("sequences of one token", f"{test.left_out:,}, left out"))
     answers = (order.order(test), *order.effects(test), order.stream(bets))
     figures = (test.figure(), bets.figure())
     return Sheet(f"Order of tokens in {loaded.dataset.name}", tuple(facts), answers, figures)

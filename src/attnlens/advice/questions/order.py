@@ -150,11 +150,10 @@ def order(
     if test is None:
         return ORDER.unknown("no sequence has two tokens")
     evidence, readings = _test_evidence(test, label)
-    if test.details["constant"]:
+    if test.constant:
         return ORDER.answer(NO, "no: every sequence is constant", evidence, readings=readings)
-    strongest = max(test.details["statistics"], key=test.details["statistics"].__getitem__)
     if test.value <= LEVEL:
-        words = f"yes, most of all by {strongest}{_label_words(label)}"
+        words = f"yes, most of all by {test.strongest}{_label_words(label)}"
         return ORDER.answer(YES, words, evidence, readings=readings)
     if label is not None and label.present:
         words = "yes, for the label: shuffled tokens predict it less well"
@@ -184,15 +183,15 @@ def _label_words(label: LabelEffect | None) -> str:
 def _test_evidence(
     test: Exchangeability, label: LabelEffect | None
 ) -> tuple[str, dict[str, Reading]]:
-    sequences = test.details["sequences"]
+    sequences = test.sequences
     effects = ", ".join(
         f"{name} {effect.value:.2g} ± {effect.standard_error:.1g}"
         for name, effect in test.effects.items()
         if effect.status == "ok"
     )
     evidence = (
-        f"p = {test.value:.3g} of an exact permutation test, {test.details['orders']}, "
-        f"{sequences:,} sequence{'s' * (sequences > 1)} of {test.details['kind']}"
+        f"p = {test.value:.3g} of an exact permutation test, {test.orders}, "
+        f"{sequences:,} sequence{'s' * (sequences > 1)} of {test.kind}"
         f"{f' ({effects})' if effects else ''}"
     )
     readings = {} if label is None else {"log_error_ratio": label.change.reading}
@@ -223,9 +222,9 @@ def effects(test: Exchangeability) -> list[Answer]:
     """
     answers = []
     for name, effect in test.effects.items():
-        signed = name != "drift" or test.details["kind"] == "numbers"
+        signed = name != "drift" or test.kind == "numbers"
         question, above, below = EFFECTS[name] if signed else SQUARED_DRIFT
-        meaning = effect.details["meaning"]
+        meaning = test.meaning(name)
         if effect.status != "ok" or not math.isfinite(effect.standard_error):
             status = effect.status if effect.status != "ok" else "a single value has no error"
             answers.append(question.unknown(meaning, status))

@@ -41,9 +41,8 @@ def condition(result: Transfer) -> Answer:
         evidence = "pretraining targets do not depend on the features by more than noise"
         return CONDITION.unknown(evidence, readings=readings)
     evidence = f"κ = {kappa.value:.3g}, 95 % interval {low:.3g} to {high:.3g}"
-    infinite = kappa.details["infinite"]
-    if infinite > 0.025:
-        evidence += f"; infinite in {format_percent(infinite)} of resamples"
+    if result.infinite > 0.025:
+        evidence += f"; infinite in {format_percent(result.infinite)} of resamples"
         return CONDITION.unknown(evidence, readings=readings)
     outcome = AnswerOutcome.PARTLY
     if high**2 <= CLOSE:
@@ -57,7 +56,7 @@ def condition(result: Transfer) -> Answer:
 
 def features(result: Transfer) -> Answer:
     """Do the features hold what the task needs?"""
-    share = result.kappa.details["explained"]
+    share = result.explained
     words = f"a linear head explains {format_percent(max(share, 0.0))} of the target's variance"
     evidence = "1 − residual variance / variance, corrected for the degrees of freedom"
     readings = {"explained": Reading(share, math.nan, result.kappa.count)}
