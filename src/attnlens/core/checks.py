@@ -18,7 +18,11 @@ from itertools import pairwise
 
 
 class ExplainedError(Exception):
-    """An error whose message is one sentence that tells the user what to do."""
+    """An error whose message is one sentence that tells the user what to do.
+
+    >>> issubclass(BadInput, ExplainedError), issubclass(ResourceError, ExplainedError)
+    (True, True)
+    """
 
 
 class BadInput(ExplainedError, ValueError):
@@ -26,15 +30,27 @@ class BadInput(ExplainedError, ValueError):
 
 
 class ResourceError(ExplainedError, RuntimeError):
-    """A machine, a disk or a cluster that failed; the same input may succeed later or elsewhere."""
+    """A machine, a disk or a cluster that failed; the same input may succeed later or elsewhere.
+
+    >>> issubclass(ResourceError, BadInput)
+    False
+    """
 
 
 class ClusterLost(ResourceError):
-    """A cluster that was lost, or whose nodes give no results."""
+    """A cluster that was lost, or whose nodes give no results.
+
+    >>> issubclass(ClusterLost, ResourceError)
+    True
+    """
 
 
 class DiskFull(ResourceError):
-    """A disk that is full or failing; everything that was finished is kept."""
+    """A disk that is full or failing; everything that was finished is kept.
+
+    >>> issubclass(DiskFull, ResourceError)
+    True
+    """
 
 
 def positive(name: str, value: float) -> float:

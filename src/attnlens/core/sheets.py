@@ -21,7 +21,11 @@ from .readings import Reading
 
 
 class Question(enum.StrEnum):
-    """The name of a question, and of the attribute of a `Sheet` that holds its answer."""
+    """The name of a question, and of the attribute of a `Sheet` that holds its answer.
+
+    >>> print(Question.FEWEST_LABELS)
+    fewest_labels
+    """
 
     # order of tokens
     ORDER = "order"
@@ -54,7 +58,11 @@ class Question(enum.StrEnum):
 
 
 class AnswerOutcome(enum.Enum):
-    """What an answer says."""
+    """What an answer says.
+
+    >>> AnswerOutcome("no sign")
+    <AnswerOutcome.NO_SIGN: 'no sign'>
+    """
 
     YES = "yes"
     NO = "no"
@@ -102,7 +110,11 @@ class Answer:
 
 
 class Ending(enum.Enum):
-    """Why a command with a budget ended."""
+    """Why a command with a budget ended.
+
+    >>> Ending.OUT_OF_TIME.value
+    'out of time'
+    """
 
     ALL_ROUNDS = "all rounds"
     OUT_OF_TIME = "out of time"
@@ -111,7 +123,11 @@ class Ending(enum.Enum):
 
 
 class Completion(NamedTuple):
-    """How far a command with a budget came: why and in which of its rounds it ended."""
+    """How far a command with a budget came: why and in which of its rounds it ended.
+
+    >>> print(Completion(Ending.INTERRUPTED, round=2, rounds=4))
+    interrupted in round 2 of 4
+    """
 
     ending: Ending
     round: int
