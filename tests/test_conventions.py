@@ -7,10 +7,63 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import attnlens
 
 SOURCE = Path(attnlens.__file__).parent
 TREES = {path: ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
+# Methods that take a string apart, and functions of the module `re`.
+TAKING_APART = {
+    "startswith",
+    "endswith",
+    "partition",
+    "rpartition",
+    "removeprefix",
+    "removesuffix",
+}
+PATTERNS = {"compile", "match", "search", "fullmatch", "findall", "finditer", "split", "sub"}
+# Where strings may be taken apart, by file and function: none of them is a sentence of the program.
+MAY_TAKE_APART = {
+    # what a user writes: names of modules, columns and addresses, durations
+    "advice/loss_surface.py:from_name",
+    "claims/registry.py:find",
+    "claims/registry.py:_load",
+    "cli/options.py:parse_types",
+    "core/durations.py:parse_duration",
+    "runs/engines/ray_connection.py:_host_and_port",
+    "runs/engines/ray_connection.py:same_cluster",
+    # names of modules, functions, attributes and parameters
+    "core/sheets.py:__getattr__",
+    "instruments/landscape/hessian.py:_blocks",
+    "integrations/torch/modules.py:tolerant",
+    "runs/code_version.py:imports",
+    "runs/code_version.py:reachable_modules",
+    "runs/engines/base.py:compute",
+    "runs/engines/cache.py:use",
+    "runs/engines/ray_cells.py:own_folder",
+    "runs/engines/ray_connection.py:check_this_node",
+    "runs/engines/ray_map.py:__call__",
+    "runs/references.py:find",
+    # file formats, and what operating systems and other programs print
+    "attention/native/build.py:library_path",
+    "data/files/arrays.py:_unpacked",
+    "data/files/loading.py:_table",
+    "data/text.py:<module>",
+    "integrations/transformers/bert.py:<module>",
+    "integrations/transformers/bert.py:of",
+    "integrations/transformers/wordpiece.py:split_words",
+    "runs/engines/cache.py:_is_intact",
+    "runs/engines/local.py:read_answer",
+    "runs/provenance.py:_processor",
+    # the page: anchors, minus signs, MathML and the licence of a script
+    "report/page.py:render_documents",
+    "report/page.py:render_formula",
+    "report/templating.py:minus",
+    "report/templating.py:plotly_script",
+    # the status of an assumption is still written in its sentence
+    "report/assumptions.py:check_status",
+}
 
 
 def repeated_classes(trees: dict[Path, ast.Module]) -> dict[str, list[str]]:
@@ -34,6 +87,41 @@ def private_imports(tree: ast.Module) -> Iterator[str]:
                     yield alias.name
 
 
+def sentences_taken_apart(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Functions that take a string apart, or look for words in one, with the line."""
+
+    def visit(node: ast.AST, function: str) -> Iterator[tuple[str, int]]:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            function = node.name
+        if takes_apart(node) or looks_for_words(node):
+            yield function, getattr(node, "lineno", 0)
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child, function)
+
+    return visit(tree, "<module>")
+
+
+def takes_apart(node: ast.AST) -> bool:
+    """Whether this is `text.startswith(…)`, `text.partition(…)`, `re.search(…)` or the like."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+        return False
+    owner = node.func.value.id if isinstance(node.func.value, ast.Name) else ""
+    if owner == "re":
+        return node.func.attr in PATTERNS
+    return node.func.attr in TAKING_APART and owner != "eqx"  # `eqx.partition` splits a model
+
+
+def looks_for_words(node: ast.AST) -> bool:
+    """Whether this is `"two words" in text` or `"word" in str(value)`."""
+    if not (isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn)):
+        return False
+    if not (isinstance(node.left, ast.Constant) and isinstance(node.left.value, str)):
+        return False
+    place = node.comparators[0]
+    rendered = isinstance(place, ast.Call) and getattr(place.func, "id", "") in ("str", "repr")
+    return rendered or " " in node.left.value.strip()
+
+
 def test_class_names_are_unique():
     assert repeated_classes(TREES) == {}
     twice = {Path("a.py"): ast.parse("class A: ..."), Path("b.py"): ast.parse("class A: ...")}
@@ -53,3 +141,37 @@ def test_the_formatter_decides_the_layout():
 def test_the_top_level_holds_packages_only():
     files = {path.name for path in SOURCE.iterdir() if path.is_file()}
     assert files == {"__init__.py", "__init__.pyi", "__main__.py", "py.typed"}
+
+
+def test_the_program_never_takes_its_own_sentences_apart():
+    """Code decides by types, numbers and enumerations; words are rendered last."""
+    offences = [
+        f"{path.relative_to(SOURCE)}:{function}, line {line}"
+        for path, tree in TREES.items()
+        for function, line in sentences_taken_apart(tree)
+        if f"{path.relative_to(SOURCE)}:{function}" not in MAY_TAKE_APART
+    ]
+    assert offences == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"all read" not in facts["rows"]',
+        'ending.startswith("all")',
+        "answer.answer.startswith(UNKNOWN)",
+        'str(one).partition("(")',
+        "measured.partition(' is ')",
+        'any("attention" in str(m) for m in models)',
+        '"disk is full" in text',
+        'column.rpartition(" ")',
+        "re.search(pattern, sentence)",
+    ],
+)
+def test_a_sentence_that_is_taken_apart_is_found(source: str):
+    assert [name for name, _ in sentences_taken_apart(ast.parse(source))] == ["<module>"]
+
+
+def test_sets_of_names_and_models_may_be_searched():
+    for source in ('"rows" in names', "eqx.partition(params, keep)", '"params" in "text".split()'):
+        assert not list(sentences_taken_apart(ast.parse(source)))

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from attnlens.core.checks import BadInput
+from attnlens.core.checks import BadInput, ExplainedError
 from attnlens.runs.ledger import upgraded
 from attnlens.runs.store.errors import FILE
 from attnlens.runs.store.store import Store
@@ -146,7 +146,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         runs = [read(Path(argument)) for argument in arguments]
         result = compare(*runs)
-    except (BadInput, OSError, ValueError, LookupError, TypeError) as error:
+    except (ExplainedError, OSError, ValueError, LookupError, TypeError) as error:
         print(f"compare_ledgers: a ledger cannot be read: {error!r}", file=sys.stderr)
         return 2
     for path, run in zip(arguments, runs, strict=True):

@@ -14,21 +14,21 @@ import attnlens
 from attnlens.advice import rounds as rounds_module
 from attnlens.advice import subjects
 from attnlens.advice.budget import Effort
-from attnlens.advice.questions import guidelines, labels, landscape, order, tokens
+from attnlens.advice.questions import labels
 from attnlens.advice.trials import Trial
-from attnlens.core.checks import BadInput
-from attnlens.core.sheets import Answer
+from attnlens.core.checks import BadInput, ClusterLost
+from attnlens.core.sheets import AnswerOutcome, Completion, Ending, Question
 from attnlens.instruments.samples.labelled import labelled
 from attnlens.worlds import TokenTeacher
 
 QUESTIONS = [
-    order.ORDER,
-    labels.FEWEST,
-    labels.MORE,
-    tokens.COLUMNS,
-    guidelines.SPARSE,
-    guidelines.RANK,
-    landscape.HEALTH,
+    Question.ORDER,
+    Question.FEWEST_LABELS,
+    Question.MORE_LABELS,
+    Question.COLUMNS,
+    Question.SPARSITY,
+    Question.LOW_RANK,
+    Question.HEALTH,
 ]
 
 
@@ -46,7 +46,8 @@ def advise_without_training(
     lines = []
 
     def one_round(subject, effort, *rest):
-        answer = Answer(labels.FEWEST, f"round of {effort.steps} steps", "made up")
+        words = f"round of {effort.steps} steps"
+        answer = labels.FEWEST.answer(AnswerOutcome.VALUE, words, "made up")
         yield [answer], []
         if failure is not None and effort.steps == rounds:
             raise failure
@@ -63,12 +64,13 @@ def advise_without_training(
 
 def test_a_newer_answer_replaces_an_older_one(monkeypatch):
     sheet, lines = advise_without_training(monkeypatch, None)
-    assert [answer.question for answer in sheet.answers] == QUESTIONS
-    assert sheet[labels.FEWEST].answer == "round of 3 steps"
+    assert [answer.name for answer in sheet.answers] == QUESTIONS
+    assert sheet.fewest_labels.answer == "round of 3 steps"
+    assert sheet.completion == Completion(Ending.ALL_ROUNDS, 3, 3)
     assert dict(sheet.facts)["looked"].startswith("all 3 rounds")
     assert sum("round of" in line for line in lines) == 3
-    assert sheet[landscape.HEALTH].known is False
-    assert sheet[landscape.HEALTH].answer == "not enough time to say"
+    assert sheet.health.known is False
+    assert sheet.health.answer == "not enough time to say"
 
 
 def test_each_round_says_how_much_time_is_left(monkeypatch):
@@ -98,18 +100,20 @@ def test_faults_of_a_cluster_are_listed_on_the_sheet(monkeypatch):
 
 def test_an_interrupt_keeps_the_answers_so_far(monkeypatch):
     sheet, _ = advise_without_training(monkeypatch, KeyboardInterrupt(), rounds=2)
-    assert sheet[labels.FEWEST].answer == "round of 2 steps"
+    assert sheet.fewest_labels.answer == "round of 2 steps"
+    assert sheet.completion == Completion(Ending.INTERRUPTED, 2, 3)
     assert dict(sheet.facts)["looked"].startswith("interrupted in round 2 of 3")
 
 
 def test_losing_the_cluster_keeps_the_answers_so_far(monkeypatch):
     sheet, lines = advise_without_training(
-        monkeypatch, BadInput("Ray was lost: start it again."), rounds=2
+        monkeypatch, ClusterLost("Ray was lost: start it again."), rounds=2
     )
-    assert sheet[labels.FEWEST].answer == "round of 2 steps"
+    assert sheet.fewest_labels.answer == "round of 2 steps"
+    assert sheet.completion == Completion(Ending.STOPPED, 2, 3, "Ray was lost: start it again")
     looked = dict(sheet.facts)["looked"]
     assert looked.startswith("stopped in round 2 of 3, because Ray was lost: start it again;")
-    assert "because Ray was lost" in sheet[landscape.HEALTH].evidence
+    assert "because Ray was lost" in sheet.health.evidence
     assert "because Ray was lost" in lines[-1]
 
 
@@ -135,9 +139,10 @@ def test_an_interrupt_before_the_first_answer_is_raised(monkeypatch):
 
 def test_a_spent_budget_leaves_all_questions_open_but_the_first(monkeypatch):
     sheet, _ = advise_without_training(monkeypatch, None, budget=1e-9)
-    assert sheet[labels.FEWEST].answer == "round of 1 steps"
-    open_questions = [q for q in QUESTIONS if q != labels.FEWEST]
-    assert {sheet[q].answer for q in open_questions} == {"not enough time to say"}
+    assert sheet.fewest_labels.answer == "round of 1 steps"
+    open_questions = [q for q in QUESTIONS if q is not Question.FEWEST_LABELS]
+    assert {sheet[q].outcome for q in open_questions} == {AnswerOutcome.NO_TIME}
+    assert sheet.completion == Completion(Ending.OUT_OF_TIME, 1, 3)
     assert not any(sheet[q].known for q in open_questions)
     assert "the budget ended in round 1" in dict(sheet.facts)["looked"]
     json.dumps(sheet.plain(), allow_nan=False)
@@ -262,9 +267,9 @@ TINY: dict[str, Any] = {
 @pytest.mark.slow
 def test_noise_as_labels_gives_no_winner_and_no_advice():
     sheet = attnlens.advise((noise(120, 4), noise(120, 1, seed=1)[:, 0]), **TINY)
-    undecided = [q for q in QUESTIONS if q not in (guidelines.RANK, landscape.HEALTH)]
+    undecided = [q for q in QUESTIONS if q not in (Question.LOW_RANK, Question.HEALTH)]
     assert [q for q in undecided if sheet[q].known] == []
-    assert "ignores the inputs" in sheet[labels.FEWEST].answer
+    assert "ignores the inputs" in sheet.fewest_labels.answer
     json.dumps(sheet.plain(), allow_nan=False)
 
 
@@ -276,10 +281,10 @@ def test_the_baseline_is_advised_on_a_linear_table(tmp_path: Path):
     np.savetxt(tmp_path / "t.csv", table, delimiter=",", header="a,b,c,d,y", comments="")
     effort = Effort(rows=240, folds=4, sizes=4, steps=600)
     sheet = attnlens.advise(tmp_path / "t.csv", "y", rounds=[effort], error=0.2, budget=HOUR)
-    chosen = sheet[labels.FEWEST]
+    chosen = sheet.fewest_labels
     assert chosen.answer.startswith("baseline") or "take baseline" in chosen.answer
-    assert sheet[order.ORDER].answer.startswith("which column a value stands in does")
-    columns = sheet[tokens.COLUMNS]
+    assert sheet.order.outcome is AnswerOutcome.PARTLY
+    columns = sheet.columns
     assert columns.known
     assert columns.answer.startswith("2 of 4, the most important ones, are enough")
     assert len(sheet.figures) == 3
@@ -315,6 +320,6 @@ def test_order_matters_to_a_drifting_sequence_and_not_to_an_exchangeable_one():
     effort = Effort(rows=160, folds=4, sizes=4, steps=300)
     for x, moves in ((noise_tokens, False), (walk, True)):
         sheet = attnlens.advise((x, x.mean((1, 2))), rounds=[effort], hidden=4, budget=HOUR)
-        p = sheet[order.ORDER].readings["p_value"].value
+        p = sheet.order.readings["p_value"].value
         assert (p <= 0.05) == moves
-        assert sheet[order.ORDER].answer.startswith("yes" if moves else "no")
+        assert (sheet.order.outcome is AnswerOutcome.YES) == moves

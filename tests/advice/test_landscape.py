@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from attnlens import landscape
-from attnlens.advice.questions import landscape as questions
-from attnlens.core.checks import BadInput
+from attnlens.core import AnswerOutcome, BadInput, Question
 
 CENTRE = np.array([1.0, 2.0, -1.0])
 SMALL: dict[str, Any] = {"points": 3, "eigenpairs": 2}
@@ -31,16 +30,16 @@ def quadratic(bend: tuple[float, ...], height: float, away: tuple[float, ...] = 
 
 def test_a_flat_minimum_has_its_exact_numbers():
     sheet = landscape(quadratic((3, 1, 2), 1.0), **SMALL)
-    assert sheet[questions.MINIMUM].answer.startswith("yes")
-    sharp = sheet[questions.SHARPNESS]
+    assert sheet.minimum.outcome is AnswerOutcome.YES
+    sharp = sheet.sharpness
     # tr(D H D) = 3·1² + 1·2² + 2·1² = 9, so 10 % off costs ½ · 0.01 · 9 = 0.045.
     assert math.isclose(sharp.readings["rise"].value, 0.045, rel_tol=1e-12)
     assert sharp.answer.startswith("flat")
     assert "steps below 0.67" in sharp.evidence  # 2/λ_max
-    ends = sheet[questions.SPECTRUM].readings
+    ends = sheet.spectrum.readings
     assert math.isclose(ends["top_1"].value, 3, rel_tol=1e-12)
     assert math.isclose(ends["bottom_1"].value, 1, rel_tol=1e-12)
-    assert sheet[questions.BENDING].answer.startswith("up in about 3 of 3, down in about 0")
+    assert sheet.bending.answer.startswith("up in about 3 of 3, down in about 0")
     density, plane = sheet.figures
     assert density.plot().axes
     assert plane.plot().axes
@@ -49,18 +48,33 @@ def test_a_flat_minimum_has_its_exact_numbers():
 @pytest.mark.parametrize(
     ("bend", "height", "away", "question", "words"),
     [
-        ((3, 1, -2), 1.0, (0, 0, 0), questions.MINIMUM, "no, a saddle: it bends down 67 %"),
-        ((2, 2, 2), 1.0, (1, 0, 0), questions.MINIMUM, "not yet: one more step still takes 50 %"),
-        ((-1, -1, -1), 1.0, (0, 0, 0), questions.MINIMUM, "no: the loss bends down"),
-        ((300, 1, 2), 1.0, (0, 0, 0), questions.SHARPNESS, "sharp"),
-        ((30, 1, 2), 1.0, (0, 0, 0), questions.SHARPNESS, "neither flat nor sharp"),
-        ((3, 1, 2), -1.0, (0, 0, 0), questions.SHARPNESS, "the loss changes by 0.045"),
-        ((3, 1, -2), 1.0, (0, 0, 0), questions.BENDING, "up in about 2 of 3, down in about 1"),
+        ((3, 1, -2), 1.0, (0, 0, 0), Question.MINIMUM, "no, a saddle: it bends down 67 %"),
+        ((2, 2, 2), 1.0, (1, 0, 0), Question.MINIMUM, "not yet: one more step still takes 50 %"),
+        ((-1, -1, -1), 1.0, (0, 0, 0), Question.MINIMUM, "no: the loss bends down"),
+        ((300, 1, 2), 1.0, (0, 0, 0), Question.SHARPNESS, "sharp"),
+        ((30, 1, 2), 1.0, (0, 0, 0), Question.SHARPNESS, "neither flat nor sharp"),
+        ((3, 1, 2), -1.0, (0, 0, 0), Question.SHARPNESS, "the loss changes by 0.045"),
+        ((3, 1, -2), 1.0, (0, 0, 0), Question.BENDING, "up in about 2 of 3, down in about 1"),
     ],
     ids=["saddle", "descending", "maximum", "sharp", "between", "negative", "bends"],
 )
 def test_answers_follow_the_curvature(bend, height, away, question, words):
     assert landscape(quadratic(bend, height, away), **SMALL)[question].answer.startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("bend", "away", "outcome"),
+    [
+        ((3, 1, 2), (0, 0, 0), AnswerOutcome.YES),
+        ((3, 1, -0.1), (0, 0, 0), AnswerOutcome.PARTLY),
+        ((3, 1, -2), (0, 0, 0), AnswerOutcome.NO),
+        ((2, 2, 2), (1, 0, 0), AnswerOutcome.NO),
+        ((-1, -1, -1), (0, 0, 0), AnswerOutcome.NO),
+    ],
+    ids=["minimum", "nearly", "saddle", "descending", "maximum"],
+)
+def test_the_outcome_says_whether_it_is_a_minimum(bend, away, outcome: AnswerOutcome):
+    assert landscape(quadratic(bend, 1.0, away), **SMALL).minimum.outcome is outcome
 
 
 def test_the_sheet_is_strict_json():
@@ -135,10 +149,10 @@ def test_a_pytorch_module_has_the_hessian_of_its_loss():
     data = (torch.tensor(x), torch.tensor(y))
     sheet = landscape((module, torch.nn.functional.mse_loss, data), **SMALL)
     exact = np.linalg.eigvalsh(2 * x.T @ x / len(x))
-    eigenvalues = sheet[questions.SPECTRUM].readings
+    eigenvalues = sheet.spectrum.readings
     assert math.isclose(eigenvalues["top_1"].value, exact[-1], rel_tol=1e-9)
     assert math.isclose(eigenvalues["bottom_1"].value, exact[0], rel_tol=1e-9)
-    assert sheet[questions.MINIMUM].answer.startswith("yes")
+    assert sheet.minimum.outcome is AnswerOutcome.YES
     assert torch.equal(before, module.weight)
     with pytest.raises(BadInput, match="loss a function of \\(outputs, targets\\)"):
         landscape((module, "squared", data), **SMALL)

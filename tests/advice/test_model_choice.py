@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
+from sklearn.linear_model import LinearRegression
 
 from attnlens.advice.budget import Effort
+from attnlens.advice.label_budget import MOST_SCORES, _affordable_rows
 from attnlens.advice.questions.labels import (
     Goal,
     ModelChoice,
@@ -14,7 +18,7 @@ from attnlens.advice.questions.labels import (
     more_labels,
 )
 from attnlens.advice.trials import Trial, trivial_error
-from attnlens.core.sheets import Answer
+from attnlens.core.sheets import Answer, AnswerOutcome
 from attnlens.instruments.samples.curves import LearningCurves
 from attnlens.instruments.samples.labelled import labelled
 
@@ -67,7 +71,7 @@ def test_equal_models_are_not_told_apart_and_the_simplest_is_taken():
     wrong = 0
     for seed in range(10):
         choice, answer = choose(curves(0.2, seed, **equal), None)
-        assert answer.known or answer.answer.startswith("not enough data to say")
+        assert answer.known == (answer.outcome is not AnswerOutcome.UNKNOWN)
         wrong += answer.known or choice.model != "baseline"
     # Each is wrong with probability at most 0.05, so more than 3 of 10 with probability 0.001.
     assert wrong <= 3
@@ -137,7 +141,39 @@ def test_an_error_below_the_floor_is_not_promised():
     answer = more_labels(choice, 0.1, 1200)
     assert not answer.known
     assert "if it is ever reached" in answer.answer
-    assert "not enough" not in answer.answer
+    assert answer.outcome is AnswerOutcome.VALUE
+
+
+@pytest.mark.parametrize(
+    ("none_wrong", "words"),
+    [(True, "none: no test row was wrong"), (False, "none: one test row was wrong, and half")],
+)
+def test_an_error_that_cannot_be_halved_needs_no_more_labels(none_wrong: bool, words: str):
+    measured = dataclasses.replace(
+        curves(baseline=(1, 0.5)),
+        test_rows=30,  # the error with 1,024 labels is 1/32
+        none_wrong={"baseline": (False, False, False, none_wrong)},
+    )
+    choice = ModelChoice("baseline", True, measured)
+    assert more_labels(choice, None, 1200).answer.startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("models", "attends"),
+    [
+        (None, True),
+        (["baseline", "known-attention"], False),
+        (["baseline", "multi-layer"], True),
+        ({"mine": "self-attention"}, True),
+        ({"attention": "baseline"}, False),  # the user's own name decides nothing
+        ({"attention": LinearRegression()}, False),
+        ({"mine": lambda key: None}, True),
+    ],
+)
+def test_attention_is_recognised_by_the_model_and_not_by_its_name(models, attends: bool):
+    data = labelled(np.zeros((20, 200)), np.arange(20.0), "regression")
+    few = _affordable_rows(data, models, 10_000) == MOST_SCORES // 200**2
+    assert few == attends
 
 
 @pytest.mark.parametrize("classes", [2, 3])

@@ -8,6 +8,10 @@ import pytest
 from attnlens import exchangeability
 from attnlens.advice.comparisons import ErrorChange
 from attnlens.advice.questions.order import LabelEffect, order, sequence_test
+from attnlens.core import AnswerOutcome
+
+YES, NO, NO_SIGN = AnswerOutcome.YES, AnswerOutcome.NO, AnswerOutcome.NO_SIGN
+PARTLY, UNKNOWN = AnswerOutcome.PARTLY, AnswerOutcome.UNKNOWN
 
 RANDOM = np.random.default_rng(0)
 NOISE = RANDOM.normal(size=(12, 20))
@@ -34,27 +38,28 @@ EFFECTS = {
 
 
 @pytest.mark.parametrize(
-    ("test", "label", "words", "known"),
+    ("test", "label", "outcome", "words", "known"),
     [
-        ("walk", None, "yes, most of all by", True),
-        ("walk", "worse", "for the label too: shuffled tokens predict it less well", True),
-        ("walk", "same", "; for the label it does not", True),
-        ("walk", "unclear", "; whether it does for the label is not known yet", True),
-        ("walk", "not learned", "; whether it does for the label is not known yet", True),
-        ("noise", None, "no sign that it does", True),
-        ("noise", "worse", "yes, for the label: shuffled tokens predict it less well", True),
-        ("noise", "same", "no: neither the tokens nor the label depend on it", True),
-        ("noise", "unclear", "no sign that it does among the tokens", False),
-        ("noise", "not learned", "no sign that it does among the tokens", False),
-        ("constant", "unclear", "no: every sequence is constant", True),
-        ("few", None, "not enough data to say: so few tokens have", False),
-        ("few", "same", "not enough data to say: so few tokens have", False),
+        ("walk", None, YES, "yes, most of all by", True),
+        ("walk", "worse", YES, "for the label too: shuffled tokens predict it less well", True),
+        ("walk", "same", YES, "; for the label it does not", True),
+        ("walk", "unclear", YES, "; whether it does for the label is not known yet", True),
+        ("walk", "not learned", YES, "; whether it does for the label is not known yet", True),
+        ("noise", None, NO_SIGN, "no sign that it does", True),
+        ("noise", "worse", YES, "yes, for the label: shuffled tokens predict it less well", True),
+        ("noise", "same", NO, "no: neither the tokens nor the label depend on it", True),
+        ("noise", "unclear", NO_SIGN, "no sign that it does among the tokens", False),
+        ("noise", "not learned", NO_SIGN, "no sign that it does among the tokens", False),
+        ("constant", "unclear", NO, "no: every sequence is constant", True),
+        ("few", None, UNKNOWN, "not enough data to say: so few tokens have", False),
+        ("few", "same", UNKNOWN, "not enough data to say: so few tokens have", False),
     ],
 )
 def test_the_answer_follows_the_tokens_and_the_label(
-    test: str, label: str | None, words: str, known: bool
+    test: str, label: str | None, outcome: AnswerOutcome, words: str, known: bool
 ):
     answer = order(TESTS[test], None if label is None else EFFECTS[label])
+    assert answer.outcome is outcome
     assert words in answer.answer
     assert answer.known == known
     assert answer.readings["p_value"].value == TESTS[test].value
@@ -63,16 +68,19 @@ def test_the_answer_follows_the_tokens_and_the_label(
 
 
 @pytest.mark.parametrize(
-    ("label", "words", "known"),
+    ("label", "outcome", "words", "known"),
     [
-        ("worse", "which column a value stands in does", True),
-        ("same", "columns are interchangeable", True),
-        ("unclear", "not enough data to say", False),
-        ("not learned", "not enough data to say", False),
+        ("worse", PARTLY, "which column a value stands in does", True),
+        ("same", NO, "columns are interchangeable", True),
+        ("unclear", UNKNOWN, "not enough data to say", False),
+        ("not learned", UNKNOWN, "not enough data to say", False),
     ],
 )
-def test_columns_of_a_table_are_judged_by_the_label(label: str, words: str, known: bool):
+def test_columns_of_a_table_are_judged_by_the_label(
+    label: str, outcome: AnswerOutcome, words: str, known: bool
+):
     answer = order(None, EFFECTS[label], columns=True)
+    assert answer.outcome is outcome
     assert words in answer.answer
     assert answer.known == known
 

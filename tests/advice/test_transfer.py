@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from attnlens import transfer
-from attnlens.advice.questions import transfer as questions
-from attnlens.core.checks import BadInput
+from attnlens.core import AnswerOutcome, BadInput
 
 ROWS = 300
 STRENGTHS, HEAD = np.array([1.0, 1.0, 0.2]), np.array([0.0, 0.6, 0.8])
@@ -42,7 +41,7 @@ def write_table(folder: Path, **more: np.ndarray) -> Path:
 
 
 def kappa(sheet) -> tuple[float, float]:
-    details = sheet[questions.CONDITION].readings["kappa"].details
+    details = sheet.condition.readings["kappa"].details
     return details["low"], details["high"]
 
 
@@ -50,11 +49,12 @@ def test_kappa_and_other_scores_from_arrays():
     sheet = transfer(*features_and_targets(), **FEW)
     low, high = kappa(sheet)
     assert low * (1 - 1e-9) <= KAPPA <= high * (1 + 1e-9)
-    assert sheet[questions.CONDITION].answer.startswith("weakly: the task's excess error")
-    assert "explains 100 %" in sheet[questions.FEATURES].answer
-    assert sheet[questions.ERROR].readings["transfer_error"].value < 1e-6
-    assert "LogME" in sheet[questions.SCORES].answer
-    assert "LEEP not defined" in sheet[questions.SCORES].answer
+    assert sheet.condition.outcome is AnswerOutcome.WEAKLY
+    assert sheet.condition.answer.startswith("weakly: the task's excess error")
+    assert "explains 100 %" in sheet.features.answer
+    assert sheet.error_today.readings["transfer_error"].value < 1e-6
+    assert "LogME" in sheet.scores.answer
+    assert "LEEP not defined" in sheet.scores.answer
     json.dumps(sheet.plain(), allow_nan=False)
 
 
@@ -80,7 +80,8 @@ def test_columns_of_one_file_and_separate_files_agree(tmp_path: Path):
 def test_a_task_outside_the_pretraining_targets_makes_kappa_infinite():
     z, pretraining, task = features_and_targets()
     sheet = transfer(z, pretraining[:, :2], task, **FEW)
-    assert sheet[questions.CONDITION].answer == "no: κ is infinite"
+    assert sheet.condition.outcome is AnswerOutcome.NO
+    assert sheet.condition.answer == "no: κ is infinite"
     json.dumps(sheet.plain(), allow_nan=False)
 
 
@@ -93,8 +94,8 @@ def test_text_becomes_classes_and_incomplete_rows_are_left_out(tmp_path: Path):
     assert facts["downstream"] == "2 classes"
     assert facts["missing"].startswith("1 row")
     assert facts["features"].startswith("4 columns")  # with y, which no option names
-    assert "H-score" in sheet[questions.SCORES].readings
-    assert "error rate" in sheet[questions.ERROR].answer
+    assert "H-score" in sheet.scores.readings
+    assert "error rate" in sheet.error_today.answer
     assert len(z) == ROWS
 
 

@@ -18,7 +18,7 @@ from attnlens.advice import order_matters, samples
 from attnlens.cli import commands
 from attnlens.cli import exchangeability as exchangeability_command
 from attnlens.cli import samples as samples_command
-from attnlens.core.checks import BadInput
+from attnlens.core import AnswerOutcome, BadInput
 from attnlens.data import read as read_file
 from hostile_files import CASES, LONG, TABLE, arguments, make, parquet_cases
 from running import attnlens, one_sentence
@@ -48,16 +48,17 @@ MODELS = {"line": LinearRegression(), "mean": DummyRegressor()}
 def test_samples_names_the_model_that_reaches_an_error(line: Path):
     sheet = samples(read(line, target="y"), error=0.3, models=MODELS)
     # The variance of y is 5 + 0.5: least squares ends near 0.5 / 5.5 = 0.09, the mean at 1.
-    goal = "relative squared error 0.3"
-    needed = sheet[f"How many labels does line need for {goal}?"]
+    needed = sheet.labels_needed["line"]
+    assert needed.question == "How many labels does line need for relative squared error 0.3?"
     assert needed.known
     assert 3 < needed.readings["labels"].value < 40
     assert needed.readings["error with most labels"].value == pytest.approx(0.09, abs=0.03)
-    never = sheet[f"How many labels does mean need for {goal}?"]
+    never = sheet.labels_needed["mean"]
     assert not never.known
+    assert never.outcome is AnswerOutcome.UNKNOWN
     assert never.answer.startswith("not enough data to say")
-    assert sheet["Which model needs the fewest labels?"].answer.startswith("line")
-    gain = next(a for a in sheet.answers if a.question.startswith("What would"))
+    assert sheet.fewest_labels.answer.startswith("line")
+    gain = sheet.gain_of_labels
     assert "line: " in gain.answer
     assert "extrapolated" in gain.evidence
     assert sheet.figures
@@ -79,7 +80,7 @@ def test_samples_says_where_it_extrapolates(line: Path):
         target_error=0.05,
     )
     below = samples(loaded, error=0.05, models={"line": LinearRegression()}, sizes=(6, 8, 10, 12))
-    estimate, answer = curves.samples()["line"], below.answers[0]
+    estimate, answer = curves.samples()["line"], below.labels_needed["line"]
     assert ("extrapolated" in answer.answer) == (estimate.status == "extrapolated")
     assert answer.known == np.isfinite(estimate.value)
 
@@ -127,15 +128,14 @@ def test_order_matters_in_walks_and_not_in_noise(tmp_path: Path):
     options = {"id": "who", "order": "t"}
     walk = write(tmp_path / "w.csv", "who,t,v", long_rows(walks(12, 20)))
     sheet = order_matters(read(walk, **options))
-    answer = sheet["Does the order of tokens matter?"]
-    assert answer.answer.startswith("yes")
-    assert answer.readings["p_value"].value == 0.001
-    assert sheet["Are neighbouring tokens alike?"].answer == "yes, more than by chance"
+    assert sheet.order.outcome is AnswerOutcome.YES
+    assert sheet.order.readings["p_value"].value == 0.001
+    assert sheet.neighbours.outcome is AnswerOutcome.YES
     assert len(sheet.figures) == 2
     noise = write(tmp_path / "n.csv", "who,t,v", long_rows(RANDOM.normal(size=(12, 20))))
     sheet = order_matters(read(noise, **options))
     # The test has level 0.05; the seed is fixed, and p is far from 0.05.
-    assert sheet["Does the order of tokens matter?"].answer == "no sign that it does"
+    assert sheet.order.outcome is AnswerOutcome.NO_SIGN
 
 
 def test_effects_have_a_direction(tmp_path: Path):
@@ -144,10 +144,10 @@ def test_effects_have_a_direction(tmp_path: Path):
     noise = 0.1 * RANDOM.normal(size=(10, 40))
     path = write(tmp_path / "z.csv", "who,t,v", long_rows(zigzag + noise))
     sheet = order_matters(read(path, id="who", order="t"), permutations=99)
-    neighbours = sheet["Are neighbouring tokens alike?"]
-    assert neighbours.answer == "no, they differ more than by chance"
-    assert sheet["Do tokens move from the beginning to the end?"].answer == "yes, downwards"
-    assert sheet["Does their spread change?"].answer == "yes, it shrinks"
+    assert sheet.neighbours.outcome is AnswerOutcome.NO
+    assert sheet.neighbours.answer == "no, they differ more than by chance"
+    assert sheet.drift.answer == "yes, downwards"
+    assert sheet.spread.answer == "yes, it shrinks"
 
 
 def test_rows_columns_categories_and_words_are_tokens(tmp_path: Path):
@@ -156,13 +156,13 @@ def test_rows_columns_categories_and_words_are_tokens(tmp_path: Path):
     rows = order_matters(read(path), permutations=99)
     assert "300 rows, in the order of the file" in dict(rows.facts)["tokens tested"]
     columns = order_matters(read(path), along="columns", permutations=99)
-    assert columns.answers[0].readings["p_value"].value == 0.01
+    assert columns.order.readings["p_value"].value == 0.01
     assert "6 columns of each row" in dict(columns.facts)["tokens tested"]
     states = ["on"] * 60 + ["off"] * 60
     one = write(tmp_path / "s.csv", "state", [[state] for state in states])
     sheet = order_matters(read(one), permutations=99)
-    assert "1 sequence of categories" in sheet.answers[0].evidence
-    assert sheet.answers[0].answer.startswith("yes")
+    assert "1 sequence of categories" in sheet.order.evidence
+    assert sheet.order.outcome is AnswerOutcome.YES
     text = write(tmp_path / "x.csv", "text", [["a b c d e f g h"]] * 30)
     words = order_matters(read(text, text="text"), permutations=99)
     assert "words of 30 texts" in dict(words.facts)["tokens tested"]
@@ -170,7 +170,7 @@ def test_rows_columns_categories_and_words_are_tokens(tmp_path: Path):
 
 def test_three_tokens_are_too_few_to_say(tmp_path: Path):
     path = write(tmp_path / "t.csv", "a", [[1.5], [2.5], [3.7]])
-    assert not order_matters(read(path)).answers[0].known
+    assert not order_matters(read(path)).order.known
 
 
 def test_many_tokens_are_cut_and_the_facts_say_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

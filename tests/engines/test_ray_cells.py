@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from attnlens.core.cells import Cell, Fault
-from attnlens.core.checks import BadInput
+from attnlens.core.checks import ClusterLost, ResourceError
 from attnlens.runs.engines import ray_cells, ray_tasks
 from attnlens.runs.engines.base import Limits, Outcome
 from attnlens.runs.engines.ray_cells import Batch, BatchQueue, Driver, own_folder
@@ -128,7 +128,7 @@ def test_the_loss_of_the_local_raylet_fails_no_cell(error: type[Exception]):
     ray, outcomes = FakeRay(cell_results), []
     ray.compute = lambda task, *work: error() if task > 3 else cell_results(task, *work)
     run = Driver(ray, [cell(seed) for seed in range(50)], None, Limits()).run()
-    with pytest.raises(BadInput, match=r"Ray's raylet on this machine was lost \("):
+    with pytest.raises(ClusterLost, match=r"Ray's raylet on this machine was lost \("):
         outcomes.extend(run)  # keeps the outcomes before the error
     assert outcomes
     assert all(outcome.values is not None for outcome in outcomes)
@@ -203,9 +203,9 @@ def test_one_of_two_tasks_of_a_straggler_may_be_lost(monkeypatch: pytest.MonkeyP
 def test_an_error_of_the_task_itself_ends_the_run_with_one_sentence():
     ray = FakeRay(cell_results)
     error = ray.exceptions.RayTaskError()
-    error.cause = BadInput("node x has numpy 1, the driver has 2")
+    error.cause = ResourceError("node x has numpy 1, the driver has 2")
     ray.compute = lambda *_: error
-    with pytest.raises(BadInput, match="cannot compute: node x has numpy 1"):
+    with pytest.raises(ResourceError, match="cannot compute: node x has numpy 1"):
         outcomes_of(ray, [cell(0)])
 
 

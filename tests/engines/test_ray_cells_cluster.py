@@ -286,7 +286,7 @@ LOST_RAYLET = """
 import os, signal, sys
 from pathlib import Path
 import ray
-from attnlens.core.checks import BadInput
+from attnlens.core.checks import ClusterLost
 from attnlens.runs.engines import ray_cells
 from attnlens.core.cells import Cell
 
@@ -310,7 +310,7 @@ try:
         outcomes.append(outcome)
         if len(outcomes) == 4:
             os.kill(raylet(), signal.SIGKILL)
-except BadInput as error:
+except ClusterLost as error:
     print("=", sum(outcome.values is None for outcome in outcomes), "failed:", error)
 """
 

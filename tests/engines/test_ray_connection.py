@@ -13,7 +13,7 @@ import pytest
 
 from attnlens.attention.native import build
 from attnlens.core.cells import Cell
-from attnlens.core.checks import BadInput
+from attnlens.core.checks import BadInput, ResourceError
 from attnlens.core.numerical_path import NativeLibrary, NativeStatus
 from attnlens.runs.compute import runner_of
 from attnlens.runs.engines import ray_cells, ray_connection
@@ -24,9 +24,9 @@ from running import attnlens, one_sentence, toy
 
 def test_a_node_with_other_versions_or_another_source_raises():
     packages = {**ray_connection.versions(), "numpy": "0.1"}
-    with pytest.raises(BadInput, match=r"has numpy .*, the driver has 0\.1: install the same"):
+    with pytest.raises(ResourceError, match=r"has numpy .*, the driver has 0\.1: install the same"):
         ray_connection.check_this_node([], packages)
-    with pytest.raises(BadInput, match="another source of tiny_cells:measure"):
+    with pytest.raises(ResourceError, match="another source of tiny_cells:measure"):
         ray_connection.check_this_node(
             [("tiny_cells:measure", "another")], ray_connection.versions()
         )
@@ -43,14 +43,14 @@ def test_a_node_on_another_numerical_path_is_refused(monkeypatch: pytest.MonkeyP
     def on_the_node(task: int, *arguments: Any) -> Any:
         try:
             return ray_cells.work(*arguments)
-        except BadInput as error:
+        except ResourceError as error:
             failed = FakeRay.exceptions.RayTaskError()
             failed.cause = error
             return failed
 
     ray = FakeRay(on_the_node)
     monkeypatch.setitem(sys.modules, "ray", ray)
-    with pytest.raises(BadInput) as error:
+    with pytest.raises(ResourceError) as error:
         list(ray_cells.Driver(ray, cells, None, DEFAULT_LIMITS).run())
     assert str(error.value) == (
         "the cluster cannot compute: node second has the numerical path cholesky=XLA (XLA for "

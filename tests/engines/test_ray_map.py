@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from attnlens.core.checks import BadInput
+from attnlens.core.checks import BadInput, ClusterLost, ResourceError
 from attnlens.runs.compute import map_of
 from attnlens.runs.engines import ray_map, ray_tasks
 from attnlens.runs.engines.ray_map import INLINE_BYTES, ObjectCache, RayMap, StoredArray, unpacked
@@ -132,10 +132,10 @@ def test_threads_share_the_window(on_fake: RayMap):
 def test_a_group_that_cannot_be_trained_raises_one_sentence(on_fake: RayMap):
     def fail(group: Group) -> None:
         error = FakeRay.exceptions.RayTaskError()
-        error.cause = BadInput("node x has numpy 1\nand more")
+        error.cause = ResourceError("node x has numpy 1\nand more")
         raise error
 
-    with pytest.raises(BadInput, match=r"^the cluster cannot compute: node x has numpy 1$"):
+    with pytest.raises(ResourceError, match=r"^the cluster cannot compute: node x has numpy 1$"):
         list(on_fake(fail, groups(1)))
 
 
@@ -157,7 +157,9 @@ def test_a_group_that_is_lost_every_time_raises_one_sentence(on_fake: RayMap):
     def lost(group: Group) -> None:
         raise FakeRay.exceptions.RayError
 
-    with pytest.raises(BadInput, match=r"^a group of networks was lost 4 times \(RayError of Ray"):
+    with pytest.raises(
+        ClusterLost, match=r"^a group of networks was lost 4 times \(RayError of Ray"
+    ):
         list(on_fake(lost, groups(2)))
     assert on_fake.sent == 0
 
@@ -206,7 +208,7 @@ def test_a_group_that_hangs_raises_one_sentence(on_fake: RayMap):
     results, ray = on_fake(total, groups(3)), on_fake.ray
     assert next(results) == total(groups(1)[0])
     message = r"^a group of networks gave no answer within its limit of 0\.05 s: check the nodes, "
-    with pytest.raises(BadInput, match=message):
+    with pytest.raises(ClusterLost, match=message):
         next(results)
     assert ray.cancelled == [2]
     assert [fault.kind for fault in on_fake.faults] == ["time limit"]
@@ -234,7 +236,7 @@ def test_the_default_time_limit_is_far_above_the_measured_time(
     now = start + allowed - 1
     on_fake.enforce_time_limit(tasks, longest)
     now = start + allowed + 1
-    with pytest.raises(BadInput, match=f"its limit of {allowed:g} s"):
+    with pytest.raises(ClusterLost, match=f"its limit of {allowed:g} s"):
         on_fake.enforce_time_limit(tasks, longest)
     on_fake.last_result = now  # it may have waited for a CPU until now
     on_fake.enforce_time_limit(tasks, longest)
@@ -281,7 +283,7 @@ def test_data_that_do_not_fit_the_object_store_raise_one_sentence(on_fake: RayMa
         raise FakeRay.exceptions.RayError
 
     on_fake.objects.put = full
-    with pytest.raises(BadInput, match=r"^the data do not fit Ray's object store"):
+    with pytest.raises(ResourceError, match=r"^the data do not fit Ray's object store"):
         list(on_fake(total, groups(1)))
     assert on_fake.sent == 0
 

@@ -108,7 +108,7 @@ HUNG = """
 import json, sys, time
 import ray
 import tiny_cells
-from attnlens.core.checks import BadInput
+from attnlens.core.checks import ClusterLost
 from attnlens.runs.engines.ray_map import RayMap
 
 address, marker = sys.argv[1:]
@@ -117,7 +117,7 @@ with RayMap(address, time_limit=8) as map:
     start = time.monotonic()
     try:
         list(map(tiny_cells.group_hangs, range(4)))
-    except BadInput as error:
+    except ClusterLost as error:
         message = str(error)
     waited, faults = time.monotonic() - start, map.faults
 with RayMap(address) as map:

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from attnlens.core.cells import Cell, Fault
-from attnlens.core.checks import BadInput
+from attnlens.core.checks import BadInput, DiskFull, ExplainedError
 from attnlens.core.files import replace_file
-from attnlens.runs.store.errors import FILE
+from attnlens.runs.store.errors import FILE, explained_errors
 from attnlens.runs.store.maintenance import check
 from attnlens.runs.store.schema import ADDED_COLUMNS, MIGRATIONS, SCHEMA_VERSION
 from attnlens.runs.store.store import Store
@@ -379,7 +379,7 @@ def test_a_full_disk_loses_no_committed_cell(small_disk: Path):
 
     with Store.writing(small_disk / "run") as store:
         store.start_run({}, {})
-        with pytest.raises(BadInput, match="is full or failing"):
+        with pytest.raises(DiskFull, match="is full or failing"):
             fill(store)
     assert committed
     with Store.reading(small_disk / "run") as store:
@@ -393,7 +393,7 @@ def test_a_full_database_loses_no_committed_cell(folder: Path):
         (pages,) = store.connection.execute("PRAGMA page_count").fetchone()
         store.connection.execute(f"PRAGMA max_page_count = {pages}")
         other = Cell("A.x", "prediction", "module:measure", {}, (9,), "c0de")
-        with pytest.raises(BadInput, match="is full or failing"):
+        with pytest.raises(DiskFull, match="is full or failing"):
             store.keep(other, {"x": np.zeros(100_000)}, 1.0)
         assert store.keys() == {CELL.key}
 
@@ -424,3 +424,25 @@ def test_arrays_of_text_raise(tmp_path: Path):
         store.start_run({}, {})
         with pytest.raises(BadInput, match="must hold floats"):
             store.keep(CELL, {"x": np.array(["text"])}, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "message"),
+    [
+        (sqlite3.SQLITE_FULL, DiskFull, "is full or failing"),
+        (sqlite3.SQLITE_IOERR_WRITE, DiskFull, "is full or failing"),
+        (sqlite3.SQLITE_READONLY, BadInput, "cannot be written"),
+        (sqlite3.SQLITE_CANTOPEN, BadInput, "cannot be written"),
+        (sqlite3.SQLITE_BUSY_SNAPSHOT, BadInput, "in use by another program"),
+        (sqlite3.SQLITE_CORRUPT, BadInput, "not an intact results file"),
+        (None, BadInput, "not an intact results file"),
+    ],
+)
+def test_errors_of_sqlite_are_recognised_by_code(
+    tmp_path: Path, code: int | None, kind: type[ExplainedError], message: str
+):
+    error = sqlite3.DatabaseError("disk is full, readonly and locked")  # words decide nothing
+    if code is not None:
+        error.sqlite_errorcode = code
+    with pytest.raises(kind, match=message), explained_errors(tmp_path):
+        raise error

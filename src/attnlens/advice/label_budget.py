@@ -15,6 +15,7 @@ from attnlens.core import checks
 from attnlens.core.sheets import Sheet
 from attnlens.data import Loaded, embedded
 from attnlens.instruments import learning_curve
+from attnlens.instruments.samples import learners
 from attnlens.instruments.samples.curves import LearningCurves
 from attnlens.instruments.samples.labelled import Labelled, labelled
 from attnlens.training.groups import Progress
@@ -130,9 +131,22 @@ def _affordable_models(models: Any, data: Labelled) -> tuple[Any, str]:
 def _affordable_rows(data: Labelled, models: Any, rows: int) -> int:
     tokens = data.inputs.shape[1]
     width = math.prod(data.inputs.shape[1:]) + tokens
-    attends = models is None or any("attention" in str(m) or m == "multi-layer" for m in models)
-    room = MOST_SCORES // tokens**2 if attends else rows
+    room = MOST_SCORES // tokens**2 if _attends(models) else rows
     return max(1, min(rows, room, MOST_INPUTS // width))
+
+
+def _attends(models: Any) -> bool:
+    """Whether one of the models, as `learning_curve` takes them, scores each pair of tokens.
+
+    A function that makes a network of the user's own may do so; an estimator does not.
+    """
+    if models is None or not isinstance(models, Mapping | Sequence):
+        return True  # the default models attend; anything else is refused later
+    chosen = models.values() if isinstance(models, Mapping) else models
+    return any(
+        model in learners.ATTENDING if isinstance(model, str) else not hasattr(model, "predict")
+        for model in chosen
+    )
 
 
 def _curves_fact(curves: LearningCurves, used: int, available: int) -> str:

@@ -104,7 +104,7 @@ def from_name(path: str) -> Any:
         raise checks.BadInput(f"{module!r} has no function {name!r}; {remedy}.")
     try:
         return function()
-    except checks.BadInput:
+    except checks.ExplainedError:
         raise
     except Exception as error:
         raise checks.BadInput(f"{path} failed: {_line(error)}.") from error
@@ -143,7 +143,7 @@ def _measure(name: str, instrument: Any, model: LossAndData, **settings: Any) ->
     """The result of an instrument; a failure of the user's loss becomes one sentence."""
     try:
         return instrument(model.loss, model.params, model.data, **settings)
-    except checks.BadInput:
+    except checks.ExplainedError:
         raise
     except Exception as error:  # the loss is the user's own code
         raise checks.BadInput(

@@ -1,20 +1,75 @@
-"""Words that all answers share: how numbers, names and missing evidence are written."""
+"""Words that all answers share: how questions, numbers, names and missing evidence are written."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Mapping
 
 from attnlens.core.readings import Reading
-from attnlens.core.sheets import Answer
+from attnlens.core.sheets import Answer, AnswerOutcome, Question
 from attnlens.instruments.samples.sample_size import SampleSize
 
-UNKNOWN = "not enough data to say"
+# The words of the outcomes without an answer.
+UNDECIDED = {
+    AnswerOutcome.UNKNOWN: "not enough data to say",
+    AnswerOutcome.NO_TIME: "not enough time to say",
+}
 
 
-def unknown(question: str, evidence: str, why: str = "", /, **readings: Reading) -> Answer:
-    """The answer where the data do not decide; `why` says what is missing."""
-    words = f"{UNKNOWN}: {why}" if why else UNKNOWN
-    return Answer(question, words, evidence, known=False, readings=readings)
+@dataclasses.dataclass(frozen=True)
+class QuestionWords:
+    """A question: its name, its words and, where it is asked once per model, the model."""
+
+    name: Question
+    words: str
+    subject: str = ""
+
+    def answer(
+        self,
+        outcome: AnswerOutcome,
+        words: str,
+        evidence: str,
+        *,
+        known: bool = True,
+        readings: Mapping[str, Reading] | None = None,
+    ) -> Answer:
+        """The answer with this outcome, in these words."""
+        return Answer(
+            self.words, words, evidence, known, readings or {}, self.name, self.subject, outcome
+        )
+
+    def undecided(
+        self,
+        outcome: AnswerOutcome,
+        evidence: str,
+        missing: str = "",
+        readings: Mapping[str, Reading] | None = None,
+    ) -> Answer:
+        """An answer that decides nothing, with one of the outcomes `UNDECIDED`."""
+        words = undecided_words(outcome, missing)
+        answer = self.answer(outcome, words, evidence, known=False, readings=readings)
+        return dataclasses.replace(answer, missing=missing)
+
+    def unknown(
+        self, evidence: str, missing: str = "", readings: Mapping[str, Reading] | None = None
+    ) -> Answer:
+        """The answer where the data do not decide; `missing` says what is missing."""
+        return self.undecided(AnswerOutcome.UNKNOWN, evidence, missing, readings)
+
+
+def undecided_words(outcome: AnswerOutcome, missing: str) -> str:
+    """The words of an answer that decides nothing."""
+    return f"{UNDECIDED[outcome]}: {missing}" if missing else UNDECIDED[outcome]
+
+
+def for_lack_of_time(answer: Answer) -> Answer:
+    """An unknown answer that more time could decide; other answers are returned unchanged."""
+    if answer.outcome is not AnswerOutcome.UNKNOWN:
+        return answer
+    outcome = AnswerOutcome.NO_TIME
+    words = undecided_words(outcome, answer.missing)
+    return dataclasses.replace(answer, answer=words, outcome=outcome)
 
 
 def estimate_reading(estimate: SampleSize, count: int) -> Reading:

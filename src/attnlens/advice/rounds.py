@@ -7,7 +7,6 @@ one. Stopping at any moment loses only the computation in progress.
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -16,7 +15,7 @@ from typing import Any
 from attnlens.core import checks
 from attnlens.core.drawing import View
 from attnlens.core.durations import parse_duration
-from attnlens.core.sheets import Answer, Sheet
+from attnlens.core.sheets import Answer, AnswerOutcome, Completion, Ending, Question, Sheet
 from attnlens.instruments.samples import learners
 
 from .budget import (
@@ -28,13 +27,12 @@ from .budget import (
     limit_effort,
     sample_rows,
 )
-from .phrases import UNKNOWN
+from .phrases import QuestionWords, for_lack_of_time
 from .questions import guidelines, labels, landscape, order, tokens
 from .subjects import DataSubject, data_subject
 from .trained_model import trained_curvature
 from .trials import Trial
 
-NO_TIME = "not enough time to say"
 Answers = tuple[list[Answer], list[View]]
 # Networks that are trained together, on this machine and on a cluster alike: another number would
 # change the last digits. 16 are about as fast per network on one core as more (a network and step
@@ -87,12 +85,11 @@ def advise(
     deadline = Deadline(total, say=say)
     first_deadline = Deadline(max(total, FIRST_ROUND_SECONDS), held=True, say=say)
     subject = data_subject(data, target, text=text, seed=seed)
-    latest: dict[str, tuple[int, Answer]] = {}  # by question: round and answer
-    figures: dict[str, View] = {}
+    latest: dict[Question | None, tuple[int, Answer]] = {}  # by question: round and answer
+    figures: dict[tuple[str, str], View] = {}
     efforts = list(dict.fromkeys(limit_effort(effort, subject.data) for effort in rounds))
     earlier_faults = len(getattr(map, "faults", []))  # of other calls with the same map
-    number, ending, refusal = 0, f"all {len(efforts)} rounds", ""
-    complete = False
+    number, ending, reason = 0, Ending.ALL_ROUNDS, ""
     try:
         for number, effort in enumerate(efforts, 1):
             limit = first_deadline if number == 1 else deadline
@@ -100,28 +97,28 @@ def advise(
             results = _round(subject, effort, error, hidden, seed, settings, limit, map)
             for new_answers, new_figures in results:
                 for answer in new_answers:
-                    latest[answer.question] = (number, answer)
+                    latest[answer.name] = (number, answer)
                     say(f"  {answer.question} {answer.answer}")
                 figures |= {_axes(figure): figure for figure in new_figures}
                 limit.held = False
                 limit()
-        complete = True
     except OutOfTime:
-        ending = f"the budget ended in round {number} of {len(efforts)}"
+        ending = Ending.OUT_OF_TIME
     except KeyboardInterrupt:
         if not latest:
             raise
-        ending = f"interrupted in round {number} of {len(efforts)}"
-    except checks.BadInput as error_message:  # a cluster was lost, or has no room for more rows
+        ending = Ending.INTERRUPTED
+    except checks.ExplainedError as error_message:  # a lost cluster, or no room for more rows
         if not latest:
             raise
-        refusal = str(error_message).rstrip(".")
-        ending = f"stopped in round {number} of {len(efforts)}, because {refusal}"
-        say(ending)
+        ending, reason = Ending.STOPPED, str(error_message).rstrip(".")
+    completion = Completion(ending, number, len(efforts), reason)
+    if ending is Ending.STOPPED:
+        say(str(completion))
     answers = [
-        _final(latest[question][1], complete)
-        if question in latest
-        else _open(question, ending if refusal else "")
+        _final(latest[question.name][1], completion)
+        if question.name in latest
+        else _open(question, completion)
         for question in _questions(subject)
     ]
     rounds_used = sorted({number for number, _ in latest.values()})
@@ -129,11 +126,11 @@ def advise(
     facts = (
         *subject.facts,
         ("error", _error_meaning(subject)),
-        ("looked", f"{ending}; answers from {spent or 'no round'}"),
+        ("looked", f"{completion}; answers from {spent or 'no round'}"),
         *_fault_facts(getattr(map, "faults", [])[earlier_faults:]),
     )
     title = f"Advice on {subject.title}"
-    return Sheet(title, facts, tuple(answers), tuple(figures.values()))
+    return Sheet(title, facts, tuple(answers), tuple(figures.values()), completion)
 
 
 def _round(
@@ -176,7 +173,7 @@ def _round(
     yield [landscape.health(curvature, description)], [curvature.figure()]
 
 
-def _questions(subject: DataSubject) -> list[str]:
+def _questions(subject: DataSubject) -> list[QuestionWords]:
     """In the order of the sheet."""
     return [
         order.ORDER,
@@ -195,19 +192,17 @@ def _error_meaning(subject: DataSubject) -> str:
     return "the mean squared error on test rows as a share of the variance"
 
 
-def _open(question: str, refusal: str) -> Answer:
-    """The answer to a question that no round reached; `refusal` says why, if it was not time."""
+def _open(question: QuestionWords, completion: Completion) -> Answer:
+    """The answer to a question that no round reached."""
     evidence = "the budget ended before this question was reached; give a larger one"
-    if refusal:
-        evidence = f"this question could not be answered: {refusal}"
-    return Answer(question, NO_TIME, evidence, known=False)
+    if completion.ending is Ending.STOPPED:
+        evidence = f"this question could not be answered: {completion}"
+    return question.undecided(AnswerOutcome.NO_TIME, evidence)
 
 
-def _final(answer: Answer, complete: bool) -> Answer:
+def _final(answer: Answer, completion: Completion) -> Answer:
     """If rounds are missing, an unknown answer says "not enough time", not "not enough data"."""
-    if complete or not answer.answer.startswith(UNKNOWN):
-        return answer
-    return dataclasses.replace(answer, answer=answer.answer.replace(UNKNOWN, NO_TIME, 1))
+    return answer if completion.ending is Ending.ALL_ROUNDS else for_lack_of_time(answer)
 
 
 def _fault_facts(faults: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -219,6 +214,6 @@ def _fault_facts(faults: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     return [("faults during the run", listing)] if listing else []
 
 
-def _axes(figure: View) -> str:
+def _axes(figure: View) -> tuple[str, str]:
     """A figure's axes: a newer figure replaces the older one with the same axes."""
-    return f"{getattr(figure, 'x_label', '')}|{getattr(figure, 'y_label', '')}"
+    return getattr(figure, "x_label", ""), getattr(figure, "y_label", "")

@@ -46,8 +46,8 @@ def order_matters(
     >>> import pandas as pd
     >>> from attnlens.data import read
     >>> rising = read(pd.DataFrame({"level": np.arange(40.0), "other": np.arange(40.0) % 7}))
-    >>> order_matters(rising).answers[0].answer.startswith("yes")
-    True
+    >>> order_matters(rising).order.outcome
+    <AnswerOutcome.YES: 'yes'>
     """
     subject = _shortened(_sequence_subject(loaded, along), seed)
     test = exchangeability(subject.tokens, permutations=permutations, wealth=False, seed=seed)
@@ -55,8 +55,8 @@ def order_matters(
     facts = [*loaded.facts, ("tokens tested", subject.description)]
     if subject.left_out:
         facts.append(("left out of the test", subject.left_out))
-    if test.details["left_out"]:
-        facts.append(("sequences of one token", f"{test.details['left_out']:,}, left out"))
+    if test.left_out:
+        facts.append(("sequences of one token", f"{test.left_out:,}, left out"))
     answers = (order.order(test), *order.effects(test), order.stream(bets))
     figures = (test.figure(), bets.figure())
     return Sheet(f"Order of tokens in {loaded.dataset.name}", tuple(facts), answers, figures)

@@ -11,7 +11,7 @@ import sys
 import typer
 
 from attnlens import __version__
-from attnlens.core.checks import BadInput
+from attnlens.core.checks import ExplainedError
 
 from . import advise, claims, exchangeability, landscape, report, samples, store, transfer, verify
 from .options import BAD_INPUT
@@ -42,11 +42,11 @@ def version() -> None:
 
 
 def main() -> None:
-    """Run the command line; bad input becomes one sentence and exit status 2, never a traceback."""
+    """Run the command line; explained errors become one sentence and exit status 2."""
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         app()
-    except BadInput as error:
+    except ExplainedError as error:
         # A file's name may hold line breaks and control characters; the message stays one line.
         line = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(error))
         print(f"attnlens: {line}", file=sys.stderr)

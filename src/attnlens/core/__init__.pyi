@@ -1,5 +1,9 @@
 from .cells import Cell as Cell
 from .checks import BadInput as BadInput
+from .checks import ClusterLost as ClusterLost
+from .checks import DiskFull as DiskFull
+from .checks import ExplainedError as ExplainedError
+from .checks import ResourceError as ResourceError
 from .drawing import Figure as Figure
 from .drawing import Map as Map
 from .drawing import Point as Point
@@ -8,6 +12,10 @@ from .drawing import Surface as Surface
 from .readings import Curve as Curve
 from .readings import Reading as Reading
 from .sheets import Answer as Answer
+from .sheets import AnswerOutcome as AnswerOutcome
+from .sheets import Completion as Completion
+from .sheets import Ending as Ending
+from .sheets import Question as Question
 from .sheets import Sheet as Sheet
 from .statistics import judge as judge
 from .statistics import judge_exactly as judge_exactly

@@ -1,7 +1,13 @@
 """Checks of inputs, each with an error message of one sentence.
 
-Every message says what was expected, what was given, and what to do next. `BadInput` is the one
-exception that the command line turns into a single line on standard error and exit status 2.
+Every message says what was expected, what was given, and what to do next.
+
+ExplainedError    the message is one sentence for the user; the command line prints it as a single
+                  line on standard error and ends with exit status 2
+  BadInput        what the user gave cannot be used
+  ResourceError   the input is good, but the machine, the disk or the cluster failed
+    ClusterLost   the connection to a cluster was lost, or its nodes give no results
+    DiskFull      nothing more can be written
 """
 
 from __future__ import annotations
@@ -11,8 +17,40 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 
-class BadInput(ValueError):
+class ExplainedError(Exception):
+    """An error whose message is one sentence that tells the user what to do.
+
+    >>> issubclass(BadInput, ExplainedError), issubclass(ResourceError, ExplainedError)
+    (True, True)
+    """
+
+
+class BadInput(ExplainedError, ValueError):
     """An input that cannot be used; the message is one sentence that tells the user what to do."""
+
+
+class ResourceError(ExplainedError, RuntimeError):
+    """A machine, a disk or a cluster that failed; the same input may succeed later or elsewhere.
+
+    >>> issubclass(ResourceError, BadInput)
+    False
+    """
+
+
+class ClusterLost(ResourceError):
+    """A cluster that was lost, or whose nodes give no results.
+
+    >>> issubclass(ClusterLost, ResourceError)
+    True
+    """
+
+
+class DiskFull(ResourceError):
+    """A disk that is full or failing; everything that was finished is kept.
+
+    >>> issubclass(DiskFull, ResourceError)
+    True
+    """
 
 
 def positive(name: str, value: float) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .checks import BadInput
+from .checks import BadInput, DiskFull
 
 DISK_FULL = (
     "the disk that holds {folder} is full or failing ({text}): all finished cells are kept; "
@@ -17,12 +17,12 @@ DISK_FULL = (
 
 @contextmanager
 def explained_os_errors(folder: Path) -> Iterator[None]:
-    """Turn an OSError into `BadInput`, with a sentence that says what to do."""
+    """Turn an OSError into `DiskFull` or `BadInput`, with a sentence that says what to do."""
     try:
         yield
     except OSError as error:
         if error.errno == errno.ENOSPC:
-            raise BadInput(DISK_FULL.format(folder=folder, text=error.strerror)) from error
+            raise DiskFull(DISK_FULL.format(folder=folder, text=error.strerror)) from error
         raise BadInput(
             f"{folder} cannot be used ({error.strerror or error}): choose another --out."
         ) from error

@@ -1,17 +1,78 @@
 """Answers to a practitioner's questions.
 
-Answer    the answer to one question about a user's data or model, with its evidence
-Sheet     the result of one command: facts, answers and figures
+Question        the names of all questions: `sheet.order` is the answer to `Question.ORDER`
+AnswerOutcome   what an answer says, for code; its words are for people
+Answer          the answer to one question about a user's data or model, with its evidence
+Ending          why a command with a budget ended
+Completion      how far such a command came
+Sheet           the result of one command: facts, answers and figures
 """
 
 from __future__ import annotations
 
+import enum
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from .drawing import View, finite
 from .readings import Reading
+
+
+class Question(enum.StrEnum):
+    """The name of a question, and of the attribute of a `Sheet` that holds its answer.
+
+    >>> print(Question.FEWEST_LABELS)
+    fewest_labels
+    """
+
+    # order of tokens
+    ORDER = "order"
+    NEIGHBOURS = "neighbours"
+    DRIFT = "drift"
+    SPREAD = "spread"
+    STREAM = "stream"
+    # labels
+    FEWEST_LABELS = "fewest_labels"
+    MORE_LABELS = "more_labels"
+    LABELS_NEEDED = "labels_needed"  # one answer per model
+    LABEL_RATIO = "label_ratio"  # one answer per model that is compared with the best
+    GAIN_OF_LABELS = "gain_of_labels"
+    # tokens and structure
+    CONTEXT = "context"
+    COLUMNS = "columns"
+    SPARSITY = "sparsity"
+    LOW_RANK = "low_rank"
+    # loss surface
+    HEALTH = "health"
+    MINIMUM = "minimum"
+    SHARPNESS = "sharpness"
+    SPECTRUM = "spectrum"
+    BENDING = "bending"
+    # transfer
+    CONDITION = "condition"
+    FEATURES = "features"
+    ERROR_TODAY = "error_today"
+    SCORES = "scores"
+
+
+class AnswerOutcome(enum.Enum):
+    """What an answer says.
+
+    >>> AnswerOutcome("no sign")
+    <AnswerOutcome.NO_SIGN: 'no sign'>
+    """
+
+    YES = "yes"
+    NO = "no"
+    PARTLY = "partly"
+    WEAKLY = "weakly"
+    NO_SIGN = "no sign"  # an effect is not shown, and not excluded either
+    VALUE = "value"  # a number or a name, where the question is not one of yes or no
+    NOT_APPLICABLE = "not applicable"
+    UNKNOWN = "unknown"  # the data do not decide
+    NO_TIME = "no time"  # the command ended before the data could decide
 
 
 @dataclass(frozen=True)
@@ -19,7 +80,9 @@ class Answer:
     """The answer to one question about a user's data or model, in plain words, with its evidence.
 
     `known` is False where there is not enough data to answer. `readings` are the numbers behind
-    the answer, by name.
+    the answer, by name. `name` is the name of the question; `subject` is the model that it is
+    asked about, where a sheet asks it once per model. `outcome` says what the answer is, and
+    `missing` what is missing where the outcome is `UNKNOWN` or `NO_TIME`.
     """
 
     question: str
@@ -27,23 +90,117 @@ class Answer:
     evidence: str
     known: bool = True
     readings: Mapping[str, Reading] = field(default_factory=dict)
+    name: Question | None = None
+    subject: str = ""
+    outcome: AnswerOutcome = AnswerOutcome.VALUE
+    missing: str = ""
 
     def __str__(self) -> str:
         return f"{self.question} {self.answer} ({self.evidence})"
 
+    def plain(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "question": self.question,
+            "answer": self.answer,
+            "evidence": self.evidence,
+            "known": self.known,
+            "readings": {name: vars(reading) for name, reading in self.readings.items()},
+        }
+
+
+class Ending(enum.Enum):
+    """Why a command with a budget ended.
+
+    >>> Ending.OUT_OF_TIME.value
+    'out of time'
+    """
+
+    ALL_ROUNDS = "all rounds"
+    OUT_OF_TIME = "out of time"
+    INTERRUPTED = "interrupted"
+    STOPPED = "stopped"  # a resource was lost, or cannot hold more rows
+
+
+class Completion(NamedTuple):
+    """How far a command with a budget came: why and in which of its rounds it ended.
+
+    >>> print(Completion(Ending.INTERRUPTED, round=2, rounds=4))
+    interrupted in round 2 of 4
+    """
+
+    ending: Ending
+    round: int
+    rounds: int
+    reason: str = ""  # of `STOPPED`, a sentence without its full stop
+
+    def __str__(self) -> str:
+        where = f"in round {self.round} of {self.rounds}"
+        return {
+            Ending.ALL_ROUNDS: f"all {self.rounds} rounds",
+            Ending.OUT_OF_TIME: f"the budget ended {where}",
+            Ending.INTERRUPTED: f"interrupted {where}",
+            Ending.STOPPED: f"stopped {where}, because {self.reason}",
+        }[self.ending]
+
 
 @dataclass(frozen=True)
 class Sheet:
-    """The result of one command: facts about its subject, answers, and figures."""
+    """The result of one command: facts about its subject, answers, and figures.
+
+    The answer to a question is an attribute with the question's name (`Question`). Where a question
+    is asked about several models, the attribute holds a mapping from models to answers.
+    `completion` says how far a command with a budget came.
+
+    >>> words = "Does the order of tokens matter?"
+    >>> sheet = Sheet("Mine", (), (Answer(words, "yes", "p = 0.001", name=Question.ORDER),))
+    >>> sheet.order.answer
+    'yes'
+    """
 
     title: str
     facts: tuple[tuple[str, str], ...]
     answers: tuple[Answer, ...]
     figures: tuple[View, ...] = ()
+    completion: Completion | None = None
 
-    def __getitem__(self, question: str) -> Answer:
-        """The answer to a question."""
-        return {answer.question: answer for answer in self.answers}[question]
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the questions that this sheet answers."""
+        found = (str(answer.name) for answer in self.answers if answer.name is not None)
+        return tuple(dict.fromkeys(found))
+
+    def __getattr__(self, name: str) -> Any:
+        """The answer to the question of this name, or such answers by model."""
+        # Python asks for special names, and for fields while a copy is made.
+        if name.startswith("_") or "answers" not in vars(self):
+            raise AttributeError(name)
+        if name not in self.names:
+            listing = ", ".join(self.names) or "none"
+            raise AttributeError(f"this sheet has no answer {name!r}; its answers are {listing}.")
+        answers = [answer for answer in self.answers if answer.name == name]
+        if any(answer.subject for answer in answers):
+            return {answer.subject: answer for answer in answers}
+        return answers[-1]
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.names]
+
+    def __getitem__(self, question: str) -> Any:
+        """The answer to a question, by its name; by its words until the next release."""
+        if question in self.names:
+            return getattr(self, question)
+        answers = {answer.question: answer for answer in self.answers}
+        if question not in answers:
+            raise KeyError(question)
+        attribute = answers[question].name
+        hint = f"; use sheet.{attribute}" if attribute else ""
+        warnings.warn(
+            f"answers are found by name, not by the words of a question{hint}.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return answers[question]
 
     def __str__(self) -> str:
         facts = [f"  {name}: {words}" for name, words in self.facts]
@@ -51,8 +208,5 @@ class Sheet:
 
     def plain(self) -> dict[str, Any]:
         """Plain data for JSON, without the figures; numbers that are not finite become None."""
-        answers = [
-            {**vars(answer), "readings": {name: vars(r) for name, r in answer.readings.items()}}
-            for answer in self.answers
-        ]
+        answers = [answer.plain() for answer in self.answers]
         return finite({"title": self.title, "facts": dict(self.facts), "answers": answers})

@@ -234,14 +234,15 @@ def _margin(part: Part) -> float:
 def _reason(outcome: Decision, parts: Sequence[Part]) -> str:
     """One sentence: the quantity that determined the outcome, its interval and its region."""
     part = deciding_part(outcome, parts)
-    measured = f"{part.quantity[:1].upper()}{part.quantity[1:]} is {part.estimate:.3g}"
+    quantity = f"{part.quantity[:1].upper()}{part.quantity[1:]}"
+    measured = f"{quantity} is {part.estimate:.3g}"
     if not part.exact:
         measured += f", 95 % interval {part.low:.3g} to {part.high:.3g}"
     requirement = f"the claim needs {part.region}"
     if outcome != "undecided":
         return f"{measured}; {requirement}."
     if not math.isfinite(part.estimate):
-        return f"{measured.partition(' is ')[0]} could not be measured; {requirement}."
+        return f"{quantity} could not be measured; {requirement}."
     if part.region.low <= part.low and part.high <= part.region.high:
         return (
             f"{measured}; {requirement}: it holds for this claim alone, but not after the "

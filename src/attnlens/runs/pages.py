@@ -10,7 +10,7 @@ from typing import Any
 
 import jinja2
 
-from attnlens.core.checks import BadInput
+from attnlens.core.checks import BadInput, ExplainedError
 from attnlens.core.files import replace_file
 from attnlens.report.comparison import render_comparison
 from attnlens.report.page import render_documents
@@ -43,7 +43,7 @@ def explained_documents(*folders: Path) -> Iterator[None]:
     """Turn the error of a page from documents of an unknown form into one sentence."""
     try:
         yield
-    except BadInput:
+    except ExplainedError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, jinja2.UndefinedError) as error:
         names = " or ".join(map(str, folders))

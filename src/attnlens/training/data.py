@@ -75,7 +75,7 @@ def check_model(settings: Settings, recipe: Recipe, data: Data) -> None:
         try:
             outputs = jax.eval_shape(lambda v, x: layout.restore(v)(x), vector, sample.inputs)
             jax.eval_shape(named(settings.loss), outputs, sample.targets)
-        except checks.BadInput:
+        except checks.ExplainedError:
             raise
         except Exception as error:
             reason = (str(error).strip().splitlines() or [""])[0][:200]

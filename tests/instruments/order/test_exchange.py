@@ -356,8 +356,8 @@ def test_ragged_masked_and_listed_tokens_give_the_same_result():
         padded[row, : len(part)], mask[row, : len(part)] = part, True
     listed, masked = exchangeability(parts), exchangeability(padded, mask=mask)
     assert listed == masked
-    assert listed.details["sequences"] == 3
-    assert listed.details["left_out"] == 1
+    assert listed.sequences == 3
+    assert listed.left_out == 1
     as_columns = exchangeability([part[:, None] for part in parts])
     assert as_columns == listed
 
@@ -449,7 +449,7 @@ def test_the_result_prints_a_sentence_and_draws_a_figure():
     assert "neighbours" in text
     assert "wealth" in text
     assert "standard deviations above" in result.plot().axes[0].get_ylabel()
-    assert exchangeability(np.arange(9.0), wealth=False).details["wealth"] is None
+    assert exchangeability(np.arange(9.0), wealth=False).wealth is None
 
 
 def test_tokens_are_not_modified():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from attnlens import learning_curve
 from attnlens.core.checks import BadInput
+from attnlens.instruments.samples.curves import LearningCurves
 from attnlens.instruments.samples.labelled import inflation, labelled, split_folds
 from attnlens.networks import Encoder
 from attnlens.worlds import SparseTeacher
@@ -61,6 +63,8 @@ def test_an_error_without_a_wrong_row_is_written_in_words():
     curves = learning_curve(
         x, y, models={"line": LogisticRegression()}, sizes=(4, 40, 120), folds=4
     )
+    assert curves.none_wrong_at("line")
+    assert curves.none_wrong["line"][1:] == (True, True)
     assert curves.error_text("line") == f"none of {2 * ROWS} test rows wrong"
     last = curves["line"].readings[-1]
     # The posterior under Jeffreys' prior, Beta(½, n + ½), has the mean ½/(n + 1) and a standard
@@ -69,6 +73,16 @@ def test_an_error_without_a_wrong_row_is_written_in_words():
     assert last.standard_error == pytest.approx(math.sqrt(0.5) / (2 * ROWS), rel=1e-12)
     assert curves.target_error == 1 / (2 * ROWS)
     assert "means none of 192 wrong" in str(curves)
+
+
+def test_half_a_wrong_row_is_not_taken_for_none():
+    """The flag decides, not the value: folds may average to exactly half a row."""
+    errors = {"line": (((0.5 / 40),), ((0.5 / 40),))}
+    some = LearningCurves("made up", "error rate", (8,), 0.1, errors, (1.0,), test_rows=40)
+    none = replace(some, none_wrong={"line": (True,)})
+    assert not some.none_wrong_at("line")
+    assert none.none_wrong_at("line")
+    assert none.error_text("line") == "none of 40 test rows wrong"
 
 
 def test_variance_inflation_grows_with_overlap():

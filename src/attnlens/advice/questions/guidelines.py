@@ -10,16 +10,16 @@ from __future__ import annotations
 import math
 
 from attnlens.advice.comparisons import NEGLIGIBLE
-from attnlens.advice.phrases import format_percent, plain_reading, unknown
+from attnlens.advice.phrases import QuestionWords, format_percent, plain_reading
 from attnlens.advice.trials import Trial
-from attnlens.core.sheets import Answer
+from attnlens.core.sheets import Answer, AnswerOutcome, Question
 from attnlens.instruments import guidelines
 from attnlens.instruments.samples.guidelines import Recommendation
 
 from .labels import ModelChoice
 
-SPARSE = "Does sparsity help?"
-RANK = "Does a lower rank help?"
+SPARSE = QuestionWords(Question.SPARSITY, "Does sparsity help?")
+RANK = QuestionWords(Question.LOW_RANK, "Does a lower rank help?")
 
 
 def structure(trial: Trial, choice: ModelChoice) -> list[Answer]:
@@ -39,10 +39,13 @@ def structure(trial: Trial, choice: ModelChoice) -> list[Answer]:
         return [sparsity, guideline(RANK, tried["low rank"], tried.labels, choice.learned)]
     # A column's token is a number and a constant: its queries cannot be made narrower.
     words = "not a question here: a column is a token of one number"
-    return [sparsity, Answer(RANK, words, "lower rank is tried on tokens of several numbers")]
+    evidence = "lower rank is tried on tokens of several numbers"
+    return [sparsity, RANK.answer(AnswerOutcome.NOT_APPLICABLE, words, evidence)]
 
 
-def guideline(question: str, result: Recommendation, labels: int, learned: bool) -> Answer:
+def guideline(
+    question: QuestionWords, result: Recommendation, labels: int, learned: bool
+) -> Answer:
     """Does this guideline help? `learned`: whether any model learns from these data."""
     middle, low, high = (
         100 * math.expm1(v) for v in (result.effect.value, result.low, result.high)
@@ -53,12 +56,14 @@ def guideline(question: str, result: Recommendation, labels: int, learned: bool)
     )
     readings = {"log_error_ratio": plain_reading(result.effect)}
     if not learned:
-        return unknown(question, evidence, **readings)
+        return question.unknown(evidence, readings=readings)
     if result.verdict == "recommended":
-        return Answer(question, f"yes: {result.words}", evidence, readings=readings)
+        words = f"yes: {result.words}"
+        return question.answer(AnswerOutcome.YES, words, evidence, readings=readings)
     if result.verdict == "advised against":
-        return Answer(question, "no, it does harm", evidence, readings=readings)
+        words = "no, it does harm"
+        return question.answer(AnswerOutcome.NO, words, evidence, readings=readings)
     if result.low > -NEGLIGIBLE and result.high < NEGLIGIBLE:
         words = f"no: it changes the error by less than {format_percent(NEGLIGIBLE)}"
-        return Answer(question, words, evidence, readings=readings)
-    return unknown(question, evidence, **readings)
+        return question.answer(AnswerOutcome.NO, words, evidence, readings=readings)
+    return question.unknown(evidence, readings=readings)

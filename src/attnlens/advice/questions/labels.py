@@ -23,16 +23,16 @@ import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from attnlens.advice.phrases import UNKNOWN, estimate_reading, format_number, join_names, unknown
+from attnlens.advice.phrases import QuestionWords, estimate_reading, format_number, join_names
 from attnlens.core.readings import Reading
-from attnlens.core.sheets import Answer
+from attnlens.core.sheets import Answer, AnswerOutcome, Question
 from attnlens.core.statistics import t_interval
 from attnlens.instruments.samples.curves import LearningCurves
 from attnlens.instruments.samples.sample_size import FARTHEST, SampleSize
 
 SIMPLEST_FIRST = ("baseline", "known-attention", "self-attention", "multi-layer")
-FEWEST = "Which model needs the fewest labels?"
-MORE = "How many more labels are needed?"
+FEWEST = QuestionWords(Question.FEWEST_LABELS, "Which model needs the fewest labels?")
+MORE = QuestionWords(Question.MORE_LABELS, "How many more labels are needed?")
 ABOVE = 1.5  # the default ε over what the baseline reaches; see `default_goal`
 
 
@@ -88,14 +88,14 @@ def fewest_labels(curves: LearningCurves, goal: Goal, trivial: float) -> tuple[M
     if not learned:
         evidence = f"{today}; ignoring the inputs: {trivial:.3g}"
         why = "no model is shown to do better than one that ignores the inputs"
-        answer = unknown(FEWEST, evidence, why, **{_key(n): r for n, r in last.items()})
+        answer = FEWEST.unknown(evidence, why, {_key(n): r for n, r in last.items()})
         return ModelChoice(_by_simplicity([*curves])[0], False, curves), answer
     needs = curves.samples(target)
     best = min(learned, key=lambda name: needs[name].value)
     if needs[best].status == "not reached":
         best = min(learned, key=lambda name: last[name].value)
         why = f"none reaches {target:.3g}, not with {FARTHEST:.0f} times the labels either"
-        answer = unknown(FEWEST, today, why, **{_key(n): r for n, r in last.items()})
+        answer = FEWEST.unknown(today, why, {_key(n): r for n, r in last.items()})
         return ModelChoice(best, True, curves), answer
     ratios = {name: curves.ratio(name, best, target) for name in curves if name != best}
     close = [name for name, ratio in ratios.items() if not ratio.low > 1]
@@ -111,17 +111,18 @@ def fewest_labels(curves: LearningCurves, goal: Goal, trivial: float) -> tuple[M
         f"; {beaten[0]} needs {_bounded_times(ratios[beaten[0]])} the labels" if beaten else ""
     )
     if not close:
-        answer = Answer(FEWEST, f"{best}{against}", evidence, readings=readings)
+        words = f"{best}{against}"
+        answer = FEWEST.answer(AnswerOutcome.VALUE, words, evidence, readings=readings)
         return ModelChoice(best, True, curves), answer
     candidates = _by_simplicity([best, *close])
     chosen = next(name for name in candidates if name in learned)
     comparable = all(name in SIMPLEST_FIRST for name in candidates)
     advice = f"take {chosen}, the simplest" if comparable else "take the simplest of them"
     tie = f"{join_names(candidates)} cannot be distinguished; {advice}"
-    words = f"{UNKNOWN}: {tie}"
+    answer = FEWEST.unknown(evidence, tie, readings)
     if beaten:
         words = f"{chosen if comparable else join_names(candidates)}{against}; {tie}"
-    answer = Answer(FEWEST, words, evidence, known=bool(beaten), readings=readings)
+        answer = FEWEST.answer(AnswerOutcome.VALUE, words, evidence, readings=readings)
     return ModelChoice(chosen, True, curves), answer
 
 
@@ -132,10 +133,13 @@ def more_labels(choice: ModelChoice, error: float | None, total: int) -> Answer:
     goal = error if error is not None else 0.5 * today.value
     what = f"error {goal:.3g}" + ("" if error is not None else ", half of today's")
     if not choice.learned:
-        return unknown(MORE, f"no model learns from {most:,} labels yet")
+        return MORE.unknown(f"no model learns from {most:,} labels yet")
     if error is None and curves.test_rows and today.value <= 1 / curves.test_rows:
         evidence = f"{choice.model} with {most:,} labels"
-        return Answer(MORE, "none: no test row was wrong", evidence, readings={"error": today})
+        words, readings = "none: no test row was wrong", {"error": today}
+        if not curves.none_wrong_at(choice.model):
+            words = "none: one test row was wrong, and half of that cannot be measured"
+        return MORE.answer(AnswerOutcome.VALUE, words, evidence, readings=readings)
     needed = curves.samples(goal)[choice.model]
     doubled = curves.more_labels(most)[choice.model][1]
     evidence = (
@@ -147,22 +151,24 @@ def more_labels(choice: ModelChoice, error: float | None, total: int) -> Answer:
         words = (
             f"more than {format_number(FARTHEST * most)} labels for {what}, if it is ever reached"
         )
-        return Answer(MORE, words, evidence, known=False, readings=readings)
+        return MORE.answer(AnswerOutcome.VALUE, words, evidence, known=False, readings=readings)
     if needed.value <= total:
         doubt = "" if needed.high <= total else ", though the interval goes beyond"
-        return Answer(MORE, f"none for {what}{doubt}", evidence, readings=readings)
+        words = f"none for {what}{doubt}"
+        return MORE.answer(AnswerOutcome.VALUE, words, evidence, readings=readings)
     low, high = (max(0.0, end - total) for end in (needed.low, needed.high))
     words = f"about {format_number(needed.value - total)} more for {what}"
     if math.isinf(high):
-        return unknown(MORE, evidence, f"{words}, without an upper end", **readings)
+        return MORE.unknown(evidence, f"{words}, without an upper end", readings)
     words += f" (95 % interval {format_number(low)} to {format_number(high)})"
-    return Answer(MORE, words, evidence, readings=readings)
+    return MORE.answer(AnswerOutcome.VALUE, words, evidence, readings=readings)
 
 
 def labels_needed(curves: LearningCurves, name: str, estimate: SampleSize) -> Answer:
     """How many labels does this model need for the target error?"""
     goal = f"{curves.quantity} {curves.target_error:.3g}"
-    question = f"How many labels does {name} need for {goal}?"
+    words = f"How many labels does {name} need for {goal}?"
+    question = QuestionWords(Question.LABELS_NEEDED, words, name)
     last, most = curves[name].readings[-1], curves.sizes[-1]
     evidence = (
         f"{curves.quantity}: {curves.error_text(name)} with {most:,} labels, {last.count} folds"
@@ -171,45 +177,48 @@ def labels_needed(curves: LearningCurves, name: str, estimate: SampleSize) -> An
     if not math.isfinite(estimate.value):
         bound = f", more than {_whole(estimate.low)} (95 %)" if estimate.low > 0 else ""
         why = f"not with the {most:,} that were tried{bound}, if ever"
-        return unknown(question, evidence, why, **readings)
+        return question.unknown(evidence, why, readings)
     readings["labels"] = estimate_reading(estimate, last.count)
     if estimate.status == "at most":
         words = f"at most {_whole(estimate.value)}, the fewest that were tried"
-        return Answer(question, words, evidence, readings=readings)
+        return question.answer(AnswerOutcome.VALUE, words, evidence, readings=readings)
     words = f"about {_whole(estimate.value)} (95 % interval {_interval(estimate, _whole)})"
     if estimate.status == "ok" and estimate.high > most:
         words += f"; its upper end is extrapolated from at most {most:,}"
     if estimate.status == "extrapolated":
         words += f", extrapolated by a power law from at most {most:,}"
-    return Answer(question, words, evidence, readings=readings)
+    return question.answer(AnswerOutcome.VALUE, words, evidence, readings=readings)
 
 
 def label_ratio(curves: LearningCurves, first: str, second: str) -> Answer:
     """How many times the labels of the second model does the first need?"""
-    question = f"How many times the labels of {second} does {first} need?"
+    words = f"How many times the labels of {second} does {first} need?"
+    question = QuestionWords(Question.LABEL_RATIO, words, first)
     ratio = curves.ratio(first, second)
     evidence = f"paired over {len(curves.errors[first])} folds, for {curves.target_error:.3g}"
     if not math.isfinite(ratio.value):
-        return unknown(question, evidence, ratio.status)
+        return question.unknown(evidence, ratio.status)
     readings = {"ratio": estimate_reading(ratio, len(curves.errors[first]))}
     if ratio.status in ("at least", "at most"):
         words = f"{ratio.status} {format_number(ratio.value)} times as many"
     else:
         words = f"{format_number(ratio.value)} times as many ({_interval(ratio)})"
     words += ", extrapolated" if ratio.status == "extrapolated" else ""
-    return Answer(question, words, evidence, readings=readings)
+    return question.answer(AnswerOutcome.VALUE, words, evidence, readings=readings)
 
 
 def gain_of_labels(curves: LearningCurves, more: int) -> Answer:
     """What would so many more labels buy?"""
-    question = f"What would {more:,} more labels buy, beyond {curves.sizes[-1]:,}?"
+    words = f"What would {more:,} more labels buy, beyond {curves.sizes[-1]:,}?"
+    question = QuestionWords(Question.GAIN_OF_LABELS, words)
     changes, readings = [], {}
     for name, (today, later) in curves.more_labels(more).items():
         changes.append(f"{name}: {today.value:.3g} → {later.value:.3g} ({_interval(later)})")
         folds = len(curves.errors[name])
         readings[name] = Reading(later.value, (later.high - later.low) / 3.92, folds)
     evidence = "extrapolated by the fitted power law with a floor; 95 % intervals"
-    return Answer(question, "; ".join(changes), evidence, readings=readings)
+    words = "; ".join(changes)
+    return question.answer(AnswerOutcome.VALUE, words, evidence, readings=readings)
 
 
 # -- helpers ---------------------------------------------------------------------------------------

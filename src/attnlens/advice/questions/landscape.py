@@ -21,9 +21,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from attnlens.advice.phrases import format_percent, plain_reading
+from attnlens.advice.phrases import QuestionWords, format_percent, plain_reading
 from attnlens.core.readings import Reading
-from attnlens.core.sheets import Answer
+from attnlens.core.sheets import Answer, AnswerOutcome, Question
 
 if TYPE_CHECKING:
     from attnlens.instruments import Curvature
@@ -32,15 +32,17 @@ if TYPE_CHECKING:
 SETTLED, DOWNWARD, SADDLE = 0.01, 0.01, 0.1
 NUDGE = 0.1
 FLAT, SHARP = 0.1, 1.0
-MINIMUM = "Is it a minimum?"
-SHARPNESS = "How sharp is it?"
-BENDING = "In how many directions does it bend?"
-SPECTRUM = "What are the largest and smallest eigenvalues?"
-HEALTH = "Is the loss surface of the chosen model healthy?"
+MINIMUM = QuestionWords(Question.MINIMUM, "Is it a minimum?")
+SHARPNESS = QuestionWords(Question.SHARPNESS, "How sharp is it?")
+BENDING = QuestionWords(Question.BENDING, "In how many directions does it bend?")
+SPECTRUM = QuestionWords(Question.SPECTRUM, "What are the largest and smallest eigenvalues?")
+HEALTH = QuestionWords(Question.HEALTH, "Is the loss surface of the chosen model healthy?")
 
 
 def health(curvature: Curvature, subject: str) -> Answer:
     """Is the loss surface healthy? `minimum`, `sharpness` and `bending` in one answer.
+
+    Its outcome is that of `minimum`.
 
     subject: what was measured, in words, such as "baseline on 300 rows".
     """
@@ -49,7 +51,8 @@ def health(curvature: Curvature, subject: str) -> Answer:
     words = f"a minimum? {rest}; {flatness}; it bends {directions}"
     evidence = f"{subject}: " + "; ".join(part.evidence for part in parts)
     readings = {name: reading for part in parts for name, reading in part.readings.items()}
-    return Answer(HEALTH, words, evidence, all(part.known for part in parts), readings)
+    known = all(part.known for part in parts)
+    return HEALTH.answer(parts[0].outcome, words, evidence, known=known, readings=readings)
 
 
 def minimum(curvature: Curvature) -> Answer:
@@ -66,20 +69,23 @@ def minimum(curvature: Curvature) -> Answer:
     )
     if high <= 0:
         words = "no: the loss bends down, or not at all, in every direction"
-        return Answer(MINIMUM, words, evidence, readings=readings)
+        return MINIMUM.answer(AnswerOutcome.NO, words, evidence, readings=readings)
     gain = curvature.gradient_norm**2 / (2 * high)
     share = gain / abs(curvature.loss) if curvature.loss else math.inf * bool(gain)
     readings["gain_of_a_step"] = _exact(gain)
     evidence += f"; one more step lowers it by about {gain:.2g}"
     if low < -DOWNWARD * high:
-        verdict = "no, a saddle" if low < -SADDLE * high else "nearly"
+        saddle = low < -SADDLE * high
+        outcome = AnswerOutcome.NO if saddle else AnswerOutcome.PARTLY
+        verdict = "no, a saddle" if saddle else "nearly"
         strength = format_percent(abs(low) / high)
         words = f"{verdict}: it bends down {strength} as strongly as it bends up at most"
     elif share > SETTLED:
+        outcome = AnswerOutcome.NO
         words = f"not yet: one more step still takes {format_percent(share)} off the loss"
     else:
-        words = "yes, to within 1 % of the loss"
-    return Answer(MINIMUM, words, evidence, readings=readings)
+        outcome, words = AnswerOutcome.YES, "yes, to within 1 % of the loss"
+    return MINIMUM.answer(outcome, words, evidence, readings=readings)
 
 
 def sharpness(curvature: Curvature) -> Answer:
@@ -101,13 +107,13 @@ def sharpness(curvature: Curvature) -> Answer:
     loss = curvature.loss
     if loss <= 0:
         words = f"the loss changes by {rise:.2g}, which cannot be compared with {loss:.3g}"
-        return Answer(SHARPNESS, words, evidence, readings=readings)
+        return SHARPNESS.answer(AnswerOutcome.VALUE, words, evidence, readings=readings)
     share = rise / loss
     verdict = "flat" if share <= FLAT else "sharp" if share > SHARP else "neither flat nor sharp"
     low, high = (rise - 1.96 * error) / loss, (rise + 1.96 * error) / loss
     known = all(not low <= edge <= high for edge in (FLAT, SHARP)) or error == 0
     words = f"{verdict}: 10 % off everywhere costs {format_percent(share)} of the loss"
-    return Answer(SHARPNESS, words, evidence, known=known, readings=readings)
+    return SHARPNESS.answer(AnswerOutcome.VALUE, words, evidence, known=known, readings=readings)
 
 
 def bending(curvature: Curvature) -> Answer:
@@ -129,7 +135,7 @@ def bending(curvature: Curvature) -> Answer:
         f"{up.standard_error:.1g}, below minus that {down.value:.2g} ± {down.standard_error:.1g}; "
         f"{source}"
     )
-    return Answer(BENDING, words, evidence, readings=readings)
+    return BENDING.answer(AnswerOutcome.VALUE, words, evidence, readings=readings)
 
 
 def spectrum(curvature: Curvature) -> Answer:
@@ -152,7 +158,7 @@ def spectrum(curvature: Curvature) -> Answer:
         for i, pair in enumerate(pairs, 1)
     }
     readings["scaled_largest"] = Reading(scaled.value, scaled.residual, 1)
-    return Answer(SPECTRUM, words, evidence, readings=readings)
+    return SPECTRUM.answer(AnswerOutcome.VALUE, words, evidence, readings=readings)
 
 
 def _eigenvalue(pair: Eigenpair) -> str:

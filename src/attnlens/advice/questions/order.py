@@ -29,30 +29,49 @@ from typing import NamedTuple
 import numpy as np
 
 from attnlens.advice.comparisons import ErrorChange
-from attnlens.advice.phrases import plain_reading, unknown
+from attnlens.advice.phrases import QuestionWords, plain_reading
 from attnlens.advice.trials import Trial
 from attnlens.core.readings import Reading
-from attnlens.core.sheets import Answer
+from attnlens.core.sheets import Answer, AnswerOutcome, Question
 from attnlens.instruments import exchangeability
 from attnlens.instruments.order.exchange import LEVEL, Exchangeability
 from attnlens.instruments.order.martingale import Wealth
 
 from .labels import ModelChoice
 
-ORDER = "Does the order of tokens matter?"
-STREAM = "Would an observer who sees one token after the other have noticed?"
-# For each effect the question, the answer above zero and the answer below zero.
+ORDER = QuestionWords(Question.ORDER, "Does the order of tokens matter?")
+STREAM = QuestionWords(
+    Question.STREAM, "Would an observer who sees one token after the other have noticed?"
+)
+DRIFT = QuestionWords(Question.DRIFT, "Do tokens move from the beginning to the end?")
+YES, NO, NO_SIGN = AnswerOutcome.YES, AnswerOutcome.NO, AnswerOutcome.NO_SIGN
+
+
+class EffectWords(NamedTuple):
+    """The question about an effect, with the outcome and the words above zero and below zero."""
+
+    question: QuestionWords
+    above: tuple[AnswerOutcome, str]
+    below: tuple[AnswerOutcome, str]
+
+
 EFFECTS = {
-    "neighbours": (
-        "Are neighbouring tokens alike?",
-        "yes, more than by chance",
-        "no, they differ more than by chance",
+    "neighbours": EffectWords(
+        QuestionWords(Question.NEIGHBOURS, "Are neighbouring tokens alike?"),
+        (YES, "yes, more than by chance"),
+        (NO, "no, they differ more than by chance"),
     ),
-    "drift": ("Do tokens move from the beginning to the end?", "yes, upwards", "yes, downwards"),
-    "scale": ("Does their spread change?", "yes, it grows", "yes, it shrinks"),
+    "drift": EffectWords(DRIFT, (YES, "yes, upwards"), (YES, "yes, downwards")),
+    "scale": EffectWords(
+        QuestionWords(Question.SPREAD, "Does their spread change?"),
+        (YES, "yes, it grows"),
+        (YES, "yes, it shrinks"),
+    ),
 }
 # The drift of vectors and categories is a squared length, which has no direction.
-SQUARED_DRIFT = (EFFECTS["drift"][0], "yes, further than by chance", "no, less far than by chance")
+SQUARED_DRIFT = EffectWords(
+    DRIFT, (YES, "yes, further than by chance"), (NO, "no, less far than by chance")
+)
 MOST_SEQUENCES = 200  # in `advise`; the permutation test is exact for any number of them
 
 
@@ -129,27 +148,26 @@ def order(
         assert label is not None
         return _column_order(label)
     if test is None:
-        return unknown(ORDER, "no sequence has two tokens")
+        return ORDER.unknown("no sequence has two tokens")
     evidence, readings = _test_evidence(test, label)
-    if test.details["constant"]:
-        return Answer(ORDER, "no: every sequence is constant", evidence, readings=readings)
-    strongest = max(test.details["statistics"], key=test.details["statistics"].__getitem__)
+    if test.constant:
+        return ORDER.answer(NO, "no: every sequence is constant", evidence, readings=readings)
     if test.value <= LEVEL:
-        words = f"yes, most of all by {strongest}{_label_words(label)}"
-        return Answer(ORDER, words, evidence, readings=readings)
+        words = f"yes, most of all by {test.strongest}{_label_words(label)}"
+        return ORDER.answer(YES, words, evidence, readings=readings)
     if label is not None and label.present:
         words = "yes, for the label: shuffled tokens predict it less well"
-        return Answer(ORDER, words, evidence, readings=readings)
+        return ORDER.answer(YES, words, evidence, readings=readings)
     if 1 / (test.count + 1) > LEVEL:
         why = f"so few tokens have {test.count + 1} orders, and p cannot be small"
-        return unknown(ORDER, evidence, why, **readings)
+        return ORDER.unknown(evidence, why, readings)
     if label is None:
-        return Answer(ORDER, "no sign that it does", evidence, readings=readings)
+        return ORDER.answer(NO_SIGN, "no sign that it does", evidence, readings=readings)
     if label.absent:
         words = "no: neither the tokens nor the label depend on it"
-        return Answer(ORDER, words, evidence, readings=readings)
+        return ORDER.answer(NO, words, evidence, readings=readings)
     words = f"no sign that it does among the tokens{_label_words(label)}"
-    return Answer(ORDER, words, evidence, known=False, readings=readings)
+    return ORDER.answer(NO_SIGN, words, evidence, known=False, readings=readings)
 
 
 def _label_words(label: LabelEffect | None) -> str:
@@ -165,15 +183,15 @@ def _label_words(label: LabelEffect | None) -> str:
 def _test_evidence(
     test: Exchangeability, label: LabelEffect | None
 ) -> tuple[str, dict[str, Reading]]:
-    sequences = test.details["sequences"]
+    sequences = test.sequences
     effects = ", ".join(
         f"{name} {effect.value:.2g} ± {effect.standard_error:.1g}"
         for name, effect in test.effects.items()
         if effect.status == "ok"
     )
     evidence = (
-        f"p = {test.value:.3g} of an exact permutation test, {test.details['orders']}, "
-        f"{sequences:,} sequence{'s' * (sequences > 1)} of {test.details['kind']}"
+        f"p = {test.value:.3g} of an exact permutation test, {test.orders}, "
+        f"{sequences:,} sequence{'s' * (sequences > 1)} of {test.kind}"
         f"{f' ({effects})' if effects else ''}"
     )
     readings = {} if label is None else {"log_error_ratio": label.change.reading}
@@ -189,11 +207,11 @@ def _column_order(label: LabelEffect) -> Answer:
     readings = {"log_error_ratio": label.change.reading}
     if label.present:
         words = "which column a value stands in does; the columns' own order carries nothing"
-        return Answer(ORDER, words, evidence, readings=readings)
+        return ORDER.answer(AnswerOutcome.PARTLY, words, evidence, readings=readings)
     if label.absent:
         words = "no, not even which column is which: columns are interchangeable"
-        return Answer(ORDER, words, evidence, readings=readings)
-    return unknown(ORDER, evidence, **readings)
+        return ORDER.answer(NO, words, evidence, readings=readings)
+    return ORDER.unknown(evidence, readings=readings)
 
 
 def effects(test: Exchangeability) -> list[Answer]:
@@ -204,22 +222,26 @@ def effects(test: Exchangeability) -> list[Answer]:
     """
     answers = []
     for name, effect in test.effects.items():
-        signed = name != "drift" or test.details["kind"] == "numbers"
+        signed = name != "drift" or test.kind == "numbers"
         question, above, below = EFFECTS[name] if signed else SQUARED_DRIFT
-        meaning = effect.details["meaning"]
+        meaning = test.meaning(name)
         if effect.status != "ok" or not math.isfinite(effect.standard_error):
             status = effect.status if effect.status != "ok" else "a single value has no error"
-            answers.append(unknown(question, meaning, status))
+            answers.append(question.unknown(meaning, status))
             continue
         shown = abs(effect.value) > 1.96 * effect.standard_error
-        words = (above if effect.value > 0 else below) if shown else "no sign of it"
+        outcome, words = above if effect.value > 0 else below
+        if not shown:
+            outcome, words = NO_SIGN, "no sign of it"
         evidence = f"{effect.value:.3g} ± {effect.standard_error:.2g}: {meaning}"
-        answers.append(Answer(question, words, evidence, readings={name: plain_reading(effect)}))
+        readings = {name: plain_reading(effect)}
+        answers.append(question.answer(outcome, words, evidence, readings=readings))
     return answers
 
 
 def stream(wealth: Wealth) -> Answer:
     """After how many tokens does the test martingale reject exchangeability, if at all?"""
     tokens = wealth.reached(LEVEL)
-    words = "no" if tokens is None else f"yes, after {tokens:,} tokens"
-    return Answer(STREAM, words, str(wealth))
+    if tokens is None:
+        return STREAM.answer(NO, "no", str(wealth))
+    return STREAM.answer(YES, f"yes, after {tokens:,} tokens", str(wealth))

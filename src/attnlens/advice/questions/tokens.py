@@ -20,18 +20,18 @@ import numpy as np
 
 from attnlens.advice.budget import Deadline
 from attnlens.advice.comparisons import KeptShare
-from attnlens.advice.phrases import unknown
+from attnlens.advice.phrases import QuestionWords
 from attnlens.advice.subjects import MOST_ROWS_TO_RANK, column_ranking
 from attnlens.advice.trials import Trial
 from attnlens.core.drawing import Figure
 from attnlens.core.readings import Curve
-from attnlens.core.sheets import Answer
+from attnlens.core.sheets import Answer, AnswerOutcome, Question
 from attnlens.core.statistics import mean_reading
 
 from .labels import ModelChoice
 
-CONTEXT = "How long must the context be?"
-COLUMNS = "How many columns does it take?"
+CONTEXT = QuestionWords(Question.CONTEXT, "How long must the context be?")
+COLUMNS = QuestionWords(Question.COLUMNS, "How many columns does it take?")
 ENOUGH = 0.9  # of what is gained from all of them
 LENGTHS = 3  # tried in the first round besides the full length; each is one more network to compile
 
@@ -44,9 +44,10 @@ def tokens_needed(
     whole = trial.data.inputs.shape[1]
     unit = "tokens" if trial.data.tokens else "columns"
     if whole == 1:
-        return Answer(question, "1: there is no more", f"the data have 1 of the {unit}"), None
+        evidence = f"the data have 1 of the {unit}"
+        return question.answer(AnswerOutcome.VALUE, "1: there is no more", evidence), None
     if not choice.learned:
-        return unknown(question, f"no model learns from all {whole} {unit}"), None
+        return question.unknown(f"no model learns from all {whole} {unit}"), None
     # Even steps on a logarithmic scale, so that small k are close together.
     count = LENGTHS + max(0, trial.effort.sizes - 4)
     shorter = np.unique(np.geomspace(1, whole, count + 1).round().astype(int))[:-1]
@@ -70,12 +71,12 @@ def tokens_needed(
     if enough < whole:
         bound = f"; {too_few} are too few" if too_few else ""
         words = f"{enough} of {whole}, {shortened.which} ones, are enough{bound}"
-        return Answer(question, words, evidence, readings=readings), figure
+        return question.answer(AnswerOutcome.VALUE, words, evidence, readings=readings), figure
     if too_few and too_few == max(shares):
         words = f"all {whole}, or nearly: {shortened.which} {too_few} are too few"
-        return Answer(question, words, evidence, readings=readings), figure
+        return question.answer(AnswerOutcome.VALUE, words, evidence, readings=readings), figure
     why = f"more than {too_few}" if too_few else ""
-    return unknown(question, evidence, why, **readings), figure
+    return question.unknown(evidence, why, readings), figure
 
 
 class _ShortenedInputs:

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import math
 
-from attnlens.advice.phrases import UNKNOWN, format_number, format_percent
+from attnlens.advice.phrases import QuestionWords, format_number, format_percent
 from attnlens.core.readings import Reading
-from attnlens.core.sheets import Answer
+from attnlens.core.sheets import Answer, AnswerOutcome, Question
 from attnlens.core.statistics import t_interval
 from attnlens.instruments.transfer.condition import Transfer
 
-CONDITION = "Does pretraining cover what the task needs?"
-FEATURES = "Do the features hold what the task needs?"
-ERROR = "How large is the error today?"
-SCORES = "What do the usual scores say?"
+CONDITION = QuestionWords(Question.CONDITION, "Does pretraining cover what the task needs?")
+FEATURES = QuestionWords(Question.FEATURES, "Do the features hold what the task needs?")
+ERROR = QuestionWords(Question.ERROR_TODAY, "How large is the error today?")
+SCORES = QuestionWords(Question.SCORES, "What do the usual scores say?")
 CLOSE = 10.0  # κ² up to which a bound on the error is useful in practice
 
 
@@ -34,28 +34,33 @@ def condition(result: Transfer) -> Answer:
         "kappa": Reading(kappa.value, kappa.standard_error, kappa.count, kappa.status, details)
     }
     if math.isinf(kappa.value):
-        return Answer(CONDITION, "no: κ is infinite", kappa.status, readings=readings)
+        return CONDITION.answer(
+            AnswerOutcome.NO, "no: κ is infinite", kappa.status, readings=readings
+        )
     if kappa.value == 0:
         evidence = "pretraining targets do not depend on the features by more than noise"
-        return Answer(CONDITION, UNKNOWN, evidence, known=False, readings=readings)
+        return CONDITION.unknown(evidence, readings=readings)
     evidence = f"κ = {kappa.value:.3g}, 95 % interval {low:.3g} to {high:.3g}"
-    infinite = kappa.details["infinite"]
-    if infinite > 0.025:
-        evidence += f"; infinite in {format_percent(infinite)} of resamples"
-        return Answer(CONDITION, UNKNOWN, evidence, known=False, readings=readings)
-    verdict = "yes" if high**2 <= CLOSE else "weakly" if low**2 > CLOSE else "partly"
+    if result.infinite > 0.025:
+        evidence += f"; infinite in {format_percent(result.infinite)} of resamples"
+        return CONDITION.unknown(evidence, readings=readings)
+    outcome = AnswerOutcome.PARTLY
+    if high**2 <= CLOSE:
+        outcome = AnswerOutcome.YES
+    elif low**2 > CLOSE:
+        outcome = AnswerOutcome.WEAKLY
     bound = format_number(kappa.value**2)
-    words = f"{verdict}: the task's excess error is at most {bound} times pretraining's"
-    return Answer(CONDITION, words, evidence, readings=readings)
+    words = f"{outcome.value}: the task's excess error is at most {bound} times pretraining's"
+    return CONDITION.answer(outcome, words, evidence, readings=readings)
 
 
 def features(result: Transfer) -> Answer:
     """Do the features hold what the task needs?"""
-    share = result.kappa.details["explained"]
+    share = result.explained
     words = f"a linear head explains {format_percent(max(share, 0.0))} of the target's variance"
     evidence = "1 − residual variance / variance, corrected for the degrees of freedom"
     readings = {"explained": Reading(share, math.nan, result.kappa.count)}
-    return Answer(FEATURES, words, evidence, readings=readings)
+    return FEATURES.answer(AnswerOutcome.VALUE, words, evidence, readings=readings)
 
 
 def error_today(result: Transfer, classes: bool) -> Answer:
@@ -64,7 +69,8 @@ def error_today(result: Transfer, classes: bool) -> Answer:
     what = "error rate" if classes else "squared error as a share of the variance"
     words = f"{what} {result.error.value:.3g} ({max(low, 0.0):.3g} to {high:.3g})"
     evidence = "a linear head on samples that it has not seen, five folds"
-    return Answer(ERROR, words, evidence, readings={"transfer_error": result.error})
+    readings = {"transfer_error": result.error}
+    return ERROR.answer(AnswerOutcome.VALUE, words, evidence, readings=readings)
 
 
 def scores(result: Transfer) -> Answer:
@@ -75,4 +81,4 @@ def scores(result: Transfer) -> Answer:
     )
     evidence = "more is better; they order candidates for one task and mean little alone"
     readings = {name: score for name, score in result.scores.items() if score.status == "ok"}
-    return Answer(SCORES, words, evidence, readings=readings)
+    return SCORES.answer(AnswerOutcome.VALUE, words, evidence, readings=readings)

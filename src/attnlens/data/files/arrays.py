@@ -21,7 +21,8 @@ import numpy as np
 from attnlens.core import checks
 
 from .columns import Table, clean_names, texts
-from .sampling import MOST_COLUMNS, Request, choose_ids, rows_fact
+from .facts import RowsRead
+from .sampling import MOST_COLUMNS, Request, choose_ids
 
 MOST_UNPACKED = 2**30  # bytes of an NPZ file; rows cannot be sampled without unpacking all of it
 MOST_NUMBERS = 2**26  # as float64: half a gigabyte
@@ -170,10 +171,12 @@ def _table(arrays: dict[str, Any], path: Path, request: Request) -> Table:
         random = np.random.default_rng(request.seed)
         rows = np.sort(random.choice(total, most, replace=False, shuffle=False))
     columns: dict[str, np.ndarray] = {}
+    columns_of: dict[str, tuple[str, ...]] = {}
     for name, array in arrays.items():
         new = _columns(name, array, rows, alone=len(arrays) == 1)
         clean_names([*columns, *new], path)  # raises if a name occurs twice
         columns.update(new)
+        columns_of[name] = tuple(new)
         if len(columns) > MOST_COLUMNS:
             raise checks.BadInput(
                 f"{path} must have at most {MOST_COLUMNS:,} columns; got more; keep those that "
@@ -182,7 +185,8 @@ def _table(arrays: dict[str, Any], path: Path, request: Request) -> Table:
     values = {
         name: _values(name, array, path, name in request.as_text) for name, array in columns.items()
     }
-    return Table(values, rows, total, (rows_fact(len(rows), total, request.seed),))
+    fact = RowsRead(len(rows), total, request.seed, request.id)
+    return Table(values, rows, total, (fact,), arrays=columns_of)
 
 
 def _columns(name: str, array: Any, rows: np.ndarray, alone: bool) -> dict[str, np.ndarray]:

@@ -21,6 +21,8 @@ import numpy as np
 
 from attnlens.core import checks
 
+from .facts import Facts
+
 KINDS = ("number", "category", "date", "text", "drop")  # the types that a caller may give
 MISSING = frozenset({"", "?", "-", "na", "n/a", "#n/a", "nan", "nat", "null", "none", "missing"})
 FEW = 20  # different values that may be categories, whatever the number of rows
@@ -43,8 +45,9 @@ class Table(NamedTuple):
     columns: dict[str, np.ndarray]
     rows: np.ndarray  # row numbers in the file, increasing
     total: int  # number of rows of the file
-    facts: tuple[tuple[str, str], ...] = ()  # (name, description) of what was done
+    facts: Facts = ()  # what was inferred or done
     unread: tuple[str, ...] = ()  # columns of a type that is not read
+    arrays: Mapping[str, tuple[str, ...]] = {}  # of NPY and NPZ files: the columns of each array
 
     def take(self, keep: np.ndarray) -> Table:
         """The rows that `keep` selects, a mask or an array of indices."""
@@ -171,6 +174,7 @@ class TypedColumn(NamedTuple):
     kind: str  # number, date, category, text, identifier or sequence
     values: np.ndarray
     note: str = ""  # how it was read, if that is not obvious
+    tokens: str = ""  # of a sequence: the type of its tokens, if the caller gave it
 
     @property
     def missing(self) -> np.ndarray:
@@ -192,7 +196,7 @@ def typed_column(name: str, values: np.ndarray, given: str | None = None) -> Typ
                 f"{name} must be a sequence, number or category; got the type {given} for a column "
                 f"with a sequence in each row; leave its type out."
             )
-        return TypedColumn("sequence", values, given or "")
+        return TypedColumn("sequence", values, tokens=given or "")
     if given in ("number", "date"):
         return _as(given, name, values)
     if given in ("category", "text"):

@@ -6,7 +6,8 @@ import numpy as np
 
 from attnlens.data.dataset import Dataset
 
-from .inputs import Facts, InputPart
+from .facts import CopiesOfRows, Facts
+from .inputs import InputPart
 
 
 def without_copies(part: InputPart, y: np.ndarray) -> tuple[InputPart, np.ndarray, Facts]:
@@ -27,9 +28,8 @@ def without_copies(part: InputPart, y: np.ndarray) -> tuple[InputPart, np.ndarra
         return part, y, ()
     distinct = np.array(sorted(first.values()))
     if part.codes is not None and _expected_pairs(part.codes[distinct], len(y)) >= copies / 2:
-        fact = f"{copies:,} rows, kept: about as many agree by chance, with so few values"
-        return part, y, (("copies of other rows", fact),)
-    return part.take(distinct), y[distinct], (("copies of other rows", f"{copies:,}, dropped"),)
+        return part, y, (CopiesOfRows(copies, kept=True),)
+    return part.take(distinct), y[distinct], (CopiesOfRows(copies, kept=False),)
 
 
 def _expected_pairs(codes: np.ndarray, rows: int) -> float:

@@ -18,7 +18,8 @@ import numpy as np
 from attnlens.core import checks
 
 from .columns import Table, check_column, clean_names, numbers, texts
-from .sampling import Request, choose_ids, most_rows, reservoir, rows_fact
+from .facts import Fact, Remark, RowsRead
+from .sampling import Request, choose_ids, most_rows, reservoir
 
 SEPARATORS = ",;\t|"
 LONGEST_FIELD = 10**6  # characters; a longer field is an unclosed quotation mark, or not a table
@@ -60,19 +61,19 @@ def _read(path: Path, request: Request) -> Table:
     has_header = not _is_data_row(first)
     names = clean_names(first if has_header else [""] * len(first), path)
     most = most_rows(request, len(names), path)
-    facts = [] if has_header else [("header", "none: the first line holds numbers, so it is a row")]
+    facts: list[Fact] = []
+    if not has_header:
+        facts.append(Remark("header", "none: the first line holds numbers, so it is a row"))
     with contextlib.closing(_rows(path, has_header)) as rows:
         if request.id is None:
             sample, row_numbers, total = reservoir(rows, most, request.seed)
-            unit = "rows"
         else:
             sample, row_numbers, total = _rows_of_ids(path, rows, names, has_header, most, request)
-            unit = f"whole sequences ({request.id})"
     if not sample:
         raise checks.BadInput(
             f"{path} must have one line per row; got a header without rows; give another file."
         )
-    facts.append(rows_fact(len(sample), total, request.seed, unit))
+    facts.append(RowsRead(len(sample), total, request.seed, request.id))
     separator = _separator(_first_line(path))
     columns, commas = {}, []
     for name, values in zip(names, zip(*sample, strict=True), strict=True):
@@ -81,7 +82,7 @@ def _read(path: Path, request: Request) -> Table:
             columns[name] = texts(value.replace(",", ".") for value in values)
             commas.append(name)
     if commas:
-        facts.append(("decimal commas", f"read as points in {', '.join(commas[:6])}"))
+        facts.append(Remark("decimal commas", f"read as points in {', '.join(commas[:6])}"))
     return Table(columns, np.array(row_numbers, int), total, tuple(facts))
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from attnlens.core import checks
 
 from .columns import Table, check_column, clean_names, texts
-from .sampling import Request, choose_ids, most_rows, rows_fact
+from .facts import RowsRead
+from .sampling import Request, choose_ids, most_rows
 
 
 def is_frame(value: Any) -> bool:
@@ -40,7 +41,7 @@ def read_frame(frame: Any, request: Request) -> Table:
     columns = {
         name: _values(sample.iloc[:, i], name in request.as_text) for i, name in enumerate(names)
     }
-    return Table(columns, rows, total, (rows_fact(len(rows), total, request.seed),))
+    return Table(columns, rows, total, (RowsRead(len(rows), total, request.seed, request.id),))
 
 
 def _values(column: Any, as_text: bool) -> np.ndarray:

@@ -13,8 +13,8 @@ from attnlens.core import checks
 from attnlens.data.dataset import Dataset, deduplicated
 
 from .columns import TypedColumn
+from .facts import Facts, Remark, RowsRead
 from .idx import read_idx
-from .sampling import rows_fact
 
 DIGITS = tuple("0123456789")
 FASHION = (
@@ -30,7 +30,7 @@ FASHION = (
     "boot",
 )
 FILE_STARTS = {"train": "train", "test": "t10k"}  # how the names of the four IDX files begin
-Patches = tuple[np.ndarray, tuple[str, ...], tuple[tuple[str, str], ...]]
+Patches = tuple[np.ndarray, tuple[str, ...], Facts]
 """Tokens (n, patches, pixels), names of the pixels, facts."""
 
 
@@ -50,8 +50,8 @@ def read_image_folder(
         random = np.random.default_rng(seed)
         data = data.take(np.sort(random.choice(total, rows, replace=False)), "sampled")
     tokens, names, facts = cut_patches(data.array, size)
-    label = ("label", f"{len(data.classes)} classes, from the folder")
-    facts = (rows_fact(len(data), total, seed), *facts, label)
+    label = Remark("label", f"{len(data.classes)} classes, from the folder")
+    facts = (RowsRead(len(data), total, seed), *facts, label)
     return (tokens, names, facts), data.labels, data.classes
 
 
@@ -89,7 +89,7 @@ def cut_patches(pixels: np.ndarray, size: int | None) -> Patches:
         f"{tokens.shape[1]} patches of {size} × {size} are the tokens"
     )
     names = tuple(f"pixel {i // size} {i % size}" for i in range(size * size))
-    return tokens, names, (("images", fact),)
+    return tokens, names, (Remark("images", fact),)
 
 
 def idx_folder(folder: str | os.PathLike[str], part: str = "train", name: str = "mnist") -> Dataset:

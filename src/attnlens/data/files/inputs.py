@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,11 +14,21 @@ from attnlens.data.dataset import Kind
 
 from .columns import FEW, Table, TypedColumn, name_list, typed_column
 from .encoding import ColumnEncoder, median
+from .facts import Fact, Facts, Remark
 from .image_patches import cut_patches
 from .sequences import SequenceRows, pad, tokens_from_columns, tokens_from_lists
 
-Facts = tuple[tuple[str, str], ...]  # (name, description) of what was inferred or done
-ROW_NUMBER = "the number of the row, or one that grows with every row"
+
+class LeftOut(enum.Enum):
+    """Why a column is not an input."""
+
+    IDENTIFIER = "an identifier, different in most rows"
+    TEXTS = "texts: name it as text (--text) to learn from it"
+    SEQUENCES = "sequences, which a long table does not use"
+    ROW_NUMBER = "the number of the row, or one that grows with every row"
+    CONSTANT = "constant"
+    EMPTY = "missing in every row"
+    RARE = "constant, or every value rare"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,9 +69,9 @@ def text_inputs(name: str, values: np.ndarray, others: Mapping[str, np.ndarray])
             f"column."
         )
     words = sum(len(value.split()) for value in values if value) / max(len(values), 1)
-    facts = [("texts", f"{name}, {words:.3g} words on average")]
+    facts = [Remark("texts", f"{name}, {words:.3g} words on average")]
     if others:
-        facts.append(("not used beside texts", name_list(list(others))))
+        facts.append(Remark("not used beside texts", name_list(list(others))))
     return InputPart("texts", tuple(value or "" for value in values), (name,), tuple(facts))
 
 
@@ -77,20 +88,23 @@ def array_inputs(columns: Mapping[str, np.ndarray], images: int | None) -> Input
             f"{name} must be numbers of the shape (n, p), (n, tokens, size) or (n, height, width); "
             f"got {values.dtype} of shape {values.shape}; reshape it."
         )
-    missing, facts = ~np.isfinite(values), ()
+    missing, facts = ~np.isfinite(values), list[Fact]()
     if missing.all():
         raise checks.BadInput(
             f"{name} must hold numbers, but every one of them is missing; drop it."
         )
     if missing.any():
         values = np.where(missing, median(values[~missing]), values)
-        facts = (("missing values", f"{missing.sum():,} in {name}, filled with its median"),)
+        words = f"{missing.sum():,} in {name}, filled with its median"
+        facts.append(Remark("missing values", words))
     if images is not None:
         tokens, names, patch_facts = cut_patches(values, images)
         return InputPart("tokens", tokens, names, (*facts, *patch_facts))
     names = tuple(f"{name} {i}" for i in range(values.shape[2]))
     size = f"{name}: {values.shape[1]} per row, vectors of {values.shape[2]} numbers"
-    return InputPart("tokens", values, names, (*facts, ("tokens", size)), sequences=list(values))
+    return InputPart(
+        "tokens", values, names, (*facts, Remark("tokens", size)), sequences=list(values)
+    )
 
 
 def list_columns(columns: Mapping[str, np.ndarray]) -> list[str]:
@@ -114,7 +128,7 @@ def list_inputs(
     tokens = tokens_from_lists(name, typed_column(name, columns[name], types.get(name)))
     vectors, facts = pad(tokens.vectors, length)
     if others := [other for other in columns if other != name]:
-        facts = (*facts, ("not used beside sequences", name_list(others)))
+        facts = (*facts, Remark("not used beside sequences", name_list(others)))
     return InputPart("tokens", vectors, tokens.names, (*tokens.facts, *facts), tokens.sequences)
 
 
@@ -128,7 +142,7 @@ def long_table_inputs(
     """The sequences of a long table."""
     used, reasons = _usable(features, table, types)
     tokens, encoder = tokens_from_columns(used, rows)
-    reasons |= dict.fromkeys(encoder.dropped, "constant")
+    reasons |= dict.fromkeys(encoder.dropped, LeftOut.CONSTANT)
     encoded = {feature.name: used[feature.name] for feature in encoder.features}
     vectors, length_facts = pad(tokens.vectors, length)
     facts = (*_column_facts(encoded, encoder, reasons), *length_facts)
@@ -144,15 +158,15 @@ def row_inputs(
     encoder = ColumnEncoder.fit(used)
     for name in encoder.dropped:
         empty = used[name].missing.all()
-        reasons[name] = "missing in every row" if empty else "constant, or every value rare"
+        reasons[name] = LeftOut.EMPTY if empty else LeftOut.RARE
     if not encoder.features:
-        left_out = "; ".join(f"{name}: {reason}" for name, reason in [*reasons.items()][:4])
+        left_out = "; ".join(f"{name}: {reason.value}" for name, reason in [*reasons.items()][:4])
         raise checks.BadInput(
             f"there must be a column to learn from, but no column is left ({left_out}); give other "
             f"columns or types."
         )
     raw = {feature.name: used[feature.name] for feature in encoder.features}
-    counters = [name for name, reason in reasons.items() if reason == ROW_NUMBER]
+    counters = [name for name, reason in reasons.items() if reason is LeftOut.ROW_NUMBER]
     codes = _codes([column for name, column in features.items() if name not in counters])
     facts = _column_facts(raw, encoder, reasons, filled)
     return InputPart("rows", encoder.apply(raw), encoder.names, facts, None, encoder, raw, codes)
@@ -160,22 +174,23 @@ def row_inputs(
 
 def _usable(
     features: dict[str, TypedColumn], table: Table, types: Mapping[str, str]
-) -> tuple[dict[str, TypedColumn], dict[str, str]]:
+) -> tuple[dict[str, TypedColumn], dict[str, LeftOut]]:
     """Columns that can be encoded as numbers, and the reasons why the others cannot."""
-    used, reasons = {}, {}
+    used: dict[str, TypedColumn] = {}
+    reasons: dict[str, LeftOut] = {}
     for name, column in features.items():
         if column.kind == "identifier":
-            reasons[name] = "an identifier, different in most rows"
+            reasons[name] = LeftOut.IDENTIFIER
         elif column.kind == "text":
-            reasons[name] = "texts: name it as text (--text) to learn from it"
+            reasons[name] = LeftOut.TEXTS
         elif column.kind == "sequence":
-            reasons[name] = "sequences, which a long table does not use"
+            reasons[name] = LeftOut.SEQUENCES
         elif name not in types and _is_row_number(column, table.rows):
-            reasons[name] = ROW_NUMBER
+            reasons[name] = LeftOut.ROW_NUMBER
         else:
             used[name] = column
     if not used:  # row numbers are better than no input
-        counters = [name for name, reason in reasons.items() if reason == ROW_NUMBER]
+        counters = [name for name, reason in reasons.items() if reason is LeftOut.ROW_NUMBER]
         used = {name: features[name] for name in counters if reasons.pop(name)}
     return used, reasons
 
@@ -205,11 +220,11 @@ def _codes(columns: list[TypedColumn]) -> np.ndarray:
 def _column_facts(
     used: Mapping[str, TypedColumn],
     encoder: ColumnEncoder,
-    reasons: Mapping[str, str],
+    reasons: Mapping[str, LeftOut],
     filled: bool = True,
 ) -> Facts:
     """What each column was taken for, which were left out, and how gaps were filled."""
-    facts = []
+    facts: list[Fact] = []
     for kind, plural in (("number", "numbers"), ("date", "dates"), ("category", "categories")):
         names = [name for name, column in used.items() if column.kind == kind]
         notes = [f"{name} {used[name].note}" for name in names if used[name].note]
@@ -221,15 +236,15 @@ def _column_facts(
             rare = f", rare ones of {name_list(merged)} as one" if merged else ""
             fact += f"; an indicator for each{rare}"
         if names:
-            facts.append((plural, fact))
+            facts.append(Remark(plural, fact))
     if reasons:
-        left_out = "; ".join(f"{name} ({reason})" for name, reason in [*reasons.items()][:6])
+        left_out = "; ".join(f"{name} ({reason.value})" for name, reason in [*reasons.items()][:6])
         more = f"; and {len(reasons) - 6} more" if len(reasons) > 6 else ""
-        facts.append(("left out", left_out + more))
+        facts.append(Remark("left out", left_out + more))
     gaps = {name: int(column.missing.sum()) for name, column in used.items()}
     if any(gaps.values()) and filled:
         counts = [f"{name} {count:,}" for name, count in gaps.items() if count]
         how = "numbers filled with the median and flagged, categories as one of their own"
-        facts.append(("missing values", f"{name_list(counts)}; {how}"))
-    facts.append(("encoding", "from all rows that were read, without their labels"))
+        facts.append(Remark("missing values", f"{name_list(counts)}; {how}"))
+    facts.append(Remark("encoding", "from all rows that were read, without their labels"))
     return tuple(facts)

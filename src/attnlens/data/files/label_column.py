@@ -15,6 +15,7 @@ from attnlens.core import checks
 from attnlens.core.labels import are_class_numbers
 
 from .columns import TypedColumn, name_list, plain_number, printable, typed_column
+from .facts import DropReason, Facts, Remark, RowsDropped
 
 MOST_CLASSES = 100  # with more, only a very large data set has enough rows of each
 
@@ -26,7 +27,7 @@ class Labels(NamedTuple):
     y: np.ndarray  # labels of the rows that are kept
     task: str  # "regression" or "classification"
     classes: tuple[str, ...]
-    facts: tuple[tuple[str, str], ...]
+    facts: Facts
 
 
 def read_labels(name: str, values: np.ndarray, given: str | None) -> Labels:
@@ -70,8 +71,9 @@ def _numbers(name: str, column: TypedColumn, present: np.ndarray, given: str | N
             f"column."
         )
     unit = "days since 1970-01-01" if column.kind == "date" else "a number"
-    facts = [("label", f"{name}, {unit} ({_origin(given)}), from {y.min():.4g} to {y.max():.4g}")]
-    return Labels(present, y, "regression", (), (*facts, *_unlabelled(present)))
+    words = f"{name}, {unit} ({_origin(given)}), from {y.min():.4g} to {y.max():.4g}"
+    facts = (Remark("label", words), *_unlabelled(present))
+    return Labels(present, y, "regression", (), facts)
 
 
 def _classes(name: str, column: TypedColumn, present: np.ndarray, given: str | None) -> Labels:
@@ -106,8 +108,8 @@ def _classes(name: str, column: TypedColumn, present: np.ndarray, given: str | N
     more = f" and {len(names) - 6} more" if len(names) > 6 else ""
     label = f"{name}, {len(names)} classes ({_origin(given)}): {sizes}{more}"
     single = [_class_name(value) for value in distinct[counts == 1]]
-    dropped = [("classes of one row", f"{name_list(single)}: dropped")] if single else []
-    facts = (("label", label), *dropped, *_unlabelled(present))
+    dropped = [Remark("classes of one row", f"{name_list(single)}: dropped")] if single else []
+    facts = (Remark("label", label), *dropped, *_unlabelled(present))
     return Labels(keep, y.astype(np.int64), "classification", names, facts)
 
 
@@ -119,6 +121,6 @@ def _origin(given: str | None) -> str:
     return "inferred" if given is None else "as given"
 
 
-def _unlabelled(present: np.ndarray) -> list[tuple[str, str]]:
+def _unlabelled(present: np.ndarray) -> list[RowsDropped]:
     count = int(np.count_nonzero(~present))
-    return [("rows without a label", f"{count:,}, dropped")] if count else []
+    return [RowsDropped(DropReason.NO_LABEL, count)] if count else []

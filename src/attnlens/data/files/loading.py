@@ -34,9 +34,10 @@ from .columns import (
 from .copies import without_copies
 from .delimited import read_csv
 from .encoding import ColumnEncoder
+from .facts import DropReason, Facts, RowsDropped, RowsRead, rendered, rows_read
 from .frames import is_frame, read_frame
 from .image_patches import patches_from_columns, read_image_folder
-from .inputs import Facts, InputPart
+from .inputs import InputPart
 from .label_column import Labels, read_labels
 from .parquet import read_parquet
 from .sampling import Request
@@ -72,10 +73,14 @@ class Loaded:
     task        "regression" or "classification"; None without a target
     names       of the last axis of X
     sequences   one array per sequence, of its own length; None if rows are not sequences
-    facts       (name, description) of everything that was inferred or done
+    records     everything that was inferred or done, typed (`data/files/facts.py`)
     encoder     how columns were encoded as numbers, on all rows that were read; to encode without
                 seeing test rows, fit `ColumnEncoder` on the training rows of `columns`
     columns     the columns before they were encoded
+    arrays      of NPY and NPZ files, the names of the columns of each array
+
+    `facts` are the records as pairs (name, description), and `rows_read` is the record that says
+    how many rows of the file were read.
 
     >>> import pandas as pd
     >>> table = pd.DataFrame({"size": [1.5, 2.0, None, 3.5], "kind": ["a", "b", "a", "b"]})
@@ -91,9 +96,20 @@ class Loaded:
     names: tuple[str, ...]
     classes: tuple[str, ...]
     sequences: list[np.ndarray] | None
-    facts: Facts
+    records: Facts
     encoder: ColumnEncoder | None = None
     columns: Mapping[str, TypedColumn] = dataclasses.field(default_factory=dict)
+    arrays: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        """(name, description) of everything that was inferred or done."""
+        return rendered(self.records)
+
+    @property
+    def rows_read(self) -> RowsRead:
+        """How many rows of the file were read."""
+        return rows_read(self.records)
 
     def __str__(self) -> str:
         return "\n".join([str(self.dataset), *(f"  {name}: {fact}" for name, fact in self.facts)])
@@ -171,7 +187,7 @@ def read(
     used = _input_columns(table, roles, given, columns, drop)
     if id is not None:
         part, labels = _long_table(table, used, given, (id, order, target), length, missing)
-        return _loaded(stem, part, labels)
+        return _loaded(stem, part, labels, table.arrays)
     part = _inputs(table, used, given, text, images, length, filled=missing == "fill")
     if order is not None:
         ordering = np.argsort(order_ranks(table.columns[order], order), kind="stable")
@@ -179,8 +195,9 @@ def read(
     part = dataclasses.replace(part, facts=(*table.facts, *part.facts))
     part, table = _without_gaps(part, table, missing)
     if target is None:
-        return _loaded(stem, part, None)
-    return _loaded(stem, part, read_labels(target, table.columns[target], given.get(target)))
+        return _loaded(stem, part, None, table.arrays)
+    labels = read_labels(target, table.columns[target], given.get(target))
+    return _loaded(stem, part, labels, table.arrays)
 
 
 def _table(path: Path, request: Request) -> Table:
@@ -287,9 +304,9 @@ def _long_table(
     gaps = np.any([column.missing for column in features.values()], axis=0)
     if missing == "drop" and gaps.any():
         if gaps.all():
-            raise checks.BadInput(_none_left(len(gaps), "with a missing value"))
+            raise checks.BadInput(_none_left(len(gaps), DropReason.MISSING_VALUE))
         table = table.take(~gaps)
-        fact = ("rows with a missing value", f"{gaps.sum():,}, dropped")
+        fact = RowsDropped(DropReason.MISSING_VALUE, int(gaps.sum()))
         table = table._replace(facts=(*table.facts, fact))
         features = {
             name: column._replace(values=column.values[~gaps]) for name, column in features.items()
@@ -315,18 +332,18 @@ def _same(one: Any, two: Any) -> bool:
     return one == two or (one != one and two != two)  # NaN is the same as NaN
 
 
-def _none_left(count: int, reason: str) -> str:
-    return f"there must be a row to read, but no row is left: all {count:,} are {reason}."
+def _none_left(count: int, reason: DropReason) -> str:
+    return f"there must be a row to read, but no row is left: all {count:,} are {reason.value}."
 
 
 def _without_gaps(part: InputPart, table: Table, missing: str) -> tuple[InputPart, Table]:
     """Drop rows without text or tokens, and if `missing` is "drop" all rows with missing values."""
-    gaps, reason = np.zeros(len(table.rows), bool), "with a missing value"
+    gaps, reason = np.zeros(len(table.rows), bool), DropReason.MISSING_VALUE
     if part.kind == "texts":
-        gaps, reason = np.array([not text for text in part.inputs]), "without a text"
+        gaps, reason = np.array([not text for text in part.inputs]), DropReason.NO_TEXT
     elif part.sequences is not None:
         gaps = np.array([not len(sequence) for sequence in part.sequences])
-        reason = "with an empty sequence"
+        reason = DropReason.EMPTY_SEQUENCE
     elif missing == "drop":
         for column in part.raw.values():
             gaps |= column.missing
@@ -336,7 +353,7 @@ def _without_gaps(part: InputPart, table: Table, missing: str) -> tuple[InputPar
         raise checks.BadInput(_none_left(len(gaps), reason))
     complete = np.flatnonzero(~gaps)
     part, table = part.take(complete), table.take(complete)
-    facts = (*part.facts, (f"rows {reason}", f"{gaps.sum():,}, dropped"))
+    facts = (*part.facts, RowsDropped(reason, int(gaps.sum())))
     if part.encoder is not None:
         encoder = ColumnEncoder.fit(part.raw)
         if not encoder.features:
@@ -349,7 +366,12 @@ def _without_gaps(part: InputPart, table: Table, missing: str) -> tuple[InputPar
     return dataclasses.replace(part, facts=facts), table
 
 
-def _loaded(stem: str, part: InputPart, labels: Labels | None) -> Loaded:
+def _loaded(
+    stem: str,
+    part: InputPart,
+    labels: Labels | None,
+    arrays: Mapping[str, tuple[str, ...]] | None = None,
+) -> Loaded:
     """The result of `read`, from inputs and labels; copies of rows are dropped."""
     facts, y, task, classes = part.facts, None, None, ()
     if labels is not None:
@@ -361,5 +383,15 @@ def _loaded(stem: str, part: InputPart, labels: Labels | None) -> Loaded:
     dataset = Dataset(name, part.kind, part.inputs, values, classes, f"the file {name}", "yours")
     X = None if isinstance(part.inputs, tuple) else part.inputs
     return Loaded(
-        dataset, X, y, task, part.names, classes, part.sequences, facts, part.encoder, part.raw
+        dataset=dataset,
+        X=X,
+        y=y,
+        task=task,
+        names=part.names,
+        classes=classes,
+        sequences=part.sequences,
+        records=facts,
+        encoder=part.encoder,
+        columns=part.raw,
+        arrays=arrays or {},
     )

@@ -18,7 +18,8 @@ from attnlens.core import checks
 from attnlens.data.optional import INSTALL, installed
 
 from .columns import Table, check_column, clean_names, name_list, texts
-from .sampling import MOST_CELLS, Request, choose_ids, most_rows, rows_fact
+from .facts import Fact, Remark, RowsRead
+from .sampling import MOST_CELLS, Request, choose_ids, most_rows
 
 BATCH = 2**15  # rows decoded at a time: 13 MB for fifty columns of numbers
 BATCH_OF_LISTS = 2**10  # rows decoded at a time if they hold lists
@@ -72,14 +73,14 @@ def _read(path: Path, request: Request) -> Table:
         stored = dict(zip(names, schema.names, strict=True))
         most = most_rows(request, len(usable), path)
         batch = BATCH_OF_LISTS if lists else BATCH
-        sample, unit = None, "rows"
+        sample, sampled_id = None, None
         if total > most and request.id is None:
             random = np.random.default_rng(request.seed)
             sample = np.sort(random.choice(total, most, replace=False, shuffle=False))
         elif total > most:
             id_column = stored[check_column("id", request.id, names)]
             sample = _rows_of_ids(file.iter_batches(batch, columns=[id_column]), most, request)
-            unit = f"whole sequences ({request.id})"
+            sampled_id = request.id
         columns = [stored[name] for name in usable]
         batches = file.iter_batches(batch, columns=columns, use_threads=False)
         sampled, count = _sample_batches(batches, sample, path)
@@ -89,9 +90,10 @@ def _read(path: Path, request: Request) -> Table:
             )
     rows = np.arange(total) if sample is None else sample
     table = pa.Table.from_batches(sampled, schema=pa.schema([schema.field(n) for n in columns]))
-    facts = [rows_fact(len(rows), total, request.seed, unit)]
+    facts: list[Fact] = [RowsRead(len(rows), total, request.seed, sampled_id)]
     if unread := [name for name in names if not kinds[name]]:
-        facts.append(("left out", f"{name_list(unread)}: structures, maps or bytes are not read"))
+        words = f"{name_list(unread)}: structures, maps or bytes are not read"
+        facts.append(Remark("left out", words))
     values = {}
     for name in usable:
         column = table.column(stored[name])
@@ -195,5 +197,6 @@ def _limit_tokens(table: Table, lists: list[str], request: Request) -> Table:
     order = np.random.default_rng(request.seed).permutation(len(table.rows))
     room = int(np.searchsorted(np.cumsum(np.asarray(sizes)[order]), MOST_CELLS))
     rows = np.sort(order[: max(room, 1)])
-    fact = rows_fact(len(rows), table.total, request.seed)
-    return table.take(rows)._replace(facts=(fact, *table.facts[1:]))
+    fact = RowsRead(len(rows), table.total, request.seed)
+    others = (other for other in table.facts if not isinstance(other, RowsRead))
+    return table.take(rows)._replace(facts=(fact, *others))

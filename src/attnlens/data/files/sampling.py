@@ -97,10 +97,3 @@ def choose_ids(counts: Mapping[str, int], rows: int, seed: int) -> frozenset[str
             break
         chosen.append(sequence_id)
     return frozenset(chosen)
-
-
-def rows_fact(count: int, total: int, seed: int, unit: str = "rows") -> tuple[str, str]:
-    """The fact that says how many of the rows were read."""
-    if count == total:
-        return ("rows", f"{total:,}, all read")
-    return ("rows", f"{total:,} in the file, {count:,} of them read: {unit} at random, seed {seed}")

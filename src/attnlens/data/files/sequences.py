@@ -20,6 +20,7 @@ from attnlens.core import checks
 
 from .columns import TypedColumn, dates, name_list, numbers, printable
 from .encoding import MOST_LEVELS, ColumnEncoder
+from .facts import Facts, Remark
 from .sampling import MOST_CELLS
 
 
@@ -91,7 +92,7 @@ class SequenceTokens(NamedTuple):
     sequences: list[np.ndarray]
     vectors: list[np.ndarray]  # (L, d) each
     names: tuple[str, ...]  # of the d coordinates
-    facts: tuple[tuple[str, str], ...]
+    facts: Facts
 
 
 def tokens_from_columns(
@@ -124,7 +125,7 @@ def tokens_from_lists(name: str, column: TypedColumn) -> SequenceTokens:
         raise checks.BadInput(
             f"{name} must hold sequences, but every one of them is empty; drop it."
         )
-    if {row.dtype.kind for row in nonempty} == {"U"} or column.note == "category":
+    if {row.dtype.kind for row in nonempty} == {"U"} or column.tokens == "category":
         if any(row.ndim > 1 for row in nonempty):
             raise checks.BadInput(
                 f"{name} must hold strings or numbers to be read as categories; got vectors; leave "
@@ -142,7 +143,7 @@ def tokens_from_lists(name: str, column: TypedColumn) -> SequenceTokens:
     names = tuple(f"{name} {i}" for i in range(shape[0])) if shape else (name,)
     vectors = [row.reshape(len(row), shape[0] if shape else 1) for row in rows]
     kind = f"vectors of {shape[0]} numbers" if shape else "numbers"
-    return SequenceTokens(rows, vectors, names, (("tokens", f"{name}: {kind}"),))
+    return SequenceTokens(rows, vectors, names, (Remark("tokens", f"{name}: {kind}"),))
 
 
 def _category_tokens(name: str, rows: list[np.ndarray]) -> SequenceTokens:
@@ -159,10 +160,10 @@ def _category_tokens(name: str, rows: list[np.ndarray]) -> SequenceTokens:
     frequent = [printable(word, 40) for word in frequent]
     names = tuple(f"{name} = {word}" for word in [*frequent, *others])
     fact = f"{name}: {len(by_frequency)} categories ({name_list(frequent)})"
-    return SequenceTokens(codes, vectors, names, (("tokens", fact),))
+    return SequenceTokens(codes, vectors, names, (Remark("tokens", fact),))
 
 
-def pad(vectors: list[np.ndarray], length: int) -> tuple[np.ndarray, tuple[tuple[str, str], ...]]:
+def pad(vectors: list[np.ndarray], length: int) -> tuple[np.ndarray, Facts]:
     """(n, L, t) from sequences of any lengths, cut or padded, and the fact that describes it."""
     lengths = np.array([len(vector) for vector in vectors])
     width, longest = vectors[0].shape[1], int(lengths.max())
@@ -181,4 +182,4 @@ def pad(vectors: list[np.ndarray], length: int) -> tuple[np.ndarray, tuple[tuple
         fact += f"; networks see the last {most:,}"
     if ragged:
         fact += "; padded with zeros, and one coordinate is 1 where there is a token"
-    return array, (("sequences", fact),)
+    return array, (Remark("sequences", fact),)

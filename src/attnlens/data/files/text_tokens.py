@@ -10,6 +10,7 @@ from attnlens.core import checks
 from attnlens.data.dataset import Dataset, deduplicated, split
 from attnlens.data.text import Embedding
 
+from .facts import Remark
 from .loading import Loaded
 
 SHARE = 0.25  # of the texts, from which word vectors are learned
@@ -43,16 +44,18 @@ def embedded(loaded: Loaded, *, tokens: int = 32, seed: int = 0) -> Loaded:
     embedding = _learn(sets["words"])
     tokenised = embedding(sets["rest"], tokens)
     labels = None if loaded.y is None else tokenised.labels
-    fact = (
+    fact = Remark(
         "words",
         f"{len(embedding.vocabulary):,} in vectors of {embedding.vectors.shape[1]}, learned from "
         f"{count:,} of the texts, which are used for nothing else; the first {tokens} known words "
         f"of the other {len(tokenised):,} are their tokens",
     )
     names = tuple(f"word vector {i}" for i in range(embedding.vectors.shape[1]))
-    facts = (*loaded.facts, fact)
+    records = (*loaded.records, fact)
     X = np.asarray(tokenised.array)
-    return dataclasses.replace(loaded, dataset=tokenised, X=X, y=labels, names=names, facts=facts)
+    return dataclasses.replace(
+        loaded, dataset=tokenised, X=X, y=labels, names=names, records=records
+    )
 
 
 def _learn(texts: Dataset) -> Embedding:

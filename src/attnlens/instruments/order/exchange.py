@@ -36,7 +36,7 @@ from attnlens.core.drawing import Figure, Point, Series
 from attnlens.core.readings import Reading
 from attnlens.core.statistics import mean_reading
 
-from .martingale import bet
+from .martingale import Wealth, bet
 from .permutation import permutation_test, ramp, shuffled
 from .sequences import Sequences, columns, read
 
@@ -52,7 +52,7 @@ SQUARED = "squared change from the first token to the last beyond chance, in var
 
 @dataclass(frozen=True)
 class Exchangeability(Reading):
-    """A p-value with its interpretation; `details` holds effects, statistics and wealth.
+    """A p-value with its interpretation; effects, statistics and wealth are attributes.
 
     The standard error is the Monte Carlo error of using m permutations instead of infinitely many:
     if b of m statistics reach the observed one, it is the standard deviation of
@@ -63,27 +63,70 @@ class Exchangeability(Reading):
     def effects(self) -> dict[str, Reading]:
         return self.details["effects"]
 
+    @property
+    def statistics(self) -> dict[str, float]:
+        """By name, each in standard deviations above shuffled orders."""
+        return self.details["statistics"]
+
+    @property
+    def strongest(self) -> str:
+        """The name of the largest statistic."""
+        return max(self.statistics, key=self.statistics.__getitem__)
+
+    @property
+    def wealth(self) -> Wealth | None:
+        """The sequential test; None where it was not asked for."""
+        return self.details["wealth"]
+
+    @property
+    def kind(self) -> str:
+        """What tokens are: numbers, vectors or categories."""
+        return self.details["kind"]
+
+    @property
+    def sequences(self) -> int:
+        """How many sequences were permuted."""
+        return self.details["sequences"]
+
+    @property
+    def left_out(self) -> int:
+        """How many sequences of one token were left out."""
+        return self.details["left_out"]
+
+    @property
+    def constant(self) -> bool:
+        """Whether every sequence is constant."""
+        return self.details["constant"]
+
+    @property
+    def orders(self) -> str:
+        """Which orders were compared, in words."""
+        return self.details["orders"]
+
+    def meaning(self, effect: str) -> str:
+        """What the number of an effect means, in words."""
+        return self.effects[effect].details["meaning"]
+
     def __str__(self) -> str:
-        orders, sequences = self.details["orders"], self.details["sequences"]
-        batch = f"{sequences} sequence{'s' if sequences > 1 else ''} of {self.details['kind']}"
-        if self.details["constant"]:
+        sequences = self.sequences
+        batch = f"{sequences} sequence{'s' if sequences > 1 else ''} of {self.kind}"
+        if self.constant:
             return f"p = 1 ({batch}): every sequence is constant, so its order cannot matter"
-        strongest = max(self.details["statistics"], key=self.details["statistics"].__getitem__)
         conclusion = (
-            f"the order of tokens matters, most of all by {strongest}"
+            f"the order of tokens matters, most of all by {self.strongest}"
             if self.value <= LEVEL
             else "no sign that the order of tokens matters"
         )
-        lines = [f"p = {self.value:.3g} ({batch}, {orders}): {conclusion}"]
+        lines = [f"p = {self.value:.3g} ({batch}, {self.orders}): {conclusion}"]
         for name, effect in self.effects.items():
-            lines.append(f"{name:>12}  {effect}: {effect.details['meaning']}")
-        if (wealth := self.details["wealth"]) is not None:
-            lines.append(f"{'wealth':>12}  {wealth}")
+            lines.append(f"{name:>12}  {effect}: {self.meaning(name)}")
+        if self.wealth is not None:
+            lines.append(f"{'wealth':>12}  {self.wealth}")
         return "\n".join(lines)
 
     def figure(self) -> Figure:
         """How unusual the observed order is, one point per statistic."""
-        values = self.details["statistics"]
+        values = self.statistics
         points = tuple(Point(place, value) for place, value in enumerate(values.values(), 1))
         return Figure(
             f"How unusual the order of tokens is (p = {self.value:.3g})",
@@ -96,7 +139,7 @@ class Exchangeability(Reading):
         )
 
     def plot(self) -> Any:
-        """The statistics as a matplotlib figure; `details["wealth"].plot()` draws the wealth."""
+        """The statistics as a matplotlib figure; `wealth.plot()` draws the wealth."""
         return self.figure().plot()
 
 

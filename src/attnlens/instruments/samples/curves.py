@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -44,7 +44,8 @@ class LearningCurves:
     `errors[name]` has one row per fold and one column per size. `target_error` is the default ε of
     the methods. `inflation` has one factor per size, by which standard errors are multiplied
     because training sets overlap. `test_rows`, for classes only, is the number of test rows in all
-    folds together: an error is a count of wrong rows among these.
+    folds together: an error is a count of wrong rows among these. `none_wrong[name]` says at which
+    sizes no test row was wrong; `errors` holds half a wrong row there (see `_half_a_row`).
     """
 
     data: str
@@ -54,13 +55,14 @@ class LearningCurves:
     errors: Mapping[str, tuple[tuple[float, ...], ...]]
     inflation: tuple[float, ...]
     test_rows: int = 0
+    none_wrong: Mapping[str, tuple[bool, ...]] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Curve:
         """One learner's curve, with standard errors; its slope is that of the plain power law."""
         values = np.array(self.errors[checks.one_of("the model", name, self.errors)])
         count, factors = len(values), np.array(self.inflation)
         errors = values.std(0, ddof=1) * factors / math.sqrt(count)
-        errors = np.where(self._none_wrong(values), math.sqrt(0.5) / max(self.test_rows, 1), errors)
+        errors = np.where(self._none_wrong(name), math.sqrt(0.5) / max(self.test_rows, 1), errors)
         readings = [
             Reading(float(m), float(s), count) for m, s in zip(values.mean(0), errors, strict=True)
         ]
@@ -71,18 +73,18 @@ class LearningCurves:
 
     def error_text(self, name: str, index: int = -1) -> str:
         """The error at one of the sizes, in words."""
-        if self._none_wrong(np.array(self.errors[name]))[index]:
+        if self.none_wrong_at(name, index):
             return f"none of {self.test_rows:,} test rows wrong"
         reading = self[name].readings[index]
         return f"{reading.value:.3g} ± {reading.standard_error:.1g}"
 
-    def _none_wrong(self, values: np.ndarray) -> np.ndarray:
-        """True at the sizes where no test row was wrong; see `_half_a_row`."""
-        return (
-            (values == 0.5 / self.test_rows).all(0)
-            if self.test_rows
-            else np.zeros(len(self.sizes), bool)
-        )
+    def none_wrong_at(self, name: str, index: int = -1) -> bool:
+        """Whether no test row was wrong at one of the sizes."""
+        return bool(self._none_wrong(name)[index])
+
+    def _none_wrong(self, name: str) -> np.ndarray:
+        """True at the sizes where no test row was wrong."""
+        return np.array(self.none_wrong.get(name, (False,) * len(self.sizes)), bool)
 
     def samples(self, error: float | None = None) -> dict[str, SampleSize]:
         """n(ε): how many labels each learner needs for this error."""
@@ -128,7 +130,7 @@ class LearningCurves:
             cells = (curve.readings[i] for curve in curves.values())
             row = "".join(f"  {f'{c.value:.3g} ± {c.standard_error:.1g}':>20}" for c in cells)
             lines.append(f"{size:>8}{row}")
-        if any(self._none_wrong(np.array(errors)).any() for errors in self.errors.values()):
+        if any(self._none_wrong(name).any() for name in self.errors):
             lines.append(f"{0.5 / self.test_rows:.3g} means none of {self.test_rows} wrong")
         for name, law in self.laws().items():
             lines.append(
@@ -246,10 +248,8 @@ def learning_curve(
     parts = split_folds(data, folds, seed)
     sizes = usable_sizes(sizes, data, parts, SIZES)
     measure = learners.choose(models, data, attention, hidden)
-    errors = {
-        name: _half_a_row(run(parts, sizes, seed, settings, starts), len(data.inputs))
-        for name, run in measure.items()
-    }
+    measured = {name: run(parts, sizes, seed, settings, starts) for name, run in measure.items()}
+    errors = {name: _half_a_row(table, len(data.inputs)) for name, table in measured.items()}
     if target_error is None:
         # A little above what the weakest learner reaches, so that its n(ε) lies inside the range.
         target_error = 1.1 * max(float(table.mean(0).min()) for table in errors.values())
@@ -263,6 +263,11 @@ def learning_curve(
         errors={name: tuple(map(tuple, table.tolist())) for name, table in errors.items()},
         inflation=tuple(inflation(np.array(sizes, float), len(data.inputs), folds).tolist()),
         test_rows=len(data.inputs) if data.classes else 0,
+        none_wrong={
+            name: tuple((table == 0).all(0).tolist())
+            for name, table in measured.items()
+            if data.classes
+        },
     )
 
 

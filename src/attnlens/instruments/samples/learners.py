@@ -33,6 +33,7 @@ from attnlens.training.settings import Recipe
 from .labelled import Fold, Labelled, mean_and_spread
 
 BUILT_IN = ("baseline", "known-attention", "self-attention", "multi-layer")
+ATTENDING = ("self-attention", "multi-layer")  # have a score for each pair of tokens
 # For standardised inputs and labels and networks of some hundred parameters: enough steps to end
 # near a minimum with a cosine schedule. The penalty is a usual small one (scikit-learn's MLP has
 # 1e-4 on half the squared norm). All can be overridden.

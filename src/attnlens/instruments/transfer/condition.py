@@ -13,7 +13,7 @@ pretraining contains little signal about what the downstream task needs.
 The module `kappa` estimates κ from features and targets.
 
 κ is a property of the two tasks, and the features must contain what both need: if they have lost a
-part of the target, κ describes only the rest (`kappa.details["explained"]` is its share). To
+part of the target, κ describes only the rest (`Transfer.explained` is its share). To
 evaluate features behind a bottleneck, give the full ones as `features` and those behind the
 bottleneck as `frozen`.
 """
@@ -54,12 +54,22 @@ class Transfer:
     error: Reading
     scores: Mapping[str, Reading]
 
+    @property
+    def explained(self) -> float:
+        """The share of the downstream target's variance that the features explain."""
+        return self.kappa.details["explained"]
+
+    @property
+    def infinite(self) -> float:
+        """The share of resamples in which κ is infinite."""
+        return 1.0 if math.isinf(self.kappa.value) else self.kappa.details["infinite"]
+
     def __str__(self) -> str:
         low, high = self.interval
         kappa = f"{self.kappa.value:.3g}, 95 % interval {low:.3g} to {high:.3g}"
         if math.isinf(self.kappa.value):
             kappa = f"{self.kappa.value:.3g}: {self.kappa.status}"
-        explained = f"{self.kappa.details['explained']:.0%} of the target's variance"
+        explained = f"{self.explained:.0%} of the target's variance"
         rows = [("condition number", kappa), ("of what features explain", explained)]
         rows += [("transfer error, measured", str(self.error))]
         for name, score in self.scores.items():

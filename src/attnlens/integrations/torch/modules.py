@@ -165,7 +165,7 @@ def _call(
         try:
             with environment, torch.device("jax"):
                 outputs = torch.func.functional_call(module_copy, state, inputs, keywords)
-        except checks.BadInput:
+        except checks.ExplainedError:
             raise
         except Exception as error:
             raise checks.BadInput(_reason(type(module_copy).__name__, error)) from error

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from attnlens.core.checks import BadInput
+from attnlens.core.checks import BadInput, ResourceError
 from attnlens.core.numerical_path import library_names
 from attnlens.runs.code_version import code_version
 from attnlens.runs.provenance import cores, packages
@@ -65,7 +65,7 @@ def connect(address: str | None, workers: int | None, folder: Path | None) -> tu
         ray.init("local" if new_cluster else address or "auto", **settings)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         where = f"at {address}" if address else "here"
-        raise BadInput(
+        raise ResourceError(
             f"no Ray cluster can be used {where} ({first_line(error)}): start one with `ray start "
             f"--head`, and join it with `ray start --address=HOST:PORT` on this machine too."
         ) from error
@@ -170,13 +170,13 @@ def check_this_node(
     name = socket.gethostname()
     for package, version in versions().items():
         if version != packages.get(package):
-            raise BadInput(
+            raise ResourceError(
                 f"node {name} has {package} {version}, the driver has {packages.get(package)}: "
                 f"install the same versions on every node."
             )
     for function, code in set(codes):
         if code_version(function.partition(":")[0]) != code:
-            raise BadInput(f"node {name} has another source of {function} than the driver.")
+            raise ResourceError(f"node {name} has another source of {function} than the driver.")
     for path in set(paths):
         _check_path(name, path)
 
@@ -189,7 +189,7 @@ def _check_path(node: str, path: str) -> None:
 
     here = libraries.prepare(library_names(path))
     if here.key != path:
-        raise BadInput(
+        raise ResourceError(
             f"node {node} has the numerical path {here.key} ({here}), the driver has {path}: "
             f"install a C++ compiler on every node, or set ATTNLENS_KERNEL=0 where the driver runs."
         )

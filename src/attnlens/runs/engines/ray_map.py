@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attnlens.core.cells import Fault
-from attnlens.core.checks import BadInput, positive
+from attnlens.core.checks import BadInput, ClusterLost, ResourceError, positive
 from attnlens.runs.code_version import code_version
 from attnlens.runs.engines import cache
 from attnlens.runs.provenance import prepared_path
@@ -266,7 +266,7 @@ class RayMap:
 
     def _retry(self, tasks: Tasks[GroupJob], job: GroupJob) -> None:
         if job.attempts == ATTEMPTS:
-            raise BadInput(
+            raise ClusterLost(
                 f"a group of networks was lost {ATTEMPTS} times ({job.faults[-1].words}): check "
                 f"the memory of the nodes, or train fewer networks."
             )
@@ -280,7 +280,7 @@ class RayMap:
             if tasks.waited(job, self.last_result) > allowed:
                 words = f"no answer within its limit of {allowed:g} s"
                 job.faults.append(Fault("time limit", words))
-                raise BadInput(
+                raise ClusterLost(
                     f"a group of networks gave {words}: check the nodes, train fewer networks, or "
                     f"raise the limit with `RayMap(time_limit=…)`."
                 )
@@ -290,7 +290,7 @@ class RayMap:
             with self.lock:
                 return self.objects.packed(group)
         except self.ray.exceptions.RayError as error:
-            raise BadInput(
+            raise ResourceError(
                 f"the data do not fit Ray's object store ({type(error).__name__}): start Ray with "
                 f"a larger `--object-store-memory`, or give fewer rows."
             ) from error

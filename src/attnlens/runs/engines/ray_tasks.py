@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from attnlens.core.cells import Fault
-from attnlens.core.checks import BadInput
+from attnlens.core.checks import BadInput, ClusterLost, ResourceError
 
 from .ray_connection import environment, first_line
 
@@ -142,10 +142,11 @@ class Tasks(Generic[J]):
         except errors.RayTaskError as error:
             cause = error.cause
             if not isinstance(cause, OSError | errors.RayError):  # it would fail on every node
-                raise BadInput(f"the cluster cannot compute: {first_line(cause)}") from error
+                kind = BadInput if isinstance(cause, BadInput) else ResourceError
+                raise kind(f"the cluster cannot compute: {first_line(cause)}") from error
             return self._lost(job, Fault("raised", f"{type(cause).__name__}: {first_line(cause)}"))
         except errors.RuntimeEnvSetupError as error:
-            raise BadInput(f"a node could not be set up: {first_line(error)}") from error
+            raise ResourceError(f"a node could not be set up: {first_line(error)}") from error
         except errors.RayError as error:
             kind = "node lost" if isinstance(error, _node_errors(errors)) else "died"
             return self._lost(job, Fault(kind, f"{type(error).__name__} of Ray"))
@@ -157,7 +158,7 @@ class Tasks(Generic[J]):
 
     @contextlib.contextmanager
     def _explained_raylet_loss(self) -> Iterator[None]:
-        """Turn the loss of the local raylet into `BadInput`: Ray reports it, or the socket to it
+        """Turn the loss of the local raylet into `ClusterLost`: Ray reports it, or the socket to it
         breaks. (An OSError that a task raised is a RayError too, and passes.)"""
         errors = self.ray.exceptions
         local = getattr(errors, "LocalRayletDiedError", ())
@@ -167,7 +168,7 @@ class Tasks(Generic[J]):
             if isinstance(error, errors.RayError) and not isinstance(error, local):
                 raise
             reason = first_line(error) if isinstance(error, OSError) else type(error).__name__
-            raise BadInput(
+            raise ClusterLost(
                 f"Ray's raylet on this machine was lost ({reason}), and with it the connection to "
                 f"the cluster: start Ray here again and repeat the command; finished results in "
                 f"a results folder are kept."
