@@ -12,11 +12,12 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from attnlens.core.drawing import Figure, Map, Point, Series, View
-from attnlens.core.statistics import t_interval
+from attnlens.core.readings import Reading
 
 DOCS = Path(__file__).parent.parent / "docs"
 RUN = DOCS / "runs" / "pretrained.json"
@@ -93,6 +94,11 @@ def reading(r: Any) -> dict[str, Any]:
     return {"value": r.value, "error": r.standard_error, "count": r.count, "status": r.status}
 
 
+def restored(r: Mapping[str, Any]) -> Reading:
+    """The reading that `reading` stored."""
+    return Reading(r["value"], r["error"], r["count"], r["status"])
+
+
 def curve(c: Any) -> dict[str, Any]:
     return {"at": list(c.at), "readings": [reading(r) for r in c.readings]}
 
@@ -117,10 +123,7 @@ def figures(run: Path = RUN) -> dict[str, View]:
 
 
 def points(part: dict[str, Any]) -> tuple[Point, ...]:
-    return tuple(
-        Point(x, r["value"], 1.96 * r["error"])
-        for x, r in zip(part["at"], part["readings"], strict=True)
-    )
+    return tuple(restored(r).point(x) for x, r in zip(part["at"], part["readings"], strict=True))
 
 
 def layered(found: dict[str, Any], key: str, title: str, label: str) -> Figure:
@@ -146,7 +149,7 @@ def errors(found: dict[str, Any]) -> Figure:
     for name in SETS:
         part = found[name]
         pairs = zip(part["logme"], part["error"], strict=True)
-        drawn = tuple(Point(x, r["value"], 1.96 * r["error"]) for x, r in pairs)
+        drawn = tuple(restored(r).point(x) for x, r in pairs)
         series.append(Series(f"{TITLES[name]}, one point per layer", drawn))
     return Figure(
         "LogME against the measured error of a linear probe",
@@ -175,9 +178,7 @@ def with_error(r: dict[str, Any]) -> str:
 
 
 def slope_with_interval(r: dict[str, Any]) -> str:
-    from attnlens.core.readings import Reading
-
-    low, high = t_interval(Reading(r["value"], r["error"], r["count"]))
+    low, high = restored(r).interval()
     return f"{r['value']:.3f} ({low:.3f} to {high:.3f})".replace("-", "−")
 
 

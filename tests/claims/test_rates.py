@@ -10,7 +10,7 @@ from attnlens.claims.exchangeability import cme_rate
 from attnlens.claims.exchangeability.trained_is_bayes import asymptotic_cells
 from attnlens.claims.rates import judge_slopes
 from attnlens.claims.trained_networks import within_cells
-from attnlens.core.statistics import log_of_mean, mean_reading, slopes, t_interval
+from attnlens.core.statistics import log_of_mean, mean_reading, slopes
 from attnlens.core.verdicts import Region
 
 
@@ -77,7 +77,7 @@ def test_slopes_of_gaps_with_negative_rows_have_intervals_with_nominal_coverage(
     covered, negative = [], 0
     for _ in range(300):
         rows = 1 / sizes + random.normal(size=(16, 3)) / 32 * np.array([1.0, 1.0, 2.0])
-        low, high = t_interval(mean_reading(slopes(np.log(sizes), log_of_mean(rows))))
+        low, high = mean_reading(slopes(np.log(sizes), log_of_mean(rows))).interval()
         covered.append(low <= -1 <= high)
         negative += int((rows < 0).sum())
     assert negative > 300

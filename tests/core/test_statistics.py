@@ -46,17 +46,20 @@ def draws(law: str, replicates: int) -> tuple[np.ndarray, float]:
 )
 def test_95_percent_intervals_cover_the_mean_in_93_to_97_percent(law: str, replicates: int):
     values, truth = draws(law, replicates)
-    intervals = [statistics.t_interval(statistics.mean_reading(row)) for row in values]
+    intervals = [statistics.mean_reading(row).interval() for row in values]
     assert 0.93 <= np.mean([low <= truth <= high for low, high in intervals]) <= 0.97
 
 
-def test_interval_agrees_with_scipy():
-    values = np.random.default_rng(0).normal(size=9)
-    expected = scipy.stats.t.interval(0.95, 8, values.mean(), scipy.stats.sem(values))
-    # Two algorithms for the same quantile: they differ by a few rounding units.
-    assert statistics.t_interval(statistics.mean_reading(values)) == pytest.approx(
-        expected, rel=1e-12
-    )
+def test_the_public_function_is_the_interval_of_the_reading():
+    reading = statistics.mean_reading(np.random.default_rng(0).normal(size=9))
+    assert statistics.t_interval(reading, 0.9) == reading.interval(0.9)
+
+
+def test_the_implied_error_gives_an_interval_of_the_same_width():
+    error = statistics.implied_error(1.0, 4.0, 8)
+    low, high = Reading(2.0, error, 8).interval()
+    assert high - low == pytest.approx(3.0, rel=1e-14)
+    assert statistics.implied_error(1.0, math.inf, 8) == math.inf
 
 
 def test_p_values_agree_with_scipy_and_with_the_interval():

@@ -215,7 +215,7 @@ def transfer(kappa: float) -> Transfer:
 def test_transfers_are_drawn_at_their_condition_number():
     figure = against({"near": transfer(1.5), "never asked": transfer(math.inf)})
     near, never = figure.series
-    assert near.points == (Point(1.5, 0.25, 1.96 * 0.02),)
+    assert near.points == (Reading(0.25, 0.02, 60).point(1.5),)
     assert never.points == ()
     assert never.name == "never asked: κ infinite, error 0.25"
 

@@ -15,12 +15,11 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import stdtr, stdtrit
+from scipy.special import stdtr
 
-from attnlens.core.readings import Reading
+from attnlens.core.readings import LEVEL, Reading, t_quantile
 from attnlens.core.verdicts import Decision, Part, Region, Verdict
 
-LEVEL = 0.95  # confidence level of every interval that is shown
 FALSE_DISCOVERY_RATE = 0.05  # over all claims of a ledger; the error rate of a claim judged alone
 
 
@@ -35,9 +34,17 @@ def mean_reading(replicates: ArrayLike) -> Reading:
 
 
 def t_interval(reading: Reading, level: float = LEVEL) -> tuple[float, float]:
-    """mean ± t_{n−1} · standard error."""
-    half = stdtrit(reading.count - 1, 0.5 + level / 2) * reading.standard_error
-    return reading.value - float(half), reading.value + float(half)
+    """`reading.interval(level)`."""
+    return reading.interval(level)
+
+
+def implied_error(low: float, high: float, count: int) -> float:
+    """The standard error of a reading of `count` draws whose interval is as wide as low to high.
+
+    For intervals that were not computed from a standard error, such as percentiles. It is infinite
+    where an end is.
+    """
+    return (high - low) / (2 * t_quantile(count - 1))
 
 
 def slopes(x: ArrayLike, y: ArrayLike) -> np.ndarray:
@@ -121,7 +128,7 @@ def judge(quantity: str, replicates: ArrayLike, region: Region) -> Part:
     reading = mean_reading(replicates)
     if reading.status != "ok":
         return Part(quantity, math.nan, -math.inf, math.inf, region, 1.0, 1.0, reading.count)
-    low, high = t_interval(reading)
+    low, high = reading.interval()
     above_low = _p_above(reading, region.low)
     above_high = _p_above(reading, region.high)
     p_support = max(above_low, 1 - above_high)

@@ -26,7 +26,7 @@ from typing import NamedTuple
 from attnlens.advice.phrases import UNKNOWN, estimate_reading, format_number, join_names, unknown
 from attnlens.core.readings import Reading
 from attnlens.core.sheets import Answer
-from attnlens.core.statistics import t_interval
+from attnlens.core.statistics import implied_error
 from attnlens.instruments.samples.curves import LearningCurves
 from attnlens.instruments.samples.sample_size import FARTHEST, SampleSize
 
@@ -207,7 +207,8 @@ def gain_of_labels(curves: LearningCurves, more: int) -> Answer:
     for name, (today, later) in curves.more_labels(more).items():
         changes.append(f"{name}: {today.value:.3g} → {later.value:.3g} ({_interval(later)})")
         folds = len(curves.errors[name])
-        readings[name] = Reading(later.value, (later.high - later.low) / 3.92, folds)
+        error = implied_error(later.low, later.high, folds)
+        readings[name] = Reading(later.value, error, folds)
     evidence = "extrapolated by the fitted power law with a floor; 95 % intervals"
     return Answer(question, "; ".join(changes), evidence, readings=readings)
 
@@ -221,7 +222,7 @@ def _last_readings(curves: LearningCurves) -> dict[str, Reading]:
 
 def _learned(last: Mapping[str, Reading], trivial: float) -> list[str]:
     """The models whose error is shown to be below that of ignoring the inputs."""
-    return [name for name, reading in last.items() if t_interval(reading)[1] < trivial]
+    return [name for name, reading in last.items() if reading.interval()[1] < trivial]
 
 
 def _by_simplicity(names: list[str]) -> list[str]:

@@ -199,8 +199,8 @@ def _column_order(label: LabelEffect) -> Answer:
 def effects(test: Exchangeability) -> list[Answer]:
     """In what way do tokens depend on their place? One question per effect that was measured.
 
-    An effect is shown where it differs from 0 by more than 1.96 standard errors. These are three
-    questions beside the one test above and are not corrected for being three.
+    An effect is shown where its 95 % interval does not contain 0. These are three questions beside
+    the one test above and are not corrected for being three.
     """
     answers = []
     for name, effect in test.effects.items():
@@ -211,7 +211,7 @@ def effects(test: Exchangeability) -> list[Answer]:
             status = effect.status if effect.status != "ok" else "a single value has no error"
             answers.append(unknown(question, meaning, status))
             continue
-        shown = abs(effect.value) > 1.96 * effect.standard_error
+        shown = abs(effect.value) > effect.half_width()
         words = (above if effect.value > 0 else below) if shown else "no sign of it"
         evidence = f"{effect.value:.3g} ± {effect.standard_error:.2g}: {meaning}"
         answers.append(Answer(question, words, evidence, readings={name: plain_reading(effect)}))

@@ -12,7 +12,6 @@ import math
 from attnlens.advice.phrases import UNKNOWN, format_number, format_percent
 from attnlens.core.readings import Reading
 from attnlens.core.sheets import Answer
-from attnlens.core.statistics import t_interval
 from attnlens.instruments.transfer.condition import Transfer
 
 CONDITION = "Does pretraining cover what the task needs?"
@@ -60,7 +59,7 @@ def features(result: Transfer) -> Answer:
 
 def error_today(result: Transfer, classes: bool) -> Answer:
     """How large is the error today? `classes`: whether the target is a class."""
-    low, high = t_interval(result.error)
+    low, high = result.error.interval()
     what = "error rate" if classes else "squared error as a share of the variance"
     words = f"{what} {result.error.value:.3g} ({max(low, 0.0):.3g} to {high:.3g})"
     evidence = "a linear head on samples that it has not seen, five folds"

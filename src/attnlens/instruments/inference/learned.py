@@ -209,7 +209,7 @@ class Generalisation:
             if slope is None or slope.status != "ok":
                 parts.append(f"no slope in {curve.axis}")
             else:
-                low, high = (2.0**end for end in statistics.t_interval(slope))
+                low, high = (2.0**end for end in slope.interval())
                 source = f"; from {slope.details['of']}" if "of" in slope.details else ""
                 interval = f" ({low:.2f} to {high:.2f}{source})"
                 parts.append(template.format(2.0**slope.value) + interval)

@@ -25,7 +25,7 @@ single sequence has them from its shuffles; they are then those of an exchangeab
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -189,7 +189,7 @@ def effects(
         neighbours, drift, *halves = (np.concatenate(column) for column in zip(*rows, strict=True))
         readings = [mean_reading(neighbours), mean_reading(drift), _log_ratio(*halves)]
     return {
-        name: Reading(r.value, r.standard_error, r.count, r.status, {"meaning": meaning})
+        name: replace(r, details={"meaning": meaning})
         for (name, meaning), r in zip(meanings.items(), readings, strict=True)
     }
 
@@ -222,11 +222,15 @@ def _log_scale(
 
 
 def _single_sequence(values: Float[np.ndarray, " orders"]) -> Reading:
-    """The effect in the first (observed) order, with its standard error from the others."""
+    """The effect in the first (observed) order, with its standard error from the others.
+
+    One less than the number of shuffled orders is the number of degrees of freedom: they estimate
+    the standard error, though only one sequence was observed.
+    """
     others = values[1:][np.isfinite(values[1:])]
     if not np.isfinite(values[0]) or len(others) < 2:
         return Reading(math.nan, math.nan, 1, "too few tokens, or a half without spread")
-    return Reading(float(values[0]), float(others.std(ddof=1)), 1)
+    return Reading(float(values[0]), float(others.std(ddof=1)), 1, freedom=len(others) - 1)
 
 
 def _log_ratio(first: np.ndarray, second: np.ndarray) -> Reading:

@@ -39,7 +39,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from attnlens.core import checks, statistics
-from attnlens.core.drawing import Figure, Point, Series
+from attnlens.core.drawing import Figure, Series
 from attnlens.core.readings import Reading
 from attnlens.worlds import ExactWorld, GaussianProcess
 
@@ -82,10 +82,7 @@ class Representation:
             "excess content (share)": self.excess,
             "excess squared error": self.squared_error,
         }
-        points = tuple(
-            Point(float(place), reading.value, 1.96 * reading.standard_error)
-            for place, reading in enumerate(rows.values(), 1)
-        )
+        points = tuple(reading.point(place) for place, reading in enumerate(rows.values(), 1))
         title = "What a representation lacks, and what it contains in excess"
         series = (Series("measured", points),)
         return Figure(title, "", "measured", series, False, False, tuple(rows))

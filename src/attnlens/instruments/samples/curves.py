@@ -19,6 +19,7 @@ import numpy as np
 from attnlens.core import checks
 from attnlens.core.drawing import Figure, Point, Series
 from attnlens.core.readings import Curve, Reading
+from attnlens.core.statistics import implied_error
 
 from . import learners
 from .labelled import inflation, labelled, split_folds, usable_sizes
@@ -153,10 +154,7 @@ class LearningCurves:
         series, fitted = [], self.sizes[fitted_sizes(len(self.sizes))]
         for name in self.errors:
             curve = self[name]
-            points = [
-                Point(float(x), r.value, 1.96 * r.standard_error)
-                for x, r in zip(curve.at, curve.readings, strict=True)
-            ]
+            points = [r.point(x) for x, r in zip(curve.at, curve.readings, strict=True)]
             series.append(Series(name, tuple(points)))
             law = self._draws[name].law
             line = [
@@ -191,8 +189,10 @@ class LearningCurves:
     def _slope(self, name: str) -> Reading:
         draws = self._draws[name]
         law = fit_power_law(draws.sizes, np.exp(draws.logs), np.ones(len(draws.sizes)))
-        slopes = -law.exponent
-        return Reading(float(slopes[0]), float(slopes[1:].std(ddof=1)), len(self.errors[name]))
+        slopes, folds = -law.exponent, len(self.errors[name])
+        # Draws are Student t with folds − 1 degrees of freedom; so is the interval of the reading.
+        error = implied_error(*interval(slopes[1:]), folds)
+        return Reading(float(slopes[0]), error, folds)
 
     def _goal(self, error: float | None) -> float:
         return self.target_error if error is None else checks.positive("error", error)

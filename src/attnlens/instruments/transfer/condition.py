@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from attnlens.core import checks
-from attnlens.core.drawing import Figure, Point, Series
+from attnlens.core.drawing import Figure, Series
 from attnlens.core.readings import Reading
 
 from . import kappa
@@ -86,10 +86,9 @@ def against(transfers: Mapping[str, Transfer]) -> Figure:
     series = []
     for name, transfer in transfers.items():
         kappa, error = transfer.kappa.value, transfer.error
-        point = Point(kappa, error.value, 1.96 * error.standard_error)
         finite = math.isfinite(kappa) and math.isfinite(error.value)
         label = name if finite else f"{name}: κ infinite, error {error.value:.3g}"
-        series.append(Series(label, (point,) if finite else ()))
+        series.append(Series(label, (error.point(kappa),) if finite else ()))
     return Figure(
         "Condition number against measured transfer",
         "condition number κ",

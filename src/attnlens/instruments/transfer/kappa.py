@@ -121,8 +121,9 @@ def interval(
 
     With nearly as many features as samples, resampling itself shifts κ, because resamples repeat
     some rows and omit others. Where it shifts nine in ten of them to one side of the estimate,
-    their percentiles are not usable, and the interval is exp(log κ ± 1.96 s), with s the larger of
-    the standard errors from the resamples and from the jackknife.
+    their percentiles are not usable, and the interval is exp(log κ ± z s), with s the larger of
+    the standard errors from the resamples and from the jackknife, and z the quantile of the normal
+    distribution: s comes from resamples of one data set, not from a number of replicates.
     """
     from scipy.special import ndtr, ndtri
 
