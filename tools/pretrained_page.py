@@ -18,6 +18,7 @@ from typing import Any
 
 from attnlens.core.drawing import Figure, Map, Point, Series, View
 from attnlens.core.readings import Reading
+from attnlens.core.status import Status
 
 DOCS = Path(__file__).parent.parent / "docs"
 RUN = DOCS / "runs" / "pretrained.json"
@@ -91,7 +92,7 @@ def measure(out: Path = RUN) -> None:
 
 
 def reading(r: Any) -> dict[str, Any]:
-    return {"value": r.value, "error": r.standard_error, "count": r.count, "status": r.status}
+    return {"value": r.value, "error": r.standard_error, "count": r.count, "status": r.reason}
 
 
 def restored(r: Mapping[str, Any]) -> Reading:
@@ -172,8 +173,9 @@ def maps(kept: dict[str, Any]) -> Map:
 
 
 def with_error(r: dict[str, Any]) -> str:
-    if r["status"] != "ok":
-        return r["status"]
+    stored = restored(r)
+    if stored.status is not Status.OK:
+        return stored.reason
     return f"{r['value']:.3g} ± {r['error']:.1g}".replace("-", "−")
 
 
@@ -183,8 +185,9 @@ def slope_with_interval(r: dict[str, Any]) -> str:
 
 
 def kappa_with_interval(r: dict[str, Any]) -> str:
-    if r["status"] != "ok":
-        return f"∞ ({r['status'].split(' of ')[0]} not asked about)"
+    stored = restored(r)
+    if stored.status is Status.NOT_COVERED:
+        return f"∞ ({stored.details['outside']:.0%} not asked about)"
     return f"{r['value']:.2f} ({r['low']:.2f} to {r['high']:.2f})".replace("inf", "∞")
 
 

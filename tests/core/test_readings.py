@@ -2,18 +2,73 @@
 
 from __future__ import annotations
 
+import json
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy.stats
 
 from attnlens.core.readings import Curve, Reading
+from attnlens.core.sheets import Answer, Sheet
+from attnlens.core.status import SENTENCES, Status
 
 
 def test_a_reading_prints_its_value_or_why_there_is_none():
     assert str(Reading(0.25, 0.01, 64)) == "0.25 ± 0.01 (n = 64)"
-    assert str(Reading(0, 0, 0, "diverged")) == "no number: diverged"
+    lost = Reading(math.nan, math.nan, 1, Status.FEW_REPLICATES)
+    assert str(lost) == "no number: fewer than two finite replicates"
+    assert str(Reading(9.0, 1.0, 8, Status.EXTRAPOLATED)) == "9 ± 1 (n = 8), extrapolated"
+    assert str(Reading(9.0, 1.0, 8, Status.AT_LEAST)) == "at least 9 (n = 8)"
+
+
+@pytest.mark.parametrize("status", Status)
+def test_a_status_is_read_back_from_its_string(status: Status):
+    assert status == status.value
+    restored: Any = json.loads(json.dumps(status))
+    assert Reading(0.0, 0.0, 1, restored).status is status
+
+
+def test_only_numbers_and_bounds_count_as_numbers():
+    numbers = [status for status in Status if status.has_number]
+    assert numbers == [Status.OK, Status.EXTRAPOLATED, Status.AT_MOST, Status.AT_LEAST]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "status", "details"),
+    [
+        (
+            "37% of the target lies in directions where pretraining has no more than noise",
+            Status.NOT_COVERED,
+            {"outside": 0.37},
+        ),
+        (
+            "3 of 64 reference posteriors have not converged",
+            Status.SOME_NOT_CONVERGED,
+            {"failed": 3, "episodes": 64},
+        ),
+        ("a reason of a third party {", Status.OTHER, {"reason": "a reason of a third party {"}),
+    ],
+)
+def test_sentences_of_older_documents_are_read(sentence: Any, status: Status, details: dict):
+    reading = Reading(math.nan, math.nan, 0, sentence)
+    assert (reading.status, reading.details) == (status, details)
+    assert reading.reason == sentence
+
+
+def test_a_reason_without_its_numbers_is_still_a_sentence():
+    for status in SENTENCES:
+        assert status.sentence() == status.value
+
+
+def test_the_json_of_a_sheet_holds_statuses_as_strings():
+    reading = Reading(math.inf, math.nan, 9, Status.NOT_COVERED, {"outside": 0.5})
+    sheet = Sheet("title", (), (Answer("q", "a", "e", readings={"kappa": reading}),))
+    (answer,) = json.loads(json.dumps(sheet.plain()))["answers"]
+    kept = answer["readings"]["kappa"]
+    assert Status(kept["status"]) is Status.NOT_COVERED
+    assert (kept["value"], kept["details"]) == (None, {"outside": 0.5})
 
 
 @pytest.mark.parametrize("count", [2, 3, 9, 400])

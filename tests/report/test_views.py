@@ -17,6 +17,7 @@ from attnlens import attention_maps, tightening
 from attnlens.core.checks import BadInput
 from attnlens.core.drawing import Figure, Map, Point, Series, Surface, plain
 from attnlens.core.readings import Reading
+from attnlens.core.status import Status
 from attnlens.instruments.landscape.audit import Audit, DescentEnds
 from attnlens.instruments.representation.sufficiency import Representation
 from attnlens.instruments.samples.curves import LearningCurves
@@ -224,7 +225,7 @@ READING = Reading(2.0, 0.5, 10)
 BAND = Series("b", tuple(Point(float(n), 1.0 + n, 0.5) for n in range(5)), curve=True)
 ALL: dict[str, Any] = {
     "reading": READING.figure(),
-    "lost reading": Reading(math.nan, math.nan, 0, "nothing came").figure(),
+    "lost reading": Reading(math.nan, math.nan, 0, Status.FEW_REPLICATES).figure(),
     "representation": Representation(READING, READING, READING).figure(),
     "learning curves": curves().figure(),
     "transfer": transfer(2.0).figure(),

@@ -12,6 +12,7 @@ import numpy as np
 
 from attnlens.core.readings import Reading
 from attnlens.core.statistics import mean_reading
+from attnlens.core.status import Status
 
 NEGLIGIBLE = 0.05  # a change of the log error by less than this does not matter in practice
 
@@ -46,7 +47,7 @@ class ErrorChange:
 
     @property
     def usable(self) -> bool:
-        return self.reading.status == "ok"
+        return self.reading.status is Status.OK
 
     @property
     def better(self) -> bool:

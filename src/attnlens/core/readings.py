@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .drawing import Figure, Point, Series
+from .status import Status
 
 LEVEL = 0.95  # confidence level of every interval that is shown
 
@@ -34,23 +35,34 @@ class Reading:
 
     `interval` is the only interval of a reading: figures, sentences and decisions use it. `freedom`
     is the number of degrees of freedom of the standard error; left out, it is count − 1. `status`
-    is "ok", or the reason why there is no number.
+    says whether there is a number and, where there is none, `reason` says why.
 
     >>> print(Reading(0.5, 0.01, 100))
     0.5 ± 0.01 (n = 100)
     >>> low, high = Reading(0.5, 0.01, 100).interval()
     >>> print(f"{low:.4f} to {high:.4f}")
     0.4802 to 0.5198
-    >>> print(Reading(math.nan, math.nan, 1, "fewer than two finite replicates"))
+    >>> print(Reading(math.nan, math.nan, 1, Status.FEW_REPLICATES))
     no number: fewer than two finite replicates
     """
 
     value: float
     standard_error: float
     count: int
-    status: str = "ok"
+    status: Status = Status.OK
     details: Mapping[str, Any] = field(default_factory=dict)
     freedom: float | None = None
+
+    def __post_init__(self):
+        if not isinstance(self.status, Status):  # a string, as in documents of earlier versions
+            status, facts = Status.read(self.status)
+            object.__setattr__(self, "status", status)
+            object.__setattr__(self, "details", {**facts, **self.details})
+
+    @property
+    def reason(self) -> str:
+        """The status in words, with its numbers."""
+        return self.status.sentence(self.details)
 
     def interval(self, level: float = LEVEL) -> tuple[float, float]:
         """value ± t_ν · standard error, with Student's t distribution of ν = `freedom` degrees.
@@ -79,9 +91,12 @@ class Reading:
         return Point(float(x), value, _exp(self.interval()[1]) - value)
 
     def __str__(self) -> str:
-        if self.status != "ok":
-            return f"no number: {self.status}"
-        return f"{self.value:.4g} ± {self.standard_error:.2g} (n = {self.count})"
+        if not self.status.has_number:
+            return f"no number: {self.reason}"
+        if self.status in (Status.AT_MOST, Status.AT_LEAST):
+            return f"{self.reason} {self.value:.4g} (n = {self.count})"
+        text = f"{self.value:.4g} ± {self.standard_error:.2g} (n = {self.count})"
+        return text if self.status is Status.OK else f"{text}, {self.reason}"
 
     def figure(self) -> Figure:
         """The value with its 95 % interval."""
@@ -131,7 +146,7 @@ class Curve:
         series = Series(
             self.quantity,
             tuple(points),
-            slope=self.slope.value if self.slope and self.slope.status == "ok" else None,
+            slope=self.slope.value if self.slope and self.slope.status is Status.OK else None,
             reference=self.details.get("predicted"),
         )
         # Logarithmic axes only for positive numbers: positions along a direction pass through 0.

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from scipy.special import stdtr
 
 from attnlens.core.readings import LEVEL, Reading, t_quantile
+from attnlens.core.status import Status
 from attnlens.core.verdicts import Decision, Part, Region, Verdict
 
 FALSE_DISCOVERY_RATE = 0.05  # over all claims of a ledger; the error rate of a claim judged alone
@@ -27,7 +28,7 @@ def mean_reading(replicates: ArrayLike) -> Reading:
     """The mean of independent replicates with its standard error s/√n."""
     values = np.asarray(replicates, float)
     if values.size < 2 or not np.isfinite(values).all():
-        return Reading(math.nan, math.nan, values.size, "fewer than two finite replicates")
+        return Reading(math.nan, math.nan, values.size, Status.FEW_REPLICATES)
     return Reading(
         float(values.mean()), float(values.std(ddof=1) / math.sqrt(values.size)), values.size
     )
@@ -126,7 +127,7 @@ def judge(quantity: str, replicates: ArrayLike, region: Region) -> Part:
     interval lies inside the region exactly when p_support ≤ 0.025, outside when p_refute ≤ 0.025.
     """
     reading = mean_reading(replicates)
-    if reading.status != "ok":
+    if reading.status is not Status.OK:
         return Part(quantity, math.nan, -math.inf, math.inf, region, 1.0, 1.0, reading.count)
     low, high = reading.interval()
     above_low = _p_above(reading, region.low)

@@ -33,6 +33,7 @@ from attnlens.advice.phrases import plain_reading, unknown
 from attnlens.advice.trials import Trial
 from attnlens.core.readings import Reading
 from attnlens.core.sheets import Answer
+from attnlens.core.status import Status
 from attnlens.instruments import exchangeability
 from attnlens.instruments.order.exchange import LEVEL, Exchangeability
 from attnlens.instruments.order.martingale import Wealth
@@ -169,7 +170,7 @@ def _test_evidence(
     effects = ", ".join(
         f"{name} {effect.value:.2g} ± {effect.standard_error:.1g}"
         for name, effect in test.effects.items()
-        if effect.status == "ok"
+        if effect.status is Status.OK
     )
     evidence = (
         f"p = {test.value:.3g} of an exact permutation test, {test.details['orders']}, "
@@ -207,9 +208,10 @@ def effects(test: Exchangeability) -> list[Answer]:
         signed = name != "drift" or test.details["kind"] == "numbers"
         question, above, below = EFFECTS[name] if signed else SQUARED_DRIFT
         meaning = effect.details["meaning"]
-        if effect.status != "ok" or not math.isfinite(effect.standard_error):
-            status = effect.status if effect.status != "ok" else "a single value has no error"
-            answers.append(unknown(question, meaning, status))
+        if effect.status is not Status.OK or not math.isfinite(effect.standard_error):
+            measured = effect.status is Status.OK
+            why = "a single value has no error" if measured else effect.reason
+            answers.append(unknown(question, meaning, why))
             continue
         shown = abs(effect.value) > effect.half_width()
         words = (above if effect.value > 0 else below) if shown else "no sign of it"

@@ -28,6 +28,7 @@ from jaxtyping import Array, Float, Key
 
 from attnlens.core import checks, statistics
 from attnlens.core.readings import Curve, Reading
+from attnlens.core.status import Status
 from attnlens.worlds.base import ExactWorld
 from attnlens.worlds.seeding import episode_keys
 
@@ -151,7 +152,7 @@ def _slope(lengths: Sequence[int], readings: Sequence[Reading]) -> Reading:
     if all(reading.value for reading in readings):
         return statistics.rate(lengths, readings)
     count = sum(reading.count for reading in readings)
-    return Reading(math.nan, math.nan, count, "an error of zero has no logarithm")
+    return Reading(math.nan, math.nan, count, Status.ZERO_ERROR)
 
 
 def _prior_var(world: ExactWorld, queries: int) -> float:

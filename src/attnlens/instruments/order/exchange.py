@@ -35,6 +35,7 @@ from attnlens.core import checks
 from attnlens.core.drawing import Figure, Point, Series
 from attnlens.core.readings import Reading
 from attnlens.core.statistics import mean_reading
+from attnlens.core.status import Status
 
 from .martingale import bet
 from .permutation import permutation_test, ramp, shuffled
@@ -177,7 +178,7 @@ def effects(
     ]
     meanings = WORDS if signed else {**WORDS, "drift": SQUARED}
     if not same_length:
-        readings = [Reading(math.nan, math.nan, 0, "needs at least three tokens")] * len(meanings)
+        readings = [Reading(math.nan, math.nan, 0, Status.FEW_TOKENS)] * len(meanings)
     elif usable.sum() == 1:
         ((sequence,),) = same_length
         orders = np.concatenate([sequence[None], shuffled(SHUFFLES, sequence, random)])
@@ -229,7 +230,7 @@ def _single_sequence(values: Float[np.ndarray, " orders"]) -> Reading:
     """
     others = values[1:][np.isfinite(values[1:])]
     if not np.isfinite(values[0]) or len(others) < 2:
-        return Reading(math.nan, math.nan, 1, "too few tokens, or a half without spread")
+        return Reading(math.nan, math.nan, 1, Status.NO_SPREAD)
     return Reading(float(values[0]), float(others.std(ddof=1)), 1, freedom=len(others) - 1)
 
 
@@ -238,7 +239,7 @@ def _log_ratio(first: np.ndarray, second: np.ndarray) -> Reading:
     defined = np.isfinite(first)
     first, second = first[defined], second[defined]
     if len(first) < 2 or not (first.mean() > 0 and second.mean() > 0):
-        return Reading(math.nan, math.nan, len(first), "too few tokens, or a half without spread")
+        return Reading(math.nan, math.nan, len(first), Status.NO_SPREAD)
     spread = mean_reading(second / second.mean() - first / first.mean())
     ratio = math.log(second.mean() / first.mean())
     return Reading(ratio, spread.standard_error, len(first))

@@ -20,6 +20,7 @@ from attnlens.core import checks
 from attnlens.core.drawing import Figure, Point, Series
 from attnlens.core.readings import Curve, Reading
 from attnlens.core.statistics import implied_error
+from attnlens.core.status import Status
 
 from . import learners
 from .labelled import inflation, labelled, split_folds, usable_sizes
@@ -106,7 +107,7 @@ class LearningCurves:
             today = np.exp(draws.logs[:, -1])
             # The measured error times the factor that the power law predicts.
             later = today * draws.law.error(then) / draws.law.error(now)
-            errors[name] = (_with_interval(today), _with_interval(later, "extrapolated"))
+            errors[name] = (_with_interval(today), _with_interval(later, Status.EXTRAPOLATED))
         return errors
 
     def laws(self) -> dict[str, dict[str, SampleSize]]:
@@ -170,7 +171,7 @@ class LearningCurves:
         series.append(Series(f"ε = {goal:.3g}", tuple(across), line=True))
         for name, size in self.samples().items():
             # An n(ε) outside of the measured sizes appears in the legend only.
-            reached = size.status == "ok" and math.isfinite(size.value)
+            reached = size.status is Status.OK and math.isfinite(size.value)
             points = (Point(size.value, goal),) if reached else ()
             series.append(Series(f"{name}: n(ε) = {size}", points, mark=True, like=name))
         title = f"{self.quantity} over labels; n(ε) is the number of labels for error ε"
@@ -275,7 +276,7 @@ def _half_a_row(errors: np.ndarray, rows: int) -> np.ndarray:
     return np.where(errors.mean(0) > 0, errors, 0.5 / rows)
 
 
-def _with_interval(draws: np.ndarray, status: str = "ok") -> SampleSize:
+def _with_interval(draws: np.ndarray, status: Status = Status.OK) -> SampleSize:
     """The first draw, which is the estimate, with the interval from the others."""
     low, high = interval(draws[1:])
     value = float(draws[0])

@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attnlens.core.readings import Reading
+from attnlens.core.status import Status
 
 LEVEL = 0.95
 GROUPS = 50  # of the jackknife that gives the acceleration of the interval
@@ -101,11 +102,8 @@ def log_estimate(features, pretraining, downstream, rows) -> float:
 def reading(result: KappaEstimate, logs: np.ndarray, rows: int) -> Reading:
     """κ as a reading; `logs` are log κ of bootstrap resamples."""
     if math.isinf(result.kappa):
-        status = (
-            f"{result.outside:.0%} of the target lies in directions where pretraining has no more "
-            f"than noise"
-        )
-        return Reading(math.inf, math.nan, rows, status, {"explained": result.explained})
+        details = {"explained": result.explained, "outside": result.outside}
+        return Reading(math.inf, math.nan, rows, Status.NOT_COVERED, details)
     finite = logs[np.isfinite(logs)]
     # Delta method: d exp(l) = exp(l) dl.
     error = result.kappa * float(finite.std(ddof=1)) if finite.size > 1 else math.nan
