@@ -18,6 +18,7 @@ from typing import Any
 
 from attnlens.core.drawing import Figure, Map, Point, Series, View
 from attnlens.core.readings import Reading
+from attnlens.core.serialise import reading_from_plain
 from attnlens.core.status import Status
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -97,7 +98,7 @@ def reading(r: Any) -> dict[str, Any]:
 
 def restored(r: Mapping[str, Any]) -> Reading:
     """The reading that `reading` stored."""
-    return Reading(r["value"], r["error"], r["count"], r["status"])
+    return reading_from_plain({**r, "standard_error": r["error"]})
 
 
 def curve(c: Any) -> dict[str, Any]:

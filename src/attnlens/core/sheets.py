@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .drawing import View, finite
+from .drawing import View
 from .readings import Reading
+from .serialise import to_plain
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,4 @@ class Sheet:
 
     def plain(self) -> dict[str, Any]:
         """Plain data for JSON, without the figures; numbers that are not finite become None."""
-        answers = [
-            {**vars(answer), "readings": {name: vars(r) for name, r in answer.readings.items()}}
-            for answer in self.answers
-        ]
-        return finite({"title": self.title, "facts": dict(self.facts), "answers": answers})
+        return to_plain({"title": self.title, "facts": dict(self.facts), "answers": self.answers})

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from attnlens import __version__
 from attnlens.claims.claim import PREDICTION, Claim, Measured, Profile
 from attnlens.core import statistics
-from attnlens.core.drawing import plain
+from attnlens.core.serialise import to_plain
 from attnlens.core.verdicts import Verdict
 
 from .ledger import SCHEMA, entry, section
@@ -38,8 +38,7 @@ def judge_all(
                 arm: statistics.control_verdict(claim.judge(measured[arm]), len(claims))
                 for arm in claim.controls
             }
-            figure = asdict(claim.figure(measured))
-            views = [plain(view) for view in claim.views(measured)]
+            figure, views = to_plain(claim.figure(measured)), to_plain(list(claim.views(measured)))
         else:
             reason = (
                 f"{len(missing)} of its cells have no result: {(reasons[i] or ['not computed'])[0]}"

@@ -5,10 +5,10 @@ Nothing heavy is imported here: `attnlens report` needs this module, and neither
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from attnlens.core.serialise import to_plain, verdict_to_plain
 from attnlens.core.verdicts import Decision, Part, Verdict
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ def entry(
         "lens": claim.lens,
         "verdict": verdict.outcome,
         "quantity": part.quantity if part else None,
-        "estimate": _number(part.estimate) if part else None,
-        "interval": [_number(part.low), _number(part.high)] if part else None,
+        "estimate": to_plain(part.estimate) if part else None,
+        "interval": to_plain([part.low, part.high]) if part else None,
         "region": str(part.region) if part else None,
         "exact": verdict.exact,
         "control": combined_outcome(list(controls.values())),
@@ -80,34 +80,11 @@ def section(
         "assumptions": list(claim.assumptions),
         "meaning": claim.meaning,
         "source": claim.source,
-        "verdict": _verdict(verdict),
+        "verdict": verdict_to_plain(verdict),
         "controls": [
-            {"arm": arm, "words": words, **_verdict(controls[arm])}
+            {"arm": arm, "words": words, **verdict_to_plain(controls[arm])}
             for arm, words in claim.controls.items()
         ],
         "figure": figure,
         "views": views,
     }
-
-
-def _verdict(verdict: Verdict) -> dict[str, Any]:
-    parts = [_part(part) for part in verdict.parts]
-    return {"outcome": verdict.outcome, "reason": verdict.reason, "parts": parts}
-
-
-def _part(part: Part) -> dict[str, Any]:
-    return {
-        "quantity": part.quantity,
-        "estimate": _number(part.estimate),
-        "low": _number(part.low),
-        "high": _number(part.high),
-        "region": str(part.region),
-        "edges": [_number(part.region.low), _number(part.region.high)],
-        "count": part.count,
-        "exact": part.exact,
-    }
-
-
-def _number(value: float) -> float | None:
-    """The value, or None where it is not finite: JSON has no NaN and no infinity."""
-    return value if math.isfinite(value) else None
