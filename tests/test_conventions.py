@@ -134,6 +134,21 @@ def test_private_helpers_are_not_imported_by_other_modules():
     assert list(private_imports(ast.parse("from .other import _helper"))) == ["_helper"]
 
 
+def decimal_literals(tree: ast.Module) -> set[float]:
+    """The floating-point numbers that a module writes out."""
+    nodes = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    return {value for value in nodes if isinstance(value, float)}
+
+
+def test_quantiles_are_computed():
+    """`Reading.interval` is the only interval: no quantile of 95 % or 90 % is written as a number.
+    A quantile is computed by `scipy.special`."""
+    quantiles = {1.96, 2 * 1.96, 1.95996, 1.645, 1.64}
+    assert [path.name for path, tree in TREES.items() if decimal_literals(tree) & quantiles] == []
+    assert [path.name for path in TREES if "1.96" in path.read_text()] == []
+    assert decimal_literals(ast.parse("x = 1.96 * error")) == {1.96}
+
+
 def test_the_formatter_decides_the_layout():
     assert [path.name for path in TREES if "fmt: skip" in path.read_text()] == []
 

@@ -25,8 +25,8 @@ from typing import Any
 
 from attnlens.claims import find
 from attnlens.core.drawing import View
+from attnlens.core.serialise import view_from_plain
 from attnlens.report.templating import minus, number
-from attnlens.report.views import restore_view
 from attnlens.runs.pages import finished
 from attnlens.runs.store.store import Store
 
@@ -147,7 +147,7 @@ def rounded(content: Any) -> Any:
 def figures(file: Path = RUN) -> dict[str, View]:
     """The stored figures by name: the claim's id, with a number added for further views."""
     return {
-        name_of(claim, place): restore_view(drawn)
+        name_of(claim, place): view_from_plain(drawn)
         for claim, kept in json.loads(file.read_text())["claims"].items()
         for place, drawn in enumerate(kept["drawn"], 1)
     }

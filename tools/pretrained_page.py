@@ -12,11 +12,14 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from attnlens.core.drawing import Figure, Map, Point, Series, View
-from attnlens.core.statistics import t_interval
+from attnlens.core.readings import Reading
+from attnlens.core.serialise import reading_from_plain
+from attnlens.core.status import Status
 
 DOCS = Path(__file__).parent.parent / "docs"
 RUN = DOCS / "runs" / "pretrained.json"
@@ -90,7 +93,12 @@ def measure(out: Path = RUN) -> None:
 
 
 def reading(r: Any) -> dict[str, Any]:
-    return {"value": r.value, "error": r.standard_error, "count": r.count, "status": r.status}
+    return {"value": r.value, "error": r.standard_error, "count": r.count, "status": r.reason}
+
+
+def restored(r: Mapping[str, Any]) -> Reading:
+    """The reading that `reading` stored."""
+    return reading_from_plain({**r, "standard_error": r["error"]})
 
 
 def curve(c: Any) -> dict[str, Any]:
@@ -117,10 +125,7 @@ def figures(run: Path = RUN) -> dict[str, View]:
 
 
 def points(part: dict[str, Any]) -> tuple[Point, ...]:
-    return tuple(
-        Point(x, r["value"], 1.96 * r["error"])
-        for x, r in zip(part["at"], part["readings"], strict=True)
-    )
+    return tuple(restored(r).point(x) for x, r in zip(part["at"], part["readings"], strict=True))
 
 
 def layered(found: dict[str, Any], key: str, title: str, label: str) -> Figure:
@@ -146,7 +151,7 @@ def errors(found: dict[str, Any]) -> Figure:
     for name in SETS:
         part = found[name]
         pairs = zip(part["logme"], part["error"], strict=True)
-        drawn = tuple(Point(x, r["value"], 1.96 * r["error"]) for x, r in pairs)
+        drawn = tuple(restored(r).point(x) for x, r in pairs)
         series.append(Series(f"{TITLES[name]}, one point per layer", drawn))
     return Figure(
         "LogME against the measured error of a linear probe",
@@ -169,21 +174,21 @@ def maps(kept: dict[str, Any]) -> Map:
 
 
 def with_error(r: dict[str, Any]) -> str:
-    if r["status"] != "ok":
-        return r["status"]
+    stored = restored(r)
+    if stored.status is not Status.OK:
+        return stored.reason
     return f"{r['value']:.3g} ± {r['error']:.1g}".replace("-", "−")
 
 
 def slope_with_interval(r: dict[str, Any]) -> str:
-    from attnlens.core.readings import Reading
-
-    low, high = t_interval(Reading(r["value"], r["error"], r["count"]))
+    low, high = restored(r).interval()
     return f"{r['value']:.3f} ({low:.3f} to {high:.3f})".replace("-", "−")
 
 
 def kappa_with_interval(r: dict[str, Any]) -> str:
-    if r["status"] != "ok":
-        return f"∞ ({r['status'].split(' of ')[0]} not asked about)"
+    stored = restored(r)
+    if stored.status is Status.NOT_COVERED:
+        return f"∞ ({stored.details['outside']:.0%} not asked about)"
     return f"{r['value']:.2f} ({r['low']:.2f} to {r['high']:.2f})".replace("inf", "∞")
 
 

@@ -19,7 +19,7 @@ from attnlens.claims import (
     Lines,
     Meaning,
     Measured,
-    PowerLaw,
+    ScalingLaw,
     Quantity,
     Rule,
     find,
@@ -224,7 +224,7 @@ def power(values, replicates: int, seed: int = 0) -> list[Measured]:
 
 @pytest.mark.parametrize(("replicate", "count"), [("seed", 32), ("block", 4), ("jackknife", 4)])
 def test_the_exponent_of_a_power_law(replicate, count: int):
-    law = PowerLaw("error", "length", replicate=replicate)
+    law = ScalingLaw("error", "length", replicate=replicate)
     measured = power(lambda n: n**-0.5, 4)
     slopes = law.slopes(measured)
     assert slopes.shape == (count,)
@@ -239,7 +239,7 @@ def test_the_exponent_of_a_power_law(replicate, count: int):
 def test_points_within_a_cell_are_columns():
     rows = np.array([[4.0, 2.0, 1.0], [8.0, 4.0, 2.0]])
     measured = [Measured({"length": [1, 4, 16]}, (0, 1), {"error": rows})]
-    law = PowerLaw("error", "length", within=True)
+    law = ScalingLaw("error", "length", within=True)
     np.testing.assert_allclose(law.slopes(measured), [-0.5, -0.5], rtol=1e-12)
 
 
@@ -253,7 +253,7 @@ def test_ratios_are_taken_pair_by_pair():
 
 
 def test_lines_have_one_series_per_arm_and_group():
-    law = PowerLaw("error", "length")
+    law = ScalingLaw("error", "length")
     figure = Lines("Error", "L", "error", law, {"prediction": "L = {length}", "other": "o"})
     arms = {"prediction": power(lambda n: n**-0.5, 4), "other": power(lambda n: 1.0, 4, seed=1)}
     drawn = figure(arms)

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
 from attnlens.claims import Measured
-from attnlens.claims.exchangeability import cme_rate
+from attnlens.claims.exchangeability import (
+    approximation,
+    cme_rate,
+    generalisation_length,
+    generalisation_samples,
+    optimisation,
+    same_limit,
+    self_supervised,
+    softmax_shrinking,
+    softmax_smoothed,
+    trained_is_bayes,
+)
 from attnlens.claims.exchangeability.trained_is_bayes import asymptotic_cells
 from attnlens.claims.rates import judge_slopes
+from attnlens.claims.sample_complexity import known_attention
 from attnlens.claims.trained_networks import within_cells
-from attnlens.core.statistics import log_of_mean, mean_reading, slopes, t_interval
+from attnlens.core.readings import t_quantile
+from attnlens.core.statistics import log_of_mean, mean_reading, slopes
 from attnlens.core.verdicts import Region
 
 
@@ -68,6 +85,84 @@ def test_slopes_are_fitted_where_half_of_the_prior_variance_is_resolved(
     assert [cell.parameters["length"] for cell in asymptotic_cells(cells)] == fitted
 
 
+def seeds(claim: Any) -> int:
+    return claim.BLOCKS["default"] * claim.SEEDS_PER_BLOCK
+
+
+# Replicates and axis of every claim that judges a slope, in the default profile.
+DESIGNS: dict[str, tuple[int, tuple[int, ...]]] = {
+    "A.cme-rate": (cme_rate.BLOCKS["default"], cme_rate.LENGTHS["default"]),
+    "A.cme-rate, control": (cme_rate.CONTROL_BLOCKS["default"], cme_rate.LENGTHS["default"]),
+    "A.softmax-shrinking": (
+        softmax_shrinking.BLOCKS["default"],
+        softmax_shrinking.LENGTHS["default"],
+    ),
+    "A.softmax-smoothed": (
+        softmax_smoothed.BLOCKS["default"],
+        softmax_smoothed.LENGTHS["default"],
+    ),
+    "A.same-limit": (same_limit.BLOCKS["default"], same_limit.LENGTHS["default"]),
+    "A.approximation": (seeds(approximation), approximation.LENGTHS["default"]),
+    "A.optimisation, steps": (seeds(optimisation), optimisation.STEPS["default"]),
+    "A.optimisation, width": (seeds(optimisation), optimisation.WIDTHS["default"]),
+    "A.generalisation-samples": (
+        generalisation_samples.BLOCKS["default"],
+        generalisation_samples.SAMPLES["default"],
+    ),
+    "A.generalisation-length": (
+        generalisation_length.BLOCKS["default"],
+        generalisation_length.LENGTHS["default"],
+    ),
+    "A.generalisation-length, control": (
+        generalisation_length.CONTROL_BLOCKS["default"],
+        generalisation_length.CONTROL_LENGTHS["default"],
+    ),
+    "A.self-supervised, samples": (seeds(self_supervised), self_supervised.SAMPLES["default"]),
+    "A.self-supervised, length": (seeds(self_supervised), self_supervised.LENGTHS["default"]),
+    "A.trained-is-bayes": (seeds(trained_is_bayes), trained_is_bayes.LENGTHS["default"]),
+    "B.known-attention": (
+        math.prod(known_attention.BLOCKS["default"]),
+        known_attention.FEATURES["default"],
+    ),
+}
+SIMULATIONS = 2000
+
+
+def coverage(replicates: int, axis: tuple[int, ...], estimate: Callable[..., np.ndarray]) -> float:
+    """How often the 95 % interval of the slope contains the true one, −0.5.
+
+    The standard deviation of the points falls from 1 to 0.1, and half of their variance is an
+    offset that all points of a replicate share, in units of their standard deviations.
+    """
+    x, spread = np.log(axis), np.geomspace(1.0, 0.1, len(axis))
+    random = np.random.default_rng([replicates, len(axis)])
+    shared = random.normal(size=(SIMULATIONS, replicates, 1))
+    own = random.normal(size=(SIMULATIONS, replicates, len(axis)))
+    fitted = estimate(x, -0.5 * x + spread * (shared + own) / math.sqrt(2))
+    error = fitted.std(1, ddof=1) / math.sqrt(replicates)
+    return float((abs(fitted.mean(1) + 0.5) <= t_quantile(replicates - 1) * error).mean())
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_intervals_of_slopes_have_their_coverage_with_the_replicates_of_each_claim(design: str):
+    # Slopes of normal replicates are normal, so the coverage is exactly 0.95; its estimate has a
+    # binomial standard error of √(0.95 · 0.05 / 2000) = 0.0049. Four of them on either side.
+    four = 4 * math.sqrt(0.95 * 0.05 / SIMULATIONS)
+    assert coverage(*DESIGNS[design], slopes) == pytest.approx(0.95, abs=four)
+
+
+def test_weights_from_the_same_replicates_would_shorten_the_intervals():
+    """Why `slopes` has no weights: the simulation above finds weights of 1 / variance."""
+
+    def weighted(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        weights = 1 / y.var(1, ddof=1, keepdims=True)
+        centred = x - (weights * x).sum(-1, keepdims=True) / weights.sum(-1, keepdims=True)
+        return (weights * centred * y).sum(-1) / (weights * centred**2).sum(-1)
+
+    four = 4 * math.sqrt(0.95 * 0.05 / SIMULATIONS)
+    assert coverage(*DESIGNS["A.generalisation-samples"], weighted) < 0.95 - four
+
+
 def test_slopes_of_gaps_with_negative_rows_have_intervals_with_nominal_coverage():
     """Gaps are 1/n, and the noise of the smallest gap has its own size as standard deviation: many
     single rows are negative, but no mean over sixteen rows is. Of 300 intervals at 95 % at least
@@ -77,7 +172,7 @@ def test_slopes_of_gaps_with_negative_rows_have_intervals_with_nominal_coverage(
     covered, negative = [], 0
     for _ in range(300):
         rows = 1 / sizes + random.normal(size=(16, 3)) / 32 * np.array([1.0, 1.0, 2.0])
-        low, high = t_interval(mean_reading(slopes(np.log(sizes), log_of_mean(rows))))
+        low, high = mean_reading(slopes(np.log(sizes), log_of_mean(rows))).interval()
         covered.append(low <= -1 <= high)
         negative += int((rows < 0).sum())
     assert negative > 300

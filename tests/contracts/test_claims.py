@@ -14,9 +14,9 @@ import pytest
 from attnlens.claims import CLAIMS, Claim, Measured, find
 from attnlens.claims.claim import PROFILES
 from attnlens.core.cells import Cell
-from attnlens.core.drawing import plain
+from attnlens.core.serialise import to_plain, view_from_plain
 from attnlens.report.page import render_formula
-from attnlens.report.views import restore_view, views
+from attnlens.report.views import views
 from attnlens.runs.planning import cells_of
 from counting import compilations
 
@@ -163,7 +163,7 @@ def test_smoke_cells_are_pure_share_programs_and_can_be_judged_and_drawn(claim: 
     figure = claim.draw(arms)
     assert any(series.control for series in figure.series)
     json.dumps(dataclasses.asdict(figure), allow_nan=False)
-    drawn = views([restore_view(plain(view)) for view in claim.views(arms)])
+    drawn = views([view_from_plain(to_plain(view)) for view in claim.views(arms)])
     json.dumps(drawn, allow_nan=False)
     assert bool(drawn) == (claim.id in WITH_VIEWS)
     for measured in arms.values():

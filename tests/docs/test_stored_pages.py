@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from attnlens.core.drawing import Figure, Map, Point, Series, Surface, plain
+from attnlens.core.drawing import Figure, Map, Point, Series, Surface
+from attnlens.core.serialise import to_plain
 from attnlens.runs.store.store import Store
 
 ROOT = Path(__file__).parents[2]
@@ -113,7 +114,7 @@ def test_of_several_runs_the_last_judgement_of_a_claim_is_kept(tmp_path: Path):
     figure = Figure("Line", "x", "y", (Series("s", (Point(1.0, third, 0.1),), slope=-0.5),))
     surface = Surface("loss", "x", "y", (0.0, 1.0), (0.0, 1.0), ((1.0, 2.0), (3.0, float("nan"))))
     weights = Map("Weights", "to", "from", (("one", ((0.25, 0.75),)),), x_names=("a", "b"))
-    views = [plain(figure), plain(surface), plain(weights)]
+    views = [to_plain(figure), to_plain(surface), to_plain(weights)]
     for run, claims in (("old", ("A.one", "A.two")), ("new", ("A.two",))):
         with Store.writing(tmp_path / run) as store:
             entries = [
@@ -133,4 +134,4 @@ def test_of_several_runs_the_last_judgement_of_a_claim_is_kept(tmp_path: Path):
     figures = lens_page.figures(tmp_path / "kept.json")
     assert list(figures) == ["A.one", "A.one.2", "A.one.3", "A.two", "A.two.2", "A.two.3"]
     assert figures["A.one"].series[0].points == (Point(1.0, 0.333333, 0.1),)
-    assert [plain(figures[name]) for name in ("A.one.2", "A.one.3")] == views[1:]
+    assert [to_plain(figures[name]) for name in ("A.one.2", "A.one.3")] == views[1:]

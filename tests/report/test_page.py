@@ -15,7 +15,8 @@ import pytest
 
 import attnlens
 from attnlens import verify
-from attnlens.core.drawing import Map, Surface, plain
+from attnlens.core.drawing import Map, Surface
+from attnlens.core.serialise import to_plain
 from attnlens.report.page import render_documents
 from attnlens.report.templating import duration, minus, number
 from attnlens.runs.pages import finished
@@ -40,7 +41,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         ledger, page = finished(store)
     (entry,), (section,) = ledger["claims"], page["claims"]
     names = [f"{'AB'[i // 2]}.toy-{i}" for i in range(4)]
-    views = [plain(SURFACE), plain(WEIGHTS)]
+    views = [to_plain(SURFACE), to_plain(WEIGHTS)]
     ledger["claims"] = [{**entry, "id": name, "lens": name[0]} for name in names]
     page["claims"] = [
         {**section, "id": name, "title": f"Toy {name}", "views": views if i == 3 else []}

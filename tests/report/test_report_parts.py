@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from attnlens.core.drawing import Figure, Map, Point, Series
+from attnlens.core.serialise import to_plain
 from attnlens.report.comparison import compare
 from attnlens.report.findings import findings
 from attnlens.report.ledger_plot import (
@@ -137,12 +139,13 @@ def test_there_are_findings_for_any_number_of_claims():
 def test_the_csv_holds_the_numbers_and_no_spreadsheet_formula():
     one = section("A.one", "supported", part(0.5, 0.25, None, 1.0))
     one["verdict"]["parts"][0]["quantity"] = '=HYPERLINK("x"), "quoted"'
-    one["figure"] = {"series": [{"name": "a", "points": [{"x": 8.0, "y": 2.0, "half_width": 0.5}]}]}
+    one["figure"] = to_plain(Figure("t", "x", "y", (Series("a", (Point(8.0, 2.0, 0.5),)),)))
     rows = list(csv.reader(io.StringIO(as_csv(one))))
     assert rows[1][:6] == ["claim", '\'=HYPERLINK("x"), "quoted"', "", "0.5", "0.25", "0.75"]
     assert rows[2][0] == "control"
     assert rows[3][:6] == ["point", "a", "8.0", "2.0", "1.5", "2.5"]
-    one["views"] = [{"panels": []}, {"series": [{"name": "b", "points": []}]}, one["figure"]]
+    others = [Map("t", "x", "y", ()), Figure("t", "x", "y", (Series("b", ()),))]
+    one["views"] = [*to_plain(others), one["figure"]]
     assert as_csv(one).count("point,a") == 2  # of further views too, where they are points
     assert '"' not in section_csv(one)
     assert "<" not in section_csv(one)

@@ -13,6 +13,7 @@ from attnlens.core.checks import BadInput
 from attnlens.core.drawing import Figure, Map, Point, Series, Surface
 from attnlens.core.readings import Reading
 from attnlens.core.sheets import Answer, Sheet
+from attnlens.core.status import Status
 from attnlens.report import render_sheet, write_sheet
 from browser import SCREENS, artefact, chromium, needs_browser, visit
 from toy_claims import HOSTILE_TEXT
@@ -63,7 +64,7 @@ def sheet(word: str) -> Sheet:
             True,
             {
                 f"log ratio {word}": Reading(-0.41, 0.05, 8),
-                "lost": Reading(math.nan, math.nan, 0, word),
+                "lost": Reading(math.nan, math.nan, 0, Status.OTHER, {"reason": word}),
             },
         ),
         Answer("Does order matter?", "Not known.", "12 sequences are too few", known=False),

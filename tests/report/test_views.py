@@ -15,8 +15,10 @@ import pytest
 
 from attnlens import attention_maps, tightening
 from attnlens.core.checks import BadInput
-from attnlens.core.drawing import Figure, Map, Point, Series, Surface, plain
+from attnlens.core.drawing import Figure, Map, Point, Series, Surface
 from attnlens.core.readings import Reading
+from attnlens.core.serialise import to_plain, view_from_plain
+from attnlens.core.status import Status
 from attnlens.instruments.landscape.audit import Audit, DescentEnds
 from attnlens.instruments.representation.sufficiency import Representation
 from attnlens.instruments.samples.curves import LearningCurves
@@ -28,7 +30,7 @@ from attnlens.report.alt_text import alt_text
 from attnlens.report.draw.lines import COLOURS, GREYS, MOST_POINTS, colours, drawable, to_plotly
 from attnlens.report.draw.maps import map_to_plotly
 from attnlens.report.draw.ticks import log_ticks
-from attnlens.report.views import restore_view, views
+from attnlens.report.views import views
 from attnlens.training.settings import Recipe
 from attnlens.training.stationary import StationaryPoint, StationaryPoints
 from attnlens.worlds import (
@@ -215,7 +217,7 @@ def transfer(kappa: float) -> Transfer:
 def test_transfers_are_drawn_at_their_condition_number():
     figure = against({"near": transfer(1.5), "never asked": transfer(math.inf)})
     near, never = figure.series
-    assert near.points == (Point(1.5, 0.25, 1.96 * 0.02),)
+    assert near.points == (Reading(0.25, 0.02, 60).point(1.5),)
     assert never.points == ()
     assert never.name == "never asked: κ infinite, error 0.25"
 
@@ -224,7 +226,7 @@ READING = Reading(2.0, 0.5, 10)
 BAND = Series("b", tuple(Point(float(n), 1.0 + n, 0.5) for n in range(5)), curve=True)
 ALL: dict[str, Any] = {
     "reading": READING.figure(),
-    "lost reading": Reading(math.nan, math.nan, 0, "nothing came").figure(),
+    "lost reading": Reading(math.nan, math.nan, 0, Status.FEW_REPLICATES).figure(),
     "representation": Representation(READING, READING, READING).figure(),
     "learning curves": curves().figure(),
     "transfer": transfer(2.0).figure(),
@@ -238,8 +240,8 @@ ALL: dict[str, Any] = {
 @pytest.mark.parametrize("name", ALL)
 def test_both_libraries_draw_every_record_and_the_store_keeps_it(name: str):
     record = ALL[name]
-    stored = json.loads(json.dumps(plain(record), allow_nan=False))
-    shown, again = views([record]), views([restore_view(stored)])
+    stored = json.loads(json.dumps(to_plain(record), allow_nan=False))
+    shown, again = views([record]), views([view_from_plain(stored)])
     json.dumps(shown, allow_nan=False)
     assert json.dumps(again) == json.dumps(shown)
     for view in shown:
@@ -255,6 +257,13 @@ def test_both_libraries_draw_every_record_and_the_store_keeps_it(name: str):
         assert lines == used or not lines
 
 
+def test_intervals_without_finite_ends_are_not_drawn():
+    points = (Point(1.0, 2.0, math.inf), Point(2.0, 2.0, math.nan), Point(3.0, 2.0, 0.5))
+    shown = views([Figure("t", "x", "y", (Series("a", points),))])
+    json.dumps(shown, allow_nan=False)
+    assert shown[0]["plotly"]["data"][0]["error_y"]["array"] == [0.0, 0.0, 0.5]
+
+
 def test_records_of_old_folders_lack_new_fields():
     points = [{"x": 1.0, "y": 2.0, "half_width": 0.0}]
     flags = {"slope": None, "reference": None, "control": False, "line": False}
@@ -266,7 +275,7 @@ def test_records_of_old_folders_lack_new_fields():
         "log_y": True,
         "series": [{"name": "a", "points": points, **flags}],
     }
-    assert restore_view(old) == Figure("t", "x", "y", (Series("a", (Point(1.0, 2.0),)),))
+    assert view_from_plain(old) == Figure("t", "x", "y", (Series("a", (Point(1.0, 2.0),)),))
 
 
 def test_many_points_are_drawn_as_means_of_neighbours():

@@ -17,6 +17,7 @@ from scipy.special import gammaln
 import attnlens
 from attnlens.attention import softmax
 from attnlens.core.checks import BadInput
+from attnlens.core.status import Status
 from attnlens.runs import references
 from attnlens.runs.code_version import code_version
 from attnlens.runs.engines import local
@@ -176,7 +177,8 @@ def test_a_failed_convergence_check_is_a_status_and_the_values_are_nan():
     world = LogisticRegression(nuts=Nuts(chains=2, warmup=10, draws=20))
     episode = world.sample(jax.random.key(0), LENGTH, 2)
     posterior, law, evidence = all_answers(world, episode.tokens, episode.query)
-    assert posterior.status.startswith("the reference posterior has not converged: largest split")
+    assert posterior.status is Status.NOT_CONVERGED
+    assert posterior.reason.startswith("the reference posterior has not converged: largest split")
     assert np.isnan(posterior.mean).all()
     assert np.isnan(law.mean).all()
     assert np.isnan(evidence[0])
@@ -185,7 +187,8 @@ def test_a_failed_convergence_check_is_a_status_and_the_values_are_nan():
 @pytest.mark.slow
 def test_a_risk_without_converged_references_is_nan():
     risk = LogisticRegression(nuts=Nuts(chains=2, warmup=10, draws=20)).risk(2)
-    assert risk.status == "64 of 64 reference posteriors have not converged"
+    assert risk.status is Status.SOME_NOT_CONVERGED
+    assert risk.details == {"failed": 64, "episodes": 64}
     assert np.isnan(risk.value)
 
 

@@ -11,7 +11,8 @@ import math
 import numpy as np
 
 from attnlens.core.readings import Reading
-from attnlens.core.statistics import mean_reading, t_interval
+from attnlens.core.statistics import mean_reading
+from attnlens.core.status import Status
 
 NEGLIGIBLE = 0.05  # a change of the log error by less than this does not matter in practice
 
@@ -28,7 +29,7 @@ class KeptShare:
         mean = mean_reading(1 - (some - everything) / gain if gain > 0 else some * math.nan)
         error = mean.standard_error * inflation
         self.reading = Reading(mean.value, error, mean.count, mean.status)
-        self.low, self.high = t_interval(self.reading)
+        self.low, self.high = self.reading.interval()
 
     def __str__(self) -> str:
         ends = f"{100 * self.low:.0f} to {100 * self.high:.0f} %"
@@ -42,11 +43,11 @@ class ErrorChange:
         mean = mean_reading(np.log(with_it) - np.log(without))
         error = mean.standard_error * inflation
         self.reading = Reading(mean.value, error, mean.count, mean.status)
-        self.low, self.high = t_interval(self.reading)
+        self.low, self.high = self.reading.interval()
 
     @property
     def usable(self) -> bool:
-        return self.reading.status == "ok"
+        return self.reading.status is Status.OK
 
     @property
     def better(self) -> bool:

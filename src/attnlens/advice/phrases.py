@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from attnlens.core.readings import Reading
 from attnlens.core.sheets import Answer, AnswerOutcome, Question
+from attnlens.core.statistics import implied_error
 from attnlens.instruments.samples.sample_size import SampleSize
 
 # The words of the outcomes without an answer.
@@ -75,17 +76,25 @@ def for_lack_of_time(answer: Answer) -> Answer:
 def estimate_reading(estimate: SampleSize, count: int) -> Reading:
     """An estimate as a reading.
 
-    Its standard error is the width of the 95 % interval over 2 · 1.96, as for a normal
-    distribution; it is infinite where the interval has no upper end.
+    `count` is the number of folds. Draws of the mean curve have Student's t distribution with
+    count − 1 degrees of freedom (`instruments.samples.sample_size`), so the standard error is the
+    width of the 95 % interval over twice that quantile. It is infinite where the interval has no
+    upper end.
     """
-    error = (estimate.high - estimate.low) / (2 * 1.96)
+    error = implied_error(estimate.low, estimate.high, count)
     details = {"low": estimate.low, "high": estimate.high}
     return Reading(estimate.value, error, count, estimate.status, details)
 
 
 def plain_reading(reading: Reading) -> Reading:
     """A reading without its details and its subclass: what a sheet keeps."""
-    return Reading(reading.value, reading.standard_error, reading.count, reading.status)
+    return Reading(
+        reading.value,
+        reading.standard_error,
+        reading.count,
+        reading.status,
+        freedom=reading.freedom,
+    )
 
 
 def format_number(value: float) -> str:

@@ -8,7 +8,7 @@ from .claim import Measured as Measured
 from .claim import Profile as Profile
 from .claim import Work as Work
 from .claim import blocks as blocks
-from .estimates import PowerLaw as PowerLaw
+from .estimates import ScalingLaw as ScalingLaw
 from .estimates import log_of as log_of
 from .estimates import log_ratio as log_ratio
 from .estimates import pooled as pooled

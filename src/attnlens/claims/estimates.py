@@ -1,7 +1,7 @@
 """Estimates from the cells of a claim: one number per independent replicate.
 
 pooled, log_of, log_ratio   values of all cells, one per seed
-PowerLaw                    the exponent of a power law along an axis, one per replicate
+ScalingLaw                    the exponent of a power law along an axis, one per replicate
 
 A replicate of a power law is one of three:
 
@@ -52,7 +52,7 @@ def log_ratio(top: Values, bottom: Values) -> Callable[[Sequence[Measured]], np.
 
 
 @dataclass(frozen=True)
-class PowerLaw:
+class ScalingLaw:
     """value ∝ axis^b: the logarithms along the axis, and the exponent b of every replicate.
 
     values     the name of an array of the cells, or a function of a cell
@@ -106,9 +106,9 @@ class PowerLaw:
 def span_of(estimate: Any, cells: Sequence[Measured]) -> str:
     """The range of the axis that an estimate is fitted over.
 
-    `estimate` is the method `PowerLaw.slopes`, or a function with an attribute `law`.
+    `estimate` is the method `ScalingLaw.slopes`, or a function with an attribute `law`.
     """
     law = getattr(estimate, "__self__", None) or getattr(estimate, "law", None)
-    if not isinstance(law, PowerLaw):
-        raise TypeError("{span} needs an estimate of a PowerLaw")
+    if not isinstance(law, ScalingLaw):
+        raise TypeError("{span} needs an estimate of a ScalingLaw")
     return law.span(cells)

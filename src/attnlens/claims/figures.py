@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from attnlens.core.drawing import Figure, Point, Series
-from attnlens.core.statistics import mean_reading, t_interval
+from attnlens.core.statistics import mean_reading
 
 from .claim import PREDICTION, Measured, group_by
-from .estimates import PowerLaw
+from .estimates import ScalingLaw
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Lines:
     title: str
     x_label: str
     y_label: str
-    law: PowerLaw
+    law: ScalingLaw
     names: Mapping[str, str]
     per: tuple[str, ...] = ()
     fit: bool = True
@@ -67,11 +67,11 @@ def log_points(x: np.ndarray, logs: np.ndarray) -> tuple[Point, ...]:
 def log_point(x: float, logs: np.ndarray) -> Point:
     """exp of the mean of the logarithms at `x`, with its interval."""
     reading = mean_reading(logs)
-    value, high = np.exp(reading.value), np.exp(t_interval(reading)[1])
+    value, high = np.exp(reading.value), np.exp(reading.interval()[1])
     return Point(x, float(value), float(high - value))
 
 
 def mean_point(x: float, values: np.ndarray) -> Point:
     """The mean of the values at `x`, with its interval."""
     reading = mean_reading(values)
-    return Point(x, reading.value, t_interval(reading)[1] - reading.value)
+    return Point(x, reading.value, reading.interval()[1] - reading.value)

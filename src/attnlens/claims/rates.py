@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from attnlens.core.drawing import Point, Series
-from attnlens.core.statistics import judge, mean_reading, slopes, t_interval
+from attnlens.core.statistics import judge, mean_reading, slopes
 from attnlens.core.verdicts import Part, Region
 
 from .claim import PREDICTION, Measured, Work, blocks, group_by
@@ -91,9 +91,7 @@ def lines(
 
 def points(x: np.ndarray, logs: np.ndarray) -> tuple[Point, ...]:
     """exp of the mean log over blocks, with the upper half-width of its interval after exp."""
-    result = []
-    for log_x, column in zip(x, logs.T, strict=True):
-        reading = mean_reading(column)
-        value, high = np.exp(reading.value), np.exp(t_interval(reading)[1])
-        result.append(Point(float(np.exp(log_x)), float(value), float(high - value)))
-    return tuple(result)
+    return tuple(
+        mean_reading(column).exp_point(np.exp(log_x))
+        for log_x, column in zip(x, logs.T, strict=True)
+    )

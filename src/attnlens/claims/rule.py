@@ -4,7 +4,7 @@
         Quantity(
             "slope",
             "slope of the distance in length (m = {manifold_dim}, L {span})",
-            PowerLaw("squared", "length", root=True).slopes,
+            ScalingLaw("squared", "length", root=True).slopes,
             Region(high=-0.10),
             per=("manifold_dim",),
         ),

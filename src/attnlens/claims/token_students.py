@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from attnlens.core.drawing import Figure, Point, Series
+from attnlens.core.drawing import Figure, Series
 from attnlens.core.statistics import judge as judge_part
-from attnlens.core.statistics import mean_reading, t_interval
+from attnlens.core.statistics import mean_reading
 from attnlens.core.verdicts import Part, Region
 from attnlens.networks import Baseline
 from attnlens.worlds import TokenTeacher
@@ -98,9 +98,7 @@ def figure(arms: Mapping[str, Sequence[Measured]], title: str) -> Figure:
             logs = np.log(np.concatenate([cell.values[student] for cell in measured]))
             points = []
             for size, column in zip(measured[0].parameters["sizes"], logs.T, strict=True):
-                reading = mean_reading(column)
-                value, high = np.exp(reading.value), np.exp(t_interval(reading)[1])
-                points.append(Point(float(size), float(value), float(high - value)))
+                points.append(mean_reading(column).exp_point(size))
             name = f"{student}, {labels[arm]}"
             series.append(Series(name, tuple(points), control=arm != PREDICTION))
     return Figure(title, "samples n", "relative error", tuple(series))

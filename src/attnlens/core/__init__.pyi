@@ -22,6 +22,7 @@ from .statistics import judge_exactly as judge_exactly
 from .statistics import mean_reading as mean_reading
 from .statistics import slopes as slopes
 from .statistics import t_interval as t_interval
+from .status import Status as Status
 from .verdicts import Part as Part
 from .verdicts import Region as Region
 from .verdicts import Verdict as Verdict

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 
@@ -142,17 +142,3 @@ def _name_at(names: tuple[str, ...], index: int) -> str:
 
 
 View = Figure | Surface | Map
-
-
-def plain(record: View) -> dict[str, Any]:
-    """A view as data for JSON; numbers that are not finite become None."""
-    return finite(asdict(record))
-
-
-def finite(content: Any) -> Any:
-    """Nested data with every NaN or infinity replaced by None, which JSON can hold."""
-    if isinstance(content, float):
-        return content if math.isfinite(content) else None
-    if isinstance(content, dict):
-        return {name: finite(value) for name, value in content.items()}
-    return [finite(value) for value in content] if isinstance(content, list | tuple) else content

@@ -12,36 +12,96 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .drawing import Figure, Point, Series
+from .status import Status
+
+LEVEL = 0.95  # confidence level of every interval that is shown
+
+
+def t_quantile(freedom: float, level: float = LEVEL) -> float:
+    """The half-width of the central `level` of Student's t distribution; NaN for freedom 0."""
+    from scipy.special import (  # here: commands that measure nothing do not load SciPy
+        ndtri,
+        stdtrit,
+    )
+
+    if math.isinf(freedom):
+        return float(ndtri(0.5 + level / 2))
+    return float(stdtrit(freedom, 0.5 + level / 2)) if freedom > 0 else math.nan
 
 
 @dataclass(frozen=True)
 class Reading:
     """A measured number, its standard error, and the number of independent draws behind it.
 
-    The 95 % interval is value ± t · standard_error (`statistics.t_interval`). `status` is "ok", or
-    the reason why there is no number.
+    `interval` is the only interval of a reading: figures, sentences and decisions use it. `freedom`
+    is the number of degrees of freedom of the standard error; left out, it is count − 1. `status`
+    says whether there is a number and, where there is none, `reason` says why.
 
     >>> print(Reading(0.5, 0.01, 100))
     0.5 ± 0.01 (n = 100)
-    >>> print(Reading(math.nan, math.nan, 1, "fewer than two finite replicates"))
+    >>> low, high = Reading(0.5, 0.01, 100).interval()
+    >>> print(f"{low:.4f} to {high:.4f}")
+    0.4802 to 0.5198
+    >>> print(Reading(math.nan, math.nan, 1, Status.FEW_REPLICATES))
     no number: fewer than two finite replicates
     """
 
     value: float
     standard_error: float
     count: int
-    status: str = "ok"
+    status: Status = Status.OK
     details: Mapping[str, Any] = field(default_factory=dict)
+    freedom: float | None = None
+
+    def __post_init__(self):
+        if not isinstance(self.status, Status):  # a string, as in documents of earlier versions
+            status, facts = Status.read(self.status)
+            object.__setattr__(self, "status", status)
+            object.__setattr__(self, "details", {**facts, **self.details})
+
+    @property
+    def reason(self) -> str:
+        """The status in words, with its numbers."""
+        return self.status.sentence(self.details)
+
+    def interval(self, level: float = LEVEL) -> tuple[float, float]:
+        """value ± t_ν · standard error, with Student's t distribution of ν = `freedom` degrees.
+
+        A number without error (standard error 0) is its own interval. A single draw (ν = 0) with an
+        error has none: both ends are NaN.
+        """
+        half = self.half_width(level)
+        return self.value - half, self.value + half
+
+    def half_width(self, level: float = LEVEL) -> float:
+        """Half of the width of `interval`."""
+        if self.standard_error == 0:
+            return 0.0
+        freedom = self.count - 1 if self.freedom is None else self.freedom
+        return t_quantile(freedom, level) * self.standard_error
+
+    def point(self, x: float) -> Point:
+        """The value at `x` with its 95 % interval, to be drawn."""
+        return Point(float(x), self.value, self.half_width())
+
+    def exp_point(self, x: float) -> Point:
+        """exp of the value at `x`, for readings of a logarithm, with the upper half-width of its
+        95 % interval after exp."""
+        value = _exp(self.value)
+        return Point(float(x), value, _exp(self.interval()[1]) - value)
 
     def __str__(self) -> str:
-        if self.status != "ok":
-            return f"no number: {self.status}"
-        return f"{self.value:.4g} ± {self.standard_error:.2g} (n = {self.count})"
+        if not self.status.has_number:
+            return f"no number: {self.reason}"
+        if self.status in (Status.AT_MOST, Status.AT_LEAST):
+            return f"{self.reason} {self.value:.4g} (n = {self.count})"
+        text = f"{self.value:.4g} ± {self.standard_error:.2g} (n = {self.count})"
+        return text if self.status is Status.OK else f"{text}, {self.reason}"
 
     def figure(self) -> Figure:
-        """The value with its 95 % interval in the normal approximation (1.96 standard errors)."""
-        point = Point(1.0, self.value, 1.96 * self.standard_error)
-        series = (Series(f"n = {self.count}", (point,) if math.isfinite(self.value) else ()),)
+        """The value with its 95 % interval."""
+        points = (self.point(1.0),) if math.isfinite(self.value) else ()
+        series = (Series(f"n = {self.count}", points),)
         return Figure(str(self), "", "value", series, False, False, names=("measured",))
 
     def plot(self) -> Any:
@@ -81,15 +141,12 @@ class Curve:
         return prediction + (f"; fitted from {self.axis} {start:g} on" if late else "")
 
     def figure(self) -> Figure:
-        """The curve with its slope and 95 % intervals (1.96 standard errors)."""
-        points = [
-            Point(x, r.value, 1.96 * r.standard_error)
-            for x, r in zip(self.at, self.readings, strict=True)
-        ]
+        """The curve with its slope and 95 % intervals."""
+        points = [reading.point(x) for x, reading in zip(self.at, self.readings, strict=True)]
         series = Series(
             self.quantity,
             tuple(points),
-            slope=self.slope.value if self.slope and self.slope.status == "ok" else None,
+            slope=self.slope.value if self.slope and self.slope.status is Status.OK else None,
             reference=self.details.get("predicted"),
         )
         # Logarithmic axes only for positive numbers: positions along a direction pass through 0.
@@ -100,3 +157,11 @@ class Curve:
     def plot(self) -> Any:
         """The curve, drawn by matplotlib."""
         return self.figure().plot()
+
+
+def _exp(value: float) -> float:
+    """exp, infinite beyond the largest float."""
+    try:
+        return math.exp(value)
+    except OverflowError:
+        return math.inf

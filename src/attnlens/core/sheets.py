@@ -16,8 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from .drawing import View, finite
+from .drawing import View
 from .readings import Reading
+from .serialise import to_plain
 
 
 class Question(enum.StrEnum):
@@ -97,16 +98,6 @@ class Answer:
 
     def __str__(self) -> str:
         return f"{self.question} {self.answer} ({self.evidence})"
-
-    def plain(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {
-            "question": self.question,
-            "answer": self.answer,
-            "evidence": self.evidence,
-            "known": self.known,
-            "readings": {name: vars(reading) for name, reading in self.readings.items()},
-        }
 
 
 class Ending(enum.Enum):
@@ -208,5 +199,4 @@ class Sheet:
 
     def plain(self) -> dict[str, Any]:
         """Plain data for JSON, without the figures; numbers that are not finite become None."""
-        answers = [answer.plain() for answer in self.answers]
-        return finite({"title": self.title, "facts": dict(self.facts), "answers": answers})
+        return to_plain({"title": self.title, "facts": dict(self.facts), "answers": self.answers})

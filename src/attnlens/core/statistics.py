@@ -15,12 +15,12 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import stdtr, stdtrit
+from scipy.special import stdtr
 
-from attnlens.core.readings import Reading
+from attnlens.core.readings import LEVEL, Reading, t_quantile
+from attnlens.core.status import Status
 from attnlens.core.verdicts import Decision, Part, Region, Verdict
 
-LEVEL = 0.95  # confidence level of every interval that is shown
 FALSE_DISCOVERY_RATE = 0.05  # over all claims of a ledger; the error rate of a claim judged alone
 
 
@@ -28,43 +28,49 @@ def mean_reading(replicates: ArrayLike) -> Reading:
     """The mean of independent replicates with its standard error s/√n."""
     values = np.asarray(replicates, float)
     if values.size < 2 or not np.isfinite(values).all():
-        return Reading(math.nan, math.nan, values.size, "fewer than two finite replicates")
+        return Reading(math.nan, math.nan, values.size, Status.FEW_REPLICATES)
     return Reading(
         float(values.mean()), float(values.std(ddof=1) / math.sqrt(values.size)), values.size
     )
 
 
 def t_interval(reading: Reading, level: float = LEVEL) -> tuple[float, float]:
-    """mean ± t_{n−1} · standard error."""
-    half = stdtrit(reading.count - 1, 0.5 + level / 2) * reading.standard_error
-    return reading.value - float(half), reading.value + float(half)
+    """`reading.interval(level)`."""
+    return reading.interval(level)
+
+
+def implied_error(low: float, high: float, count: int) -> float:
+    """The standard error of a reading of `count` draws whose interval is as wide as low to high.
+
+    For intervals that were not computed from a standard error, such as percentiles. It is infinite
+    where an end is.
+    """
+    return (high - low) / (2 * t_quantile(count - 1))
 
 
 def slopes(x: ArrayLike, y: ArrayLike) -> np.ndarray:
-    """One slope per replicate, from y (replicates, points) over x (points).
+    """One slope per replicate, from y (…, replicates, points) over x (points), by ordinary least
+    squares.
 
-    All replicates share one set of weights, 1 / (variance of y at that point over replicates), so
-    that a point with a larger standard error counts less. With weights w and the weighted mean x̄,
+    With x̄ the mean of x,
 
-        slope = Σ w (x − x̄) y / Σ w (x − x̄)²
+        slope = Σ (x − x̄) y / Σ (x − x̄)²
 
-    is linear in y: the slopes are independent draws, and their t interval is that of the slope.
-    Where the mean curve is a straight line, the weights affect efficiency only; wrong weights widen
-    the interval without a bias. Where the curve bends, the slope is a weighted mean of its local
-    slopes, and the weights, estimated from the spread, also determine how much each section counts.
+    is linear in y, with coefficients that depend on x alone. So the slopes of independent
+    replicates are independent draws, their mean is the slope of the mean curve, and their t
+    interval is that of the slope, whatever the variances of the points and the correlations between
+    them. Weights of 1 / variance would give a narrower interval if the variances were known. If
+    they are estimated from the same replicates, the coefficients depend on y and the interval is
+    too short: in simulations its coverage at a nominal 0.95 was 0.87 to 0.93 with 3 to 8
+    replicates, and 0.94 to 0.95 with 32. Where the curve bends, the slope is a weighted mean of its
+    local slopes, with weights that depend on x alone.
+
+    >>> slopes([0.0, 1.0, 2.0], [[1.0, 2.0, 3.0], [0.0, -1.0, -2.0]]).tolist()
+    [1.0, -1.0]
     """
     x, y = np.asarray(x, float), np.asarray(y, float)
-    if len(y) < 2:
-        variance = np.ones(len(x))
-    else:
-        # At least a hundredth of the median variance: a point that happens to vary little among few
-        # replicates must not determine the fit alone.
-        variance = y.var(axis=0, ddof=1)
-        variance = np.maximum(variance, 0.01 * np.median(variance))
-        variance = variance if (variance > 0).all() else np.ones(len(x))
-    weights = 1 / variance
-    centred = x - np.average(x, weights=weights)
-    return (y * (weights * centred)).sum(-1) / (weights * centred**2).sum()
+    centred = x - x.mean()
+    return (y * centred).sum(-1) / (centred**2).sum()
 
 
 def log_of_mean(rows: ArrayLike) -> np.ndarray:
@@ -91,26 +97,6 @@ def log_of_mean(rows: ArrayLike) -> np.ndarray:
     return np.where(np.isfinite(logs).all(0), logs, np.nan)
 
 
-def rate(at: Sequence[float], readings: Sequence[Reading]) -> Reading:
-    """The exponent b of the power law value ∝ at^b, fitted to independent readings.
-
-    Weighted least squares on log–log axes; w = 1 / variance of log y, with the standard error of
-    log y = standard error / value. The variance of the slope is 1 / Σ w (x − x̄)². Where the
-    points scatter about the line more than their standard errors explain, it is multiplied by the
-    reduced χ² (Birge's ratio), which is never taken below 1.
-    """
-    x, y = np.log(at), np.log([reading.value for reading in readings])
-    weights = 1 / np.array([reading.standard_error / reading.value for reading in readings]) ** 2
-    centred = x - np.average(x, weights=weights)
-    spread = (weights * centred**2).sum()
-    slope = (weights * centred * y).sum() / spread
-    residuals = y - np.average(y, weights=weights) - slope * centred
-    freedom = len(x) - 2
-    birge = max(1.0, (weights * residuals**2).sum() / freedom) if freedom > 0 else 1.0
-    count = sum(reading.count for reading in readings)
-    return Reading(float(slope), math.sqrt(birge / spread), count, details={"chi2": float(birge)})
-
-
 def judge(quantity: str, replicates: ArrayLike, region: Region) -> Part:
     """A part of a claim from its replicates: t interval, and one-sided p-values at the boundaries.
 
@@ -119,9 +105,9 @@ def judge(quantity: str, replicates: ArrayLike, region: Region) -> Part:
     interval lies inside the region exactly when p_support ≤ 0.025, outside when p_refute ≤ 0.025.
     """
     reading = mean_reading(replicates)
-    if reading.status != "ok":
+    if reading.status is not Status.OK:
         return Part(quantity, math.nan, -math.inf, math.inf, region, 1.0, 1.0, reading.count)
-    low, high = t_interval(reading)
+    low, high = reading.interval()
     above_low = _p_above(reading, region.low)
     above_high = _p_above(reading, region.high)
     p_support = max(above_low, 1 - above_high)

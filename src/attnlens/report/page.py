@@ -15,12 +15,13 @@ import latex2mathml.converter
 import markupsafe
 
 from attnlens.core.numerical_path import NumericalPath
+from attnlens.core.serialise import view_from_plain
 
 from .findings import findings
 from .ledger_plot import ledger_plot
 from .tables import section_csv
 from .templating import render_template
-from .views import restore_view, views
+from .views import views
 
 MATHML = "{http://www.w3.org/1998/Math/MathML}"
 ELEMENTS = {
@@ -95,7 +96,7 @@ def render_documents(
             "entry": entry,
             "mathml": render_formula(section["formula"]),
             "assumed": [_assumption(record) for record in section["assumptions"]],
-            "drawn": views(restore_view(plain) for plain in _records(section)),
+            "drawn": views(view_from_plain(plain) for plain in _records(section)),
         }
         for section, entry in zip(page["claims"], ledger["claims"], strict=True)
     ]

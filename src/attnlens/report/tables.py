@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from attnlens.core.drawing import Figure
+from attnlens.core.serialise import view_from_plain
 
 
 def as_csv(section: Mapping[str, Any]) -> str:
@@ -31,13 +32,14 @@ def as_csv(section: Mapping[str, Any]) -> str:
                     part["count"],
                 ]
             )
-    views = [section["figure"], *section.get("views", ())]
-    for series in (s for view in views if view and "series" in view for s in view["series"]):
-        for p in series["points"]:
-            low, high = p["y"] - p["half_width"], p["y"] + p["half_width"]
-            rows.writerow(
-                ["point", _escape_formula(series["name"]), p["x"], p["y"], low, high, None, None]
-            )
+    views = [
+        view_from_plain(view) for view in (section["figure"], *section.get("views", ())) if view
+    ]
+    for series in (s for view in views if isinstance(view, Figure) for s in view.series):
+        name = _escape_formula(series.name)
+        for p in series.points:
+            ends = (p.y - p.half_width, p.y + p.half_width)
+            rows.writerow(["point", name, p.x, p.y, *ends, None, None])
     return text.getvalue()
 
 

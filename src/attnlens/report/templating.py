@@ -12,6 +12,7 @@ import hashlib
 import importlib.util
 import math
 import re
+import secrets
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,12 @@ def render_template(
     page = environment().get_template(template)
     content |= {"licence": licence, "script": script, "running": running}
     # CSP nonce: only scripts that carry it run. A text in the page cannot contain it, because it is
-    # the hash of the page with that text. Equal pages have equal nonces.
-    nonce = hashlib.sha256(page.render(nonce="", **content).encode()).hexdigest()
-    return page.render(nonce=nonce, **content)
+    # the hash of the page with that text. Equal pages have equal nonces. The page is rendered once,
+    # with a random word in place of the nonce, which no text of the page can contain either.
+    word = secrets.token_hex(32)
+    text = page.render(nonce=word, **content)
+    nonce = hashlib.sha256(text.replace(word, "").encode()).hexdigest()
+    return text.replace(word, nonce)
 
 
 @cache

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
-from attnlens.core.drawing import Figure, Map, Point, Series, Surface, View
+from attnlens.core.drawing import Map, Surface, View
 from attnlens.report.draw.lines import to_plotly
 from attnlens.report.draw.maps import map_to_plotly, panel_grid
 from attnlens.report.draw.surfaces import surface_to_plotly
@@ -55,17 +54,3 @@ def _view(
         "half": False,
         "csv": None,
     }
-
-
-def restore_view(plain: Mapping[str, Any]) -> View:
-    """A drawing record from the plain form in which the store keeps it."""
-    if "panels" in plain:
-        return Map(**{**plain, "panels": tuple((name, rows) for name, rows in plain["panels"])})
-    if "values" in plain:
-        rows = tuple(tuple(math.nan if v is None else v for v in row) for row in plain["values"])
-        return Surface(**{**plain, "values": rows})
-    series = tuple(
-        Series(**{**line, "points": tuple(Point(**point) for point in line["points"])})
-        for line in plain["series"]
-    )
-    return Figure(**{**plain, "series": series})

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from attnlens import __version__
 from attnlens.claims.claim import PREDICTION, Claim, Measured, Profile
 from attnlens.claims.rule import Rule
 from attnlens.core import statistics
-from attnlens.core.drawing import plain
+from attnlens.core.serialise import to_plain
 from attnlens.core.verdicts import Verdict
 
 from .ledger import SCHEMA, entry, section
@@ -39,8 +39,7 @@ def judge_all(
                 arm: _control_verdict(claim, arm, measured[arm], len(claims))
                 for arm in claim.controls
             }
-            figure = asdict(claim.draw(measured))
-            views = [plain(view) for view in claim.views(measured)]
+            figure, views = to_plain(claim.draw(measured)), to_plain(list(claim.views(measured)))
         else:
             reason = (
                 f"{len(missing)} of its cells have no result: {(reasons[i] or ['not computed'])[0]}"

@@ -5,11 +5,10 @@ Nothing heavy is imported here: `attnlens report` needs this module, and neither
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from attnlens.core.serialise import to_plain, verdict_to_plain
 from attnlens.core.verdicts import Decision, Part, Verdict
 
 if TYPE_CHECKING:
@@ -63,8 +62,8 @@ def entry(
         "lens": claim.lens,
         "verdict": verdict.outcome,
         "quantity": part.quantity if part else None,
-        "estimate": _number(part.estimate) if part else None,
-        "interval": [_number(part.low), _number(part.high)] if part else None,
+        "estimate": to_plain(part.estimate) if part else None,
+        "interval": to_plain([part.low, part.high]) if part else None,
         "region": str(part.region) if part else None,
         "exact": verdict.exact,
         "control": combined_outcome(claim, controls),
@@ -100,42 +99,19 @@ def section(
         "prediction": claim.prediction,
         "settings": parameters(claim, "default"),
         "variation": dict(claim.variation),
-        "assumptions": [asdict(assumption) for assumption in claim.assumptions],
+        "assumptions": to_plain(list(claim.assumptions)),
         "meaning": claim.meaning.of(verdict.outcome),
         "source": claim.source,
-        "verdict": _verdict(verdict),
+        "verdict": verdict_to_plain(verdict),
         "controls": [
             {
                 "arm": arm,
                 "words": control.words,
                 "expected": control.expected,
-                **_verdict(controls[arm]),
+                **verdict_to_plain(controls[arm]),
             }
             for arm, control in claim.controls.items()
         ],
         "figure": figure,
         "views": views,
     }
-
-
-def _verdict(verdict: Verdict) -> dict[str, Any]:
-    parts = [_part(part) for part in verdict.parts]
-    return {"outcome": verdict.outcome, "reason": verdict.reason, "parts": parts}
-
-
-def _part(part: Part) -> dict[str, Any]:
-    return {
-        "quantity": part.quantity,
-        "estimate": _number(part.estimate),
-        "low": _number(part.low),
-        "high": _number(part.high),
-        "region": str(part.region),
-        "edges": [_number(part.region.low), _number(part.region.high)],
-        "count": part.count,
-        "exact": part.exact,
-    }
-
-
-def _number(value: float) -> float | None:
-    """The value, or None where it is not finite: JSON has no NaN and no infinity."""
-    return value if math.isfinite(value) else None

@@ -38,7 +38,7 @@ class Fitted:
 
     `vectors` holds the parameters: those with the lowest validation loss where there was
     validation, the last ones otherwise (of a diverged member: those at the evaluation before).
-    `status` is "finished", "stopped early" or "diverged"; `steps` is the number of steps taken.
+    `status` is `FINISHED`, `STOPPED_EARLY` or `DIVERGED`; `steps` is the number of steps taken.
     Curves have one column per evaluation, after the steps in `at`: `train` (mean over the steps
     since the last evaluation), `validation` and `test`; NaN where there was none. `test_loss`
     belongs to `vectors`.
@@ -53,7 +53,7 @@ class Fitted:
 
     members: tuple[Member, ...]
     vectors: np.ndarray
-    status: tuple[str, ...]
+    status: tuple[steps.TrainingStatus, ...]
     steps: np.ndarray
     best_step: np.ndarray
     at: np.ndarray

@@ -14,6 +14,7 @@ A member stops when its loss becomes NaN or infinite, or when its validation los
 
 from __future__ import annotations
 
+from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -30,7 +31,18 @@ from .settings import Recipe, Settings
 from .shuffling import batch
 
 RUNNING, FINISHED, STOPPED_EARLY, DIVERGED = range(4)
-STATUS = ("running", "finished", "stopped early", "diverged")
+
+
+class TrainingStatus(StrEnum):
+    """How the training of a member ended, in the order of the codes above."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    STOPPED_EARLY = "stopped early"
+    DIVERGED = "diverged"
+
+
+STATUS = tuple(TrainingStatus)  # by code
 
 
 class Members(NamedTuple):

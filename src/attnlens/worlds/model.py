@@ -7,10 +7,10 @@ the latent. Sampling, the posterior, predictions and evidence follow:
     prediction   mean and variance, over the draws, of m(q, z) or of the next token
     evidence     importance sampling around the draws (`nuts.log_evidence`)
 
-Where a check of the chains fails, the `status` of the posterior is not "ok", and every number
-computed from it is NaN: a failed reference is never used as a result. (Hoffman and Gelman, The
-no-U-turn sampler, JMLR 2014; split R-hat: Gelman et al., Bayesian Data Analysis,
-2013, section 11.4.)
+Where a check of the chains fails, the `status` of the posterior is `Status.NOT_CONVERGED`, and
+every number computed from it is NaN: a failed reference is never used as a result. (Hoffman and
+Gelman, The no-U-turn sampler, JMLR 2014; split R-hat: Gelman et al., Bayesian Data Analysis, 2013,
+section 11.4.)
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from attnlens.core import checks, statistics
 from attnlens.core.readings import Reading
+from attnlens.core.status import Status
 
 from . import key_distributions, nuts
 from .base import Episode, ExactWorld, Pairs, hide, require_query
@@ -63,15 +64,20 @@ class SampledPosterior(eqx.Module):
         return jnp.all(self.r_hat <= R_HAT_LIMIT) & jnp.all(self.effective >= EFFECTIVE_LIMIT)
 
     @property
-    def status(self) -> str:
-        """ "ok", or a sentence about the checks that failed. Not for traced code."""
-        if bool(self.ok):
-            return "ok"
-        return (
-            f"the reference posterior has not converged: largest split R-hat "
-            f"{float(jnp.max(self.r_hat)):.3f} (limit {R_HAT_LIMIT}), smallest effective sample "
-            f"size {float(jnp.min(self.effective)):.0f} (limit {EFFECTIVE_LIMIT:.0f}); run longer "
-            f"chains, such as Nuts(warmup=2000, draws=2000)."
+    def status(self) -> Status:
+        """`OK` or `NOT_CONVERGED`. Not for traced code."""
+        return Status.OK if bool(self.ok) else Status.NOT_CONVERGED
+
+    @property
+    def reason(self) -> str:
+        """The status in words, with the checks that failed. Not for traced code."""
+        return self.status.sentence(
+            {
+                "r_hat": float(jnp.max(self.r_hat)),
+                "r_hat_limit": R_HAT_LIMIT,
+                "effective": float(jnp.min(self.effective)),
+                "effective_limit": EFFECTIVE_LIMIT,
+            }
         )
 
     @property
@@ -111,7 +117,7 @@ class SampledPosterior(eqx.Module):
 class ReferenceWorld(ExactWorld):
     """A world whose posterior is sampled by NUTS.
 
-    The `status` of a posterior is "ok" when split R-hat and effective sample size pass their
+    The `status` of a posterior is `OK` when split R-hat and effective sample size pass their
     limits. Otherwise it names the failure, and every number from the posterior is NaN.
 
     >>> from attnlens.worlds import LogisticRegression
@@ -266,8 +272,9 @@ class ReferenceWorld(ExactWorld):
             values = np.asarray(_risks(self, seeds, checks.whole("length", length)))
         failed = int(np.isnan(values).sum())
         if failed:
-            status = f"{failed} of {episodes} reference posteriors have not converged"
-            return Reading(float("nan"), float("nan"), episodes, status)
+            details = {"failed": failed, "episodes": episodes}
+            nan = float("nan")
+            return Reading(nan, nan, episodes, Status.SOME_NOT_CONVERGED, details)
         return statistics.mean_reading(values)
 
     def _program(self, tokens: Any, mask: Bool[Array, " length"]) -> None:

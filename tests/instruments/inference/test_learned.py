@@ -13,7 +13,6 @@ import pytest
 
 from attnlens import generalisation
 from attnlens.core.checks import BadInput
-from attnlens.core.statistics import t_interval
 from attnlens.instruments.inference.episodes import CHUNK, episodes
 from attnlens.instruments.inference.learned import (
     FROM_MEANS,
@@ -186,7 +185,7 @@ def test_intervals_of_slopes_of_means_have_their_coverage():
         curve = gap_curve("sequences", AT, power_law(-1) * random.normal(1, 0.7, (24, 3)), {})
         assert curve.slope is not None
         assert curve.slope.details == {"of": FROM_MEANS}
-        low, high = t_interval(curve.slope)
+        low, high = curve.slope.interval()
         covered.append(low <= -1 <= high)
     assert np.mean(covered) >= 0.89
 

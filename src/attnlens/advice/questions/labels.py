@@ -26,7 +26,8 @@ from typing import NamedTuple
 from attnlens.advice.phrases import QuestionWords, estimate_reading, format_number, join_names
 from attnlens.core.readings import Reading
 from attnlens.core.sheets import Answer, AnswerOutcome, Question
-from attnlens.core.statistics import t_interval
+from attnlens.core.statistics import implied_error
+from attnlens.core.status import Status
 from attnlens.instruments.samples.curves import LearningCurves
 from attnlens.instruments.samples.sample_size import FARTHEST, SampleSize
 
@@ -92,7 +93,7 @@ def fewest_labels(curves: LearningCurves, goal: Goal, trivial: float) -> tuple[M
         return ModelChoice(_by_simplicity([*curves])[0], False, curves), answer
     needs = curves.samples(target)
     best = min(learned, key=lambda name: needs[name].value)
-    if needs[best].status == "not reached":
+    if needs[best].status is Status.NOT_REACHED:
         best = min(learned, key=lambda name: last[name].value)
         why = f"none reaches {target:.3g}, not with {FARTHEST:.0f} times the labels either"
         answer = FEWEST.unknown(today, why, {_key(n): r for n, r in last.items()})
@@ -147,7 +148,7 @@ def more_labels(choice: ModelChoice, error: float | None, total: int) -> Answer:
         f"{most:,} it trained on the error goes from {today.value:.3g} to {doubled}"
     )
     readings = {"labels": estimate_reading(needed, today.count)}
-    if needed.status == "not reached":
+    if needed.status is Status.NOT_REACHED:
         words = (
             f"more than {format_number(FARTHEST * most)} labels for {what}, if it is ever reached"
         )
@@ -179,13 +180,13 @@ def labels_needed(curves: LearningCurves, name: str, estimate: SampleSize) -> An
         why = f"not with the {most:,} that were tried{bound}, if ever"
         return question.unknown(evidence, why, readings)
     readings["labels"] = estimate_reading(estimate, last.count)
-    if estimate.status == "at most":
+    if estimate.status is Status.AT_MOST:
         words = f"at most {_whole(estimate.value)}, the fewest that were tried"
         return question.answer(AnswerOutcome.VALUE, words, evidence, readings=readings)
     words = f"about {_whole(estimate.value)} (95 % interval {_interval(estimate, _whole)})"
-    if estimate.status == "ok" and estimate.high > most:
+    if estimate.status is Status.OK and estimate.high > most:
         words += f"; its upper end is extrapolated from at most {most:,}"
-    if estimate.status == "extrapolated":
+    if estimate.status is Status.EXTRAPOLATED:
         words += f", extrapolated by a power law from at most {most:,}"
     return question.answer(AnswerOutcome.VALUE, words, evidence, readings=readings)
 
@@ -197,13 +198,13 @@ def label_ratio(curves: LearningCurves, first: str, second: str) -> Answer:
     ratio = curves.ratio(first, second)
     evidence = f"paired over {len(curves.errors[first])} folds, for {curves.target_error:.3g}"
     if not math.isfinite(ratio.value):
-        return question.unknown(evidence, ratio.status)
+        return question.unknown(evidence, ratio.status.sentence())
     readings = {"ratio": estimate_reading(ratio, len(curves.errors[first]))}
-    if ratio.status in ("at least", "at most"):
-        words = f"{ratio.status} {format_number(ratio.value)} times as many"
+    if ratio.status in (Status.AT_LEAST, Status.AT_MOST):
+        words = f"{ratio.status.sentence()} {format_number(ratio.value)} times as many"
     else:
         words = f"{format_number(ratio.value)} times as many ({_interval(ratio)})"
-    words += ", extrapolated" if ratio.status == "extrapolated" else ""
+    words += ", extrapolated" if ratio.status is Status.EXTRAPOLATED else ""
     return question.answer(AnswerOutcome.VALUE, words, evidence, readings=readings)
 
 
@@ -215,7 +216,8 @@ def gain_of_labels(curves: LearningCurves, more: int) -> Answer:
     for name, (today, later) in curves.more_labels(more).items():
         changes.append(f"{name}: {today.value:.3g} → {later.value:.3g} ({_interval(later)})")
         folds = len(curves.errors[name])
-        readings[name] = Reading(later.value, (later.high - later.low) / 3.92, folds)
+        error = implied_error(later.low, later.high, folds)
+        readings[name] = Reading(later.value, error, folds)
     evidence = "extrapolated by the fitted power law with a floor; 95 % intervals"
     words = "; ".join(changes)
     return question.answer(AnswerOutcome.VALUE, words, evidence, readings=readings)
@@ -230,7 +232,7 @@ def _last_readings(curves: LearningCurves) -> dict[str, Reading]:
 
 def _learned(last: Mapping[str, Reading], trivial: float) -> list[str]:
     """The models whose error is shown to be below that of ignoring the inputs."""
-    return [name for name, reading in last.items() if t_interval(reading)[1] < trivial]
+    return [name for name, reading in last.items() if reading.interval()[1] < trivial]
 
 
 def _by_simplicity(names: list[str]) -> list[str]:
@@ -240,7 +242,7 @@ def _by_simplicity(names: list[str]) -> list[str]:
 
 
 def _bounded_times(ratio: SampleSize) -> str:
-    if ratio.status == "at least":
+    if ratio.status is Status.AT_LEAST:
         low = format_number(ratio.low)
         return f"at least {format_number(ratio.value)} times (95 % interval from {low})"
     return f"{ratio} times"

@@ -92,7 +92,9 @@ def sharpness(curvature: Curvature) -> Answer:
     """How sharp is it? The curvature must have its scaled trace."""
     scaled = curvature.scaled_trace
     assert scaled is not None
-    rise, error = (0.5 * NUDGE**2 * value for value in (scaled.value, scaled.standard_error))
+    half = 0.5 * NUDGE**2
+    measured = Reading(half * scaled.value, half * scaled.standard_error, scaled.count)
+    rise, error = measured.value, measured.standard_error
     largest = curvature.largest
     step = f"; gradient descent is stable with steps below {2 / largest:.2g}" * (largest > 0)
     evidence = (
@@ -101,7 +103,7 @@ def sharpness(curvature: Curvature) -> Answer:
         f"{curvature.trace.standard_error:.1g}{step}"
     )
     readings = {
-        "rise": Reading(rise, error, scaled.count),
+        "rise": measured,
         "trace": plain_reading(curvature.trace),
     }
     loss = curvature.loss
@@ -110,7 +112,7 @@ def sharpness(curvature: Curvature) -> Answer:
         return SHARPNESS.answer(AnswerOutcome.VALUE, words, evidence, readings=readings)
     share = rise / loss
     verdict = "flat" if share <= FLAT else "sharp" if share > SHARP else "neither flat nor sharp"
-    low, high = (rise - 1.96 * error) / loss, (rise + 1.96 * error) / loss
+    low, high = (end / loss for end in measured.interval())
     known = all(not low <= edge <= high for edge in (FLAT, SHARP)) or error == 0
     words = f"{verdict}: 10 % off everywhere costs {format_percent(share)} of the loss"
     return SHARPNESS.answer(AnswerOutcome.VALUE, words, evidence, known=known, readings=readings)

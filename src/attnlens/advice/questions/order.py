@@ -33,6 +33,7 @@ from attnlens.advice.phrases import QuestionWords, plain_reading
 from attnlens.advice.trials import Trial
 from attnlens.core.readings import Reading
 from attnlens.core.sheets import Answer, AnswerOutcome, Question
+from attnlens.core.status import Status
 from attnlens.instruments import exchangeability
 from attnlens.instruments.order.exchange import LEVEL, Exchangeability
 from attnlens.instruments.order.martingale import Wealth
@@ -187,7 +188,7 @@ def _test_evidence(
     effects = ", ".join(
         f"{name} {effect.value:.2g} ± {effect.standard_error:.1g}"
         for name, effect in test.effects.items()
-        if effect.status == "ok"
+        if effect.status is Status.OK
     )
     evidence = (
         f"p = {test.value:.3g} of an exact permutation test, {test.orders}, "
@@ -217,19 +218,20 @@ def _column_order(label: LabelEffect) -> Answer:
 def effects(test: Exchangeability) -> list[Answer]:
     """In what way do tokens depend on their place? One question per effect that was measured.
 
-    An effect is shown where it differs from 0 by more than 1.96 standard errors. These are three
-    questions beside the one test above and are not corrected for being three.
+    An effect is shown where its 95 % interval does not contain 0. These are three questions beside
+    the one test above and are not corrected for being three.
     """
     answers = []
     for name, effect in test.effects.items():
         signed = name != "drift" or test.kind == "numbers"
         question, above, below = EFFECTS[name] if signed else SQUARED_DRIFT
         meaning = test.meaning(name)
-        if effect.status != "ok" or not math.isfinite(effect.standard_error):
-            status = effect.status if effect.status != "ok" else "a single value has no error"
-            answers.append(question.unknown(meaning, status))
+        if effect.status is not Status.OK or not math.isfinite(effect.standard_error):
+            measured = effect.status is Status.OK
+            why = "a single value has no error" if measured else effect.reason
+            answers.append(question.unknown(meaning, why))
             continue
-        shown = abs(effect.value) > 1.96 * effect.standard_error
+        shown = abs(effect.value) > effect.half_width()
         outcome, words = above if effect.value > 0 else below
         if not shown:
             outcome, words = NO_SIGN, "no sign of it"

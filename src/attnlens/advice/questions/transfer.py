@@ -8,11 +8,12 @@ function is one question.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from attnlens.advice.phrases import QuestionWords, format_number, format_percent
 from attnlens.core.readings import Reading
 from attnlens.core.sheets import Answer, AnswerOutcome, Question
-from attnlens.core.statistics import t_interval
+from attnlens.core.status import Status
 from attnlens.instruments.transfer.condition import Transfer
 
 CONDITION = QuestionWords(Question.CONDITION, "Does pretraining cover what the task needs?")
@@ -29,13 +30,10 @@ def condition(result: Transfer) -> Answer:
     2.5 % of resamples make κ infinite, the interval has no upper end and nothing is decided.
     """
     kappa, (low, high) = result.kappa, result.interval
-    details = {"low": low, "high": high}
-    readings = {
-        "kappa": Reading(kappa.value, kappa.standard_error, kappa.count, kappa.status, details)
-    }
+    readings = {"kappa": replace(kappa, details={**kappa.details, "low": low, "high": high})}
     if math.isinf(kappa.value):
         return CONDITION.answer(
-            AnswerOutcome.NO, "no: κ is infinite", kappa.status, readings=readings
+            AnswerOutcome.NO, "no: κ is infinite", kappa.reason, readings=readings
         )
     if kappa.value == 0:
         evidence = "pretraining targets do not depend on the features by more than noise"
@@ -65,7 +63,7 @@ def features(result: Transfer) -> Answer:
 
 def error_today(result: Transfer, classes: bool) -> Answer:
     """How large is the error today? `classes`: whether the target is a class."""
-    low, high = t_interval(result.error)
+    low, high = result.error.interval()
     what = "error rate" if classes else "squared error as a share of the variance"
     words = f"{what} {result.error.value:.3g} ({max(low, 0.0):.3g} to {high:.3g})"
     evidence = "a linear head on samples that it has not seen, five folds"
@@ -76,9 +74,9 @@ def error_today(result: Transfer, classes: bool) -> Answer:
 def scores(result: Transfer) -> Answer:
     """What do the usual scores say?"""
     words = "; ".join(
-        f"{name} {score.value:.4g}" if score.status == "ok" else f"{name} {score.status}"
+        f"{name} {score.value:.4g}" if score.status is Status.OK else f"{name} {score.reason}"
         for name, score in result.scores.items()
     )
     evidence = "more is better; they order candidates for one task and mean little alone"
-    readings = {name: score for name, score in result.scores.items() if score.status == "ok"}
+    readings = {name: score for name, score in result.scores.items() if score.status is Status.OK}
     return SCORES.answer(AnswerOutcome.VALUE, words, evidence, readings=readings)

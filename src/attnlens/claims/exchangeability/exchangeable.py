@@ -51,7 +51,7 @@ from attnlens.claims.claim import (
 )
 from attnlens.core.drawing import Figure, Point, Series
 from attnlens.core.statistics import judge as judge_part
-from attnlens.core.statistics import judge_exactly, mean_reading, t_interval
+from attnlens.core.statistics import judge_exactly, mean_reading
 from attnlens.core.verdicts import Part, Region
 from attnlens.instruments.order.exchange import p_values
 from attnlens.instruments.order.martingale import wealth
@@ -177,10 +177,8 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
     for arm, measured in arms.items():
         tested = [cell for cell in measured if cell.parameters["part"] == "order"]
         for world, cells in group_by(tested, "world").items():
-            reading = mean_reading(_rejected(cells))
-            half = t_interval(reading)[1] - reading.value
             place = len(series) + 1
-            point = Point(place, reading.value, half)
+            point = mean_reading(_rejected(cells)).point(place)
             series.append(Series(f"{place} {world}", (point,), control=arm != PREDICTION))
     last = len(series)
     for name, rate in (("level", LEVEL), ("allowed", RATE.high)):

@@ -41,7 +41,7 @@ from jaxtyping import Array, Float
 from attnlens.claims.claim import PREDICTION, Claim, Measured, Profile, Work, blocks, group_by
 from attnlens.core.drawing import Figure, Point, Series
 from attnlens.core.statistics import judge as judge_part
-from attnlens.core.statistics import mean_reading, t_interval
+from attnlens.core.statistics import mean_reading
 from attnlens.core.verdicts import Part, Region
 from attnlens.instruments.representation.families import posterior_family
 from attnlens.instruments.representation.probes import split
@@ -161,10 +161,9 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
             for world, cells in group_by(measured, "world").items():
                 values = np.concatenate([cell.values[source] for cell in cells])
                 reading = mean_reading(values)
-                half = t_interval(reading)[1] - reading.value
                 # Where the share is of rounding size, the logarithmic axis shows it at 1e−16.
                 place = 1.0 + list(WORLDS).index(world)
-                shares.append(Point(place, max(reading.value, 1e-16), half))
+                shares.append(Point(place, max(reading.value, 1e-16), reading.half_width()))
             label = f"{name}, from {source}"
             series.append(Series(label, tuple(shares), control=arm != PREDICTION))
     edge = tuple(Point(float(place), EXCESS.high) for place in (1, len(WORLDS)))

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 
 from attnlens.attention.softmax import softmax
 from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
-from attnlens.claims.estimates import PowerLaw
+from attnlens.claims.estimates import ScalingLaw
 from attnlens.claims.figures import Lines
 from attnlens.claims.grid import Grid
 from attnlens.claims.rule import Quantity, Rule
@@ -57,7 +57,7 @@ GRID = Grid(
     seeds_per_block=32,
     cost=lambda parameters, seeds: 0.005 + seeds * 5e-7 * parameters["length"],
 )
-ERROR = PowerLaw("squared", "length", replicate="block", root=True)
+ERROR = ScalingLaw("squared", "length", replicate="block", root=True)
 RULE = Rule(
     Quantity(
         "slope",

@@ -33,7 +33,7 @@ from jax.tree_util import Partial
 from attnlens.claims.claim import PREDICTION, Claim, Measured, Profile, Work, blocks, group_by
 from attnlens.core.drawing import Figure, Point, Series
 from attnlens.core.statistics import judge as judge_part
-from attnlens.core.statistics import mean_reading, t_interval
+from attnlens.core.statistics import mean_reading
 from attnlens.core.verdicts import Part, Region
 from attnlens.instruments.representation.sufficiency import representation
 from attnlens.worlds import (
@@ -147,9 +147,7 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
     for arm, measured in arms.items():
         gaps = []
         for world, cells in group_by(measured, "world").items():
-            reading = mean_reading(_gaps(cells))
-            half = t_interval(reading)[1] - reading.value
-            gaps.append(Point(1 + list(WORLDS).index(world), reading.value, half))
+            gaps.append(mean_reading(_gaps(cells)).point(1 + list(WORLDS).index(world)))
         series.append(Series(names[arm], tuple(gaps), control=arm != PREDICTION))
     edge = tuple(Point(float(place), GAP.high) for place in (1, len(WORLDS)))
     series.append(Series("largest gap that the claim allows", edge, line=True))

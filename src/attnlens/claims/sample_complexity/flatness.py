@@ -38,7 +38,7 @@ import numpy as np
 from attnlens.claims.claim import PREDICTION, Claim, Measured, Profile, Work, blocks, example
 from attnlens.core.drawing import Figure, Point, Series, Surface, View
 from attnlens.core.statistics import judge as judge_part
-from attnlens.core.statistics import mean_reading, t_interval
+from attnlens.core.statistics import mean_reading
 from attnlens.core.verdicts import Part, Region
 from attnlens.instruments.landscape.audit import DescentEnds, descend, training_data
 from attnlens.instruments.landscape.hessian import curvature
@@ -180,8 +180,7 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
     for arm, measured in arms.items():
         points = []
         for place, name in enumerate((*INVARIANT, *RAW), 1):
-            reading = mean_reading(_log_ratios(measured, name))
-            points.append(Point(place, reading.value, t_interval(reading)[1] - reading.value))
+            points.append(mean_reading(_log_ratios(measured, name)).point(place))
         label = "attention : baseline" if arm == PREDICTION else "attention : itself, rescaled"
         series.append(Series(label, tuple(points), control=arm != PREDICTION))
     return Figure(

@@ -41,7 +41,7 @@ from attnlens.claims.claim import (
 from attnlens.claims.teacher_student import Samples, teacher_samples, train
 from attnlens.core.drawing import Figure, Point, Series
 from attnlens.core.statistics import judge as judge_part
-from attnlens.core.statistics import mean_reading, t_interval
+from attnlens.core.statistics import mean_reading
 from attnlens.core.verdicts import Part, Region
 from attnlens.networks import SelfAttention
 from attnlens.worlds import TokenTeacher
@@ -128,9 +128,7 @@ def judge(measured: Sequence[Measured]) -> list[Part]:
 
 def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
     def point(measured: Sequence[Measured], name: str, query_dim: int) -> Point:
-        reading = mean_reading(_logs(measured, name))
-        value, high = np.exp(reading.value), np.exp(t_interval(reading)[1])
-        return Point(float(query_dim), float(value), float(high - value))
+        return mean_reading(_logs(measured, name)).exp_point(query_dim)
 
     measured = arms[PREDICTION]
     enough = (point(measured, "narrow", RANK), point(measured, "full", DIM))

@@ -28,9 +28,9 @@ from jax import Array
 
 from attnlens.claims.claim import PREDICTION, Claim, Measured, Profile, Work, blocks
 from attnlens.claims.teacher_student import teacher_samples, train
-from attnlens.core.drawing import Figure, Point, Series
+from attnlens.core.drawing import Figure, Series
 from attnlens.core.statistics import judge as judge_part
-from attnlens.core.statistics import mean_reading, t_interval
+from attnlens.core.statistics import mean_reading
 from attnlens.core.verdicts import Part, Region
 from attnlens.networks import Baseline, Gated
 from attnlens.worlds import SparseTeacher
@@ -94,9 +94,7 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
     for arm, measured in arms.items():
         points = []
         for penalty, column in zip(PENALTIES, _logs(measured).T, strict=True):
-            reading = mean_reading(column)
-            value, high = np.exp(reading.value), np.exp(t_interval(reading)[1])
-            points.append(Point(penalty, float(value), float(high - value)))
+            points.append(mean_reading(column).exp_point(penalty))
         series.append(Series(labels[arm], tuple(points), control=arm != PREDICTION))
     return Figure(
         f"Test error with and without the penalty, {ROWS} samples",

@@ -34,7 +34,7 @@ import numpy as np
 from attnlens.claims.claim import PREDICTION, Measured, group_by
 from attnlens.core.drawing import Point, Series
 from attnlens.core.statistics import judge as judge_part
-from attnlens.core.statistics import mean_reading, t_interval
+from attnlens.core.statistics import mean_reading
 from attnlens.core.verdicts import Part, Region
 from attnlens.data.dataset import Dataset
 from attnlens.networks import Baseline, SelfAttention, fit
@@ -185,7 +185,4 @@ def lines(
 
 def _points(errors: np.ndarray, counts: Sequence[int]) -> tuple[Point, ...]:
     readings = [mean_reading(column) for column in errors.T]
-    return tuple(
-        Point(count, reading.value, t_interval(reading)[1] - reading.value)
-        for count, reading in zip(counts, readings, strict=True)
-    )
+    return tuple(reading.point(count) for count, reading in zip(counts, readings, strict=True))

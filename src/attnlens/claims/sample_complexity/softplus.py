@@ -32,7 +32,7 @@ from attnlens.claims.claim import PREDICTION, Claim, Measured, Profile, Work, bl
 from attnlens.claims.teacher_student import log_sizes, sparse_samples, train_sparse
 from attnlens.core.drawing import Figure, Point, Series
 from attnlens.core.statistics import judge as judge_part
-from attnlens.core.statistics import judge_exactly, mean_reading, t_interval
+from attnlens.core.statistics import judge_exactly, mean_reading
 from attnlens.core.verdicts import Part, Region
 from attnlens.networks import softplus
 from attnlens.worlds import SparseTeacher
@@ -135,10 +135,8 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
     ratios = _ratios(arms[PREDICTION])
     points = []
     for name, values in ratios.items():
-        reading = mean_reading(values)
-        value, high = np.exp(reading.value), np.exp(t_interval(reading)[1])
         sharpness = 100.0 if name == "relu" else SHARPNESS[name]
-        points.append(Point(sharpness, float(value), float(high - value)))
+        points.append(mean_reading(values).exp_point(sharpness))
     (cell,) = [c for c in arms[PREDICTION] if c.parameters["part"] == "distance"]
     taus = _finite()
     pairs = zip(taus, cell.values["distance"][0, 0], strict=True)

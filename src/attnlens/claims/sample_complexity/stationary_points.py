@@ -39,7 +39,7 @@ import numpy as np
 from attnlens.claims.claim import PREDICTION, Claim, Measured, Profile, Work, blocks, group_by
 from attnlens.core.drawing import Figure, Point, Series
 from attnlens.core.statistics import judge as judge_part
-from attnlens.core.statistics import mean_reading, t_interval
+from attnlens.core.statistics import mean_reading
 from attnlens.core.verdicts import Part, Region
 from attnlens.instruments.landscape.audit import descend
 from attnlens.networks import Baseline, SelfAttention
@@ -126,9 +126,7 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
         for label, reduce in (("worst", worst_minima), ("median", _median_minima)):
             points = []
             for samples, cells in group_by(measured, "samples").items():
-                reading = mean_reading(reduce(cells))
-                half = t_interval(reading)[1] - reading.value
-                points.append(Point(samples, reading.value, half))
+                points.append(mean_reading(reduce(cells)).point(samples))
             finite = tuple(point for point in points if np.isfinite(point.y))
             series.append(Series(f"{name}, {label} minimum", finite, control=arm != PREDICTION))
         index = np.concatenate([cell.values["index"].ravel() for cell in measured])

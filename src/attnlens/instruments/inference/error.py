@@ -8,7 +8,9 @@ of these targets
     posterior  the exact posterior mean given the tokens
 
 and averaged over queries. The root mean square over episodes falls as a power of the length L;
-the slope on log–log axes is that power. It is fitted from the first length at which the exact
+the slope on log–log axes is that power, fitted by ordinary least squares. Its interval is the
+jackknife interval over episodes (`statistics.log_of_mean`). It is fitted from the first length at
+which the exact
 posterior has resolved half of the prior variance, and at least through the two longest lengths (a
 rule that depends only on the world, not on the operator). The predicted power is reported beside
 it: −1/2 for the target "smoothed"; for "answer" that of the exact posterior, which is optimal.
@@ -28,6 +30,7 @@ from jaxtyping import Array, Float, Key
 
 from attnlens.core import checks, statistics
 from attnlens.core.readings import Curve, Reading
+from attnlens.core.status import Status
 from attnlens.worlds.base import ExactWorld
 from attnlens.worlds.seeding import episode_keys
 
@@ -112,13 +115,14 @@ def inference_error(
     checks.whole("queries", queries, at_least=1)
     smoothing = _smoothing(world, temperature) if target == "smoothed" else 1.0
 
-    readings, exact_var = [], []
+    readings, exact_var, squares = [], [], []
     with jax.enable_x64(True):
         first = checks.whole("seed", seed) * episodes
         for length in lengths:
             keys = episode_keys(range(first, first + episodes), length)
             measured = errors(operator, world, keys, length, queries, target, smoothing)
-            mean = statistics.mean_reading(np.asarray(measured.squared))
+            squares.append(np.asarray(measured.squared))
+            mean = statistics.mean_reading(squares[-1])
             rmse = math.sqrt(mean.value)
             exact_var.append(float(np.mean(measured.posterior_var)))
             exact = math.sqrt(exact_var[-1])
@@ -131,7 +135,7 @@ def inference_error(
     start = min(last, next((i for i, var in enumerate(exact_var) if var <= half), last))
     slope, predicted = None, None
     if len(lengths) > 1:
-        slope = _slope(lengths[start:], readings[start:])
+        slope = _slope(lengths[start:], np.stack(squares[start:], axis=1))
         if target == "smoothed":
             predicted = -0.5
         elif target == "answer":
@@ -147,11 +151,13 @@ def inference_error(
     )
 
 
-def _slope(lengths: Sequence[int], readings: Sequence[Reading]) -> Reading:
-    if all(reading.value for reading in readings):
-        return statistics.rate(lengths, readings)
-    count = sum(reading.count for reading in readings)
-    return Reading(math.nan, math.nan, count, "an error of zero has no logarithm")
+def _slope(lengths: Sequence[int], squared: Float[np.ndarray, "episodes lengths"]) -> Reading:
+    """The slope of the log root mean square, with its error over episodes: slopes are linear in
+    logarithms, so slopes of the jackknife pseudo-values are pseudo-values of the slope."""
+    logs = 0.5 * statistics.log_of_mean(squared)
+    if np.isnan(logs).any():
+        return Reading(math.nan, math.nan, len(squared), Status.ZERO_ERROR)
+    return statistics.mean_reading(statistics.slopes(np.log(lengths), logs))
 
 
 def _prior_var(world: ExactWorld, queries: int) -> float:

@@ -35,10 +35,12 @@ import numpy as np
 
 from attnlens.core import checks, statistics
 from attnlens.core.readings import Curve, Reading
+from attnlens.core.status import Status
 from attnlens.networks.layout import Layout
 from attnlens.networks.reader import Reader
 from attnlens.training.ensemble import Fitted, fit
 from attnlens.training.settings import Recipe
+from attnlens.training.steps import TrainingStatus
 from attnlens.worlds.base import ExactWorld
 from attnlens.worlds.seeding import episode_keys
 
@@ -146,7 +148,8 @@ def compare(fitted: Fitted, train: Episodes, test: Episodes) -> Learned:
             [_losses(fitted.recipe, fitted.vectors[which], part) for part in parts]
             for which in (i, other)
         )
-        n, diverged = member.samples, "diverged" in (fitted.status[i], fitted.status[other])
+        n = member.samples
+        diverged = TrainingStatus.DIVERGED in (fitted.status[i], fitted.status[other])
         row = [
             own_losses[0].loss[:n].mean(),
             own_losses[1].loss.mean(),
@@ -206,10 +209,10 @@ class Generalisation:
             (self.over_length, "twice the tokens multiply it by {:.2f}"),
         ):
             slope = curve.slope
-            if slope is None or slope.status != "ok":
+            if slope is None or slope.status is not Status.OK:
                 parts.append(f"no slope in {curve.axis}")
             else:
-                low, high = (2.0**end for end in statistics.t_interval(slope))
+                low, high = (2.0**end for end in slope.interval())
                 source = f"; from {slope.details['of']}" if "of" in slope.details else ""
                 interval = f" ({low:.2f} to {high:.2f}{source})"
                 parts.append(template.format(2.0**slope.value) + interval)
@@ -302,6 +305,6 @@ def _slope_of_means(at: Sequence[int], gaps: np.ndarray) -> Reading:
     """The slope through the logarithms of mean gaps, with a jackknife standard error over seeds."""
     logs = statistics.log_of_mean(gaps)
     if np.isnan(logs).any():  # also where a network diverged
-        return Reading(np.nan, np.nan, len(gaps), "a mean gap is not positive: use more seeds")
+        return Reading(np.nan, np.nan, len(gaps), Status.GAP_NOT_POSITIVE)
     slope = statistics.mean_reading(statistics.slopes(np.log(at), logs))
     return dataclasses.replace(slope, details={"of": FROM_MEANS})

@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
+from scipy.special import ndtri
 
 from attnlens.core import checks
 from attnlens.core.drawing import Figure, Point, Series
@@ -28,6 +29,10 @@ from attnlens.worlds.base import Episode, ExactWorld
 from attnlens.worlds.model import ReferenceWorld
 
 MAX_DRAWN = 4  # components in one figure
+# Half-width of the central 95 % of a normal distribution. The standard deviation of a posterior is
+# exact, not estimated from replicates, so Student's t distribution does not apply. For posteriors
+# that are not normal the band is an approximation.
+NORMAL_QUANTILE = float(ndtri(0.975))
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,10 @@ class Tightening:
         for i in range(min(MAX_DRAWN, len(self.truth))):
             name = "posterior" if len(self.truth) == 1 else f"component {i + 1}"
             rows = zip(self.mean[:, i], self.standard_deviation[:, i], strict=True)
-            points = [Point(float(n), float(m), 1.96 * float(s)) for n, (m, s) in enumerate(rows)]
+            points = [
+                Point(float(n), float(m), NORMAL_QUANTILE * float(s))
+                for n, (m, s) in enumerate(rows)
+            ]
             # With few tokens the variance of some laws is infinite: there is no band to draw.
             finite = tuple(p for p in points if np.isfinite(p.half_width))
             series.append(Series(name, finite, curve=True))

@@ -39,7 +39,6 @@ from .spectrum import Eigenpair, Quadrature, SpectrumEnds, Times
 DENSE = 500  # parameters up to which the matrix is formed: as many products as SLQ takes anyway
 COLUMNS = 50  # columns computed together when the matrix is formed
 GRID = 401  # points at which the density is evaluated
-NORMAL_QUANTILE = 1.96  # of the error bars in the figure: 95 %
 
 
 @dataclass(frozen=True)
@@ -68,9 +67,9 @@ class Density:
         # Every second point. Values below a ten-thousandth of the highest are only the tails of the
         # smoothing Gaussians: they are drawn at that level, without error bars.
         rows = zip(self.at[::2], self.value[::2], self.standard_error[::2], strict=True)
-        floor = 1e-4 * self.value.max()
+        floor, probes = 1e-4 * self.value.max(), len(self.quadrature.nodes)
         points = tuple(
-            Point(float(x), max(float(y), floor), NORMAL_QUANTILE * float(e) if y > floor else 0.0)
+            Reading(float(y), float(e), probes).point(x) if y > floor else Point(float(x), floor)
             for x, y, e in rows
         )
         title = f"Spectral density, smoothed by a Gaussian of width {self.bandwidth:.2g}"

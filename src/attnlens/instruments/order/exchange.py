@@ -25,7 +25,7 @@ single sequence has them from its shuffles; they are then those of an exchangeab
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from attnlens.core import checks
 from attnlens.core.drawing import Figure, Point, Series
 from attnlens.core.readings import Reading
 from attnlens.core.statistics import mean_reading
+from attnlens.core.status import Status
 
 from .martingale import Wealth, bet
 from .permutation import permutation_test, ramp, shuffled
@@ -220,7 +221,7 @@ def effects(
     ]
     meanings = WORDS if signed else {**WORDS, "drift": SQUARED}
     if not same_length:
-        readings = [Reading(math.nan, math.nan, 0, "needs at least three tokens")] * len(meanings)
+        readings = [Reading(math.nan, math.nan, 0, Status.FEW_TOKENS)] * len(meanings)
     elif usable.sum() == 1:
         ((sequence,),) = same_length
         orders = np.concatenate([sequence[None], shuffled(SHUFFLES, sequence, random)])
@@ -232,7 +233,7 @@ def effects(
         neighbours, drift, *halves = (np.concatenate(column) for column in zip(*rows, strict=True))
         readings = [mean_reading(neighbours), mean_reading(drift), _log_ratio(*halves)]
     return {
-        name: Reading(r.value, r.standard_error, r.count, r.status, {"meaning": meaning})
+        name: replace(r, details={"meaning": meaning})
         for (name, meaning), r in zip(meanings.items(), readings, strict=True)
     }
 
@@ -265,11 +266,15 @@ def _log_scale(
 
 
 def _single_sequence(values: Float[np.ndarray, " orders"]) -> Reading:
-    """The effect in the first (observed) order, with its standard error from the others."""
+    """The effect in the first (observed) order, with its standard error from the others.
+
+    One less than the number of shuffled orders is the number of degrees of freedom: they estimate
+    the standard error, though only one sequence was observed.
+    """
     others = values[1:][np.isfinite(values[1:])]
     if not np.isfinite(values[0]) or len(others) < 2:
-        return Reading(math.nan, math.nan, 1, "too few tokens, or a half without spread")
-    return Reading(float(values[0]), float(others.std(ddof=1)), 1)
+        return Reading(math.nan, math.nan, 1, Status.NO_SPREAD)
+    return Reading(float(values[0]), float(others.std(ddof=1)), 1, freedom=len(others) - 1)
 
 
 def _log_ratio(first: np.ndarray, second: np.ndarray) -> Reading:
@@ -277,7 +282,7 @@ def _log_ratio(first: np.ndarray, second: np.ndarray) -> Reading:
     defined = np.isfinite(first)
     first, second = first[defined], second[defined]
     if len(first) < 2 or not (first.mean() > 0 and second.mean() > 0):
-        return Reading(math.nan, math.nan, len(first), "too few tokens, or a half without spread")
+        return Reading(math.nan, math.nan, len(first), Status.NO_SPREAD)
     spread = mean_reading(second / second.mean() - first / first.mean())
     ratio = math.log(second.mean() / first.mean())
     return Reading(ratio, spread.standard_error, len(first))

@@ -21,6 +21,7 @@ import numpy as np
 from attnlens.core import checks
 from attnlens.core.readings import Reading
 from attnlens.core.statistics import mean_reading
+from attnlens.core.status import Status
 
 from .permutation import uniform
 
@@ -77,6 +78,6 @@ def equivariance(
         float(np.max(deviations)),
         mean.standard_error,
         permutations,
-        status="ok" if np.isfinite(deviations).all() else "an output is not finite",
+        status=Status.OK if np.isfinite(deviations).all() else Status.NOT_FINITE,
         details={"mean": mean.value, "relative to": size},
     )

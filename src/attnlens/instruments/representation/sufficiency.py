@@ -29,7 +29,7 @@ weak probe can only raise M. It is undefined where R does not vary.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -39,8 +39,9 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from attnlens.core import checks, statistics
-from attnlens.core.drawing import Figure, Point, Series
+from attnlens.core.drawing import Figure, Series
 from attnlens.core.readings import Reading
+from attnlens.core.status import Status
 from attnlens.worlds import ExactWorld, GaussianProcess
 
 from .families import Family, divergence, posterior_family
@@ -82,10 +83,7 @@ class Representation:
             "excess content (share)": self.excess,
             "excess squared error": self.squared_error,
         }
-        points = tuple(
-            Point(float(place), reading.value, 1.96 * reading.standard_error)
-            for place, reading in enumerate(rows.values(), 1)
-        )
+        points = tuple(reading.point(place) for place, reading in enumerate(rows.values(), 1))
         title = "What a representation lacks, and what it contains in excess"
         series = (Series("measured", points),)
         return Figure(title, "", "measured", series, False, False, tuple(rows))
@@ -184,8 +182,7 @@ def unexplained_share(
     """
     scale = ProbeScaling.of(outputs[rows.train])
     if not scale.varies.any():
-        reason = "excess content is undefined, since the representation does not vary"
-        return Reading(np.nan, np.nan, len(rows.test), reason)
+        return Reading(np.nan, np.nan, len(rows.test), Status.CONSTANT_REPRESENTATION)
     standard = scale(outputs)
     fitted = fit_numbers(inputs, standard, rows, probes, random)
     truth = standard[rows.test]
@@ -198,7 +195,7 @@ def unexplained_share(
 
 
 def _with(reading: Reading, details: dict[str, Any]) -> Reading:
-    return Reading(reading.value, reading.standard_error, reading.count, reading.status, details)
+    return replace(reading, details=details)
 
 
 # -- episodes --------------------------------------------------------------------------------

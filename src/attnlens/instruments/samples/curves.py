@@ -19,6 +19,8 @@ import numpy as np
 from attnlens.core import checks
 from attnlens.core.drawing import Figure, Point, Series
 from attnlens.core.readings import Curve, Reading
+from attnlens.core.statistics import implied_error
+from attnlens.core.status import Status
 
 from . import learners
 from .labelled import inflation, labelled, split_folds, usable_sizes
@@ -107,7 +109,7 @@ class LearningCurves:
             today = np.exp(draws.logs[:, -1])
             # The measured error times the factor that the power law predicts.
             later = today * draws.law.error(then) / draws.law.error(now)
-            errors[name] = (_with_interval(today), _with_interval(later, "extrapolated"))
+            errors[name] = (_with_interval(today), _with_interval(later, Status.EXTRAPOLATED))
         return errors
 
     def laws(self) -> dict[str, dict[str, SampleSize]]:
@@ -155,10 +157,7 @@ class LearningCurves:
         series, fitted = [], self.sizes[fitted_sizes(len(self.sizes))]
         for name in self.errors:
             curve = self[name]
-            points = [
-                Point(float(x), r.value, 1.96 * r.standard_error)
-                for x, r in zip(curve.at, curve.readings, strict=True)
-            ]
+            points = [r.point(x) for x, r in zip(curve.at, curve.readings, strict=True)]
             series.append(Series(name, tuple(points)))
             law = self._draws[name].law
             line = [
@@ -174,7 +173,7 @@ class LearningCurves:
         series.append(Series(f"ε = {goal:.3g}", tuple(across), line=True))
         for name, size in self.samples().items():
             # An n(ε) outside of the measured sizes appears in the legend only.
-            reached = size.status == "ok" and math.isfinite(size.value)
+            reached = size.status is Status.OK and math.isfinite(size.value)
             points = (Point(size.value, goal),) if reached else ()
             series.append(Series(f"{name}: n(ε) = {size}", points, mark=True, like=name))
         title = f"{self.quantity} over labels; n(ε) is the number of labels for error ε"
@@ -193,8 +192,10 @@ class LearningCurves:
     def _slope(self, name: str) -> Reading:
         draws = self._draws[name]
         law = fit_power_law(draws.sizes, np.exp(draws.logs), np.ones(len(draws.sizes)))
-        slopes = -law.exponent
-        return Reading(float(slopes[0]), float(slopes[1:].std(ddof=1)), len(self.errors[name]))
+        slopes, folds = -law.exponent, len(self.errors[name])
+        # Draws are Student t with folds − 1 degrees of freedom; so is the interval of the reading.
+        error = implied_error(*interval(slopes[1:]), folds)
+        return Reading(float(slopes[0]), error, folds)
 
     def _goal(self, error: float | None) -> float:
         return self.target_error if error is None else checks.positive("error", error)
@@ -280,7 +281,7 @@ def _half_a_row(errors: np.ndarray, rows: int) -> np.ndarray:
     return np.where(errors.mean(0) > 0, errors, 0.5 / rows)
 
 
-def _with_interval(draws: np.ndarray, status: str = "ok") -> SampleSize:
+def _with_interval(draws: np.ndarray, status: Status = Status.OK) -> SampleSize:
     """The first draw, which is the estimate, with the interval from the others."""
     low, high = interval(draws[1:])
     value = float(draws[0])

@@ -26,7 +26,7 @@ from jax import Array
 from attnlens.core import checks
 from attnlens.core.drawing import Figure, Point, Series
 from attnlens.core.readings import Reading
-from attnlens.core.statistics import mean_reading, t_interval
+from attnlens.core.statistics import mean_reading
 from attnlens.networks import Baseline, Gated
 
 from . import learners
@@ -180,5 +180,5 @@ def _errors(
 def _recommend(name: str, logs: np.ndarray, factor: float, count: int) -> Recommendation:
     reading = mean_reading(logs)
     reading = replace(reading, standard_error=reading.standard_error * factor)
-    low, high = t_interval(reading, 1 - 0.05 / count)
+    low, high = reading.interval(1 - 0.05 / count)
     return Recommendation(name, WORDS[name], reading, low, high)

@@ -2,7 +2,7 @@
 
 n(ε) is the smallest sample size whose expected error is at most ε. Between two sizes the curve is
 interpolated by a power law (linear on log–log axes). Beyond the largest size it is extrapolated by
-a fitted law, and the result has the status "extrapolated". Because of noise a curve can rise, so
+a fitted law, and the result has the status `EXTRAPOLATED`. Because of noise a curve can rise, so
 the closest non-increasing curve is used (isotonic regression; Barlow et al., Statistical Inference
 under Order Restrictions, 1972).
 
@@ -26,7 +26,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from attnlens.core.statistics import LEVEL
+from attnlens.core.readings import LEVEL
+from attnlens.core.status import Status
 
 from .powerlaw import PowerLaw, fit_power_law, fit_with_floor
 
@@ -44,24 +45,24 @@ Logs = Float[np.ndarray, "draws sizes"]
 class SampleSize:
     """A sample size, or a number derived from learning curves, with its 95 % interval.
 
-    An infinite limit means that the data give no bound. `status` is "ok", "extrapolated", "at most"
-    or "at least" (the value is a bound), or a reason why there is no value.
+    An infinite limit means that the data give no bound. `status` is `OK`, `EXTRAPOLATED`,
+    `AT_MOST` or `AT_LEAST` (the value is a bound), or a reason why there is no value.
     """
 
     value: float
     low: float
     high: float
-    status: str = "ok"
+    status: Status = Status.OK
 
     def __str__(self) -> str:
-        if self.status in ("at most", "at least"):
+        if self.status in (Status.AT_MOST, Status.AT_LEAST):
             return f"{self.status} {_format(self.value)}"
         if not math.isfinite(self.value):
             bound = f"not reached (95 %: more than {_format(self.low)})"
             return bound if self.low > 0 else "not known"
         high = _format(self.high) if math.isfinite(self.high) else "no upper end"
         text = f"{_format(self.value)} ({_format(self.low)} to {high})"
-        return f"{text}, extrapolated" if self.status == "extrapolated" else text
+        return f"{text}, extrapolated" if self.status is Status.EXTRAPOLATED else text
 
 
 class CurveDraws(NamedTuple):
@@ -114,8 +115,13 @@ def fitted_sizes(count: int) -> slice:
 
 
 def _weights(variance: np.ndarray) -> np.ndarray:
-    """1/variance of a log error; variances are at least a hundredth of the median, as in
-    `core.statistics.slopes`."""
+    """1/variance of a log error, for the law that extrapolates a curve.
+
+    Variances are at least a hundredth of their median: a size whose errors happen to vary little
+    among few folds must not determine the fit alone. The weights come from the same folds as the
+    errors, as extrapolations need them: the smallest errors are the noisiest on a logarithmic axis.
+    The coverage of the intervals is measured in the tests.
+    """
     variance = np.maximum(variance, 0.01 * np.median(variance))
     return 1 / variance if (variance > 0).all() else np.ones_like(variance)
 
@@ -167,11 +173,11 @@ def sample_size(draws: CurveDraws, error: float) -> SampleSize:
     low, high = (math.exp(limit) for limit in interval(logs[1:]))
     low = max(low, smallest)
     if logs[0] == -np.inf:
-        return SampleSize(smallest, 0.0, max(high, smallest), "at most")
+        return SampleSize(smallest, 0.0, max(high, smallest), Status.AT_MOST)
     if logs[0] == np.inf:
-        return SampleSize(math.inf, min(low, draws.reach), math.inf, "not reached")
+        return SampleSize(math.inf, min(low, draws.reach), math.inf, Status.NOT_REACHED)
     value = math.exp(logs[0])
-    status = "ok" if value <= largest else "extrapolated"
+    status = Status.OK if value <= largest else Status.EXTRAPOLATED
     return SampleSize(value, min(low, value), max(high, value), status)
 
 
@@ -179,21 +185,22 @@ def ratio(first: CurveDraws, second: CurveDraws, error: float) -> SampleSize:
     """n(ε) of the first over n(ε) of the second, paired.
 
     Where one of them is only known to lie beyond the smallest or largest size, that size is used
-    for it and the ratio is a bound, "at least" or "at most". Where both lie beyond the same size,
+    for it and the ratio is a bound, `AT_LEAST` or `AT_MOST`. Where both lie beyond the same size,
     the ratio is not known.
     """
     one, two = log_sizes(first, error), log_sizes(second, error)
     least, most = math.log(first.sizes[0]), math.log(first.reach)
     if np.isinf(one[0]) and one[0] == two[0]:
-        return SampleSize(math.nan, 0.0, math.inf, "neither n(ε) is known")
+        return SampleSize(math.nan, 0.0, math.inf, Status.NEITHER_KNOWN)
     difference = np.clip(one, least, most) - np.clip(two, least, most)
     low, high = (math.exp(limit) for limit in interval(difference[1:]))
     value = math.exp(difference[0])
     if one[0] == np.inf or two[0] == -np.inf:
-        return SampleSize(value, low, math.inf, "at least")
+        return SampleSize(value, low, math.inf, Status.AT_LEAST)
     if one[0] == -np.inf or two[0] == np.inf:
-        return SampleSize(value, 0.0, high, "at most")
-    status = "extrapolated" if max(one[0], two[0]) > math.log(first.sizes[-1]) else "ok"
+        return SampleSize(value, 0.0, high, Status.AT_MOST)
+    beyond = max(one[0], two[0]) > math.log(first.sizes[-1])
+    status = Status.EXTRAPOLATED if beyond else Status.OK
     return SampleSize(value, min(low, value), max(high, value), status)
 
 

@@ -28,8 +28,9 @@ from typing import Any
 import numpy as np
 
 from attnlens.core import checks
-from attnlens.core.drawing import Figure, Point, Series
+from attnlens.core.drawing import Figure, Series
 from attnlens.core.readings import Reading
+from attnlens.core.status import Status
 
 from . import kappa
 from .scores import h_score, leep, log_me
@@ -42,8 +43,8 @@ HIGHER_IS_BETTER = ("LogME", "H-score", "LEEP")
 class Transfer:
     """The readings about a pretrained representation and a downstream target.
 
-    kappa: the condition number. Where it is infinite, its status gives the share of the target
-        outside of what pretraining covers; `interval` is its 95 % interval (BCa).
+    kappa: the condition number. Where it is infinite, its detail "outside" is the share of the
+        target outside of what pretraining covers; `interval` is its 95 % interval (BCa).
     error: the measured transfer error of a linear head on held-out samples: the unexplained share
         of variance (numbers) or the share of wrong classes.
     scores: LogME, H-score and LEEP; where one is not defined, its status is the reason.
@@ -68,12 +69,12 @@ class Transfer:
         low, high = self.interval
         kappa = f"{self.kappa.value:.3g}, 95 % interval {low:.3g} to {high:.3g}"
         if math.isinf(self.kappa.value):
-            kappa = f"{self.kappa.value:.3g}: {self.kappa.status}"
+            kappa = f"{self.kappa.value:.3g}: {self.kappa.reason}"
         explained = f"{self.explained:.0%} of the target's variance"
         rows = [("condition number", kappa), ("of what features explain", explained)]
         rows += [("transfer error, measured", str(self.error))]
         for name, score in self.scores.items():
-            rows.append((name, f"{score.value:.4g}" if score.status == "ok" else score.status))
+            rows.append((name, f"{score.value:.4g}" if score.status is Status.OK else score.reason))
         return "\n".join(f"{name:<26}{text}" for name, text in rows)
 
     def figure(self) -> Figure:
@@ -96,10 +97,9 @@ def against(transfers: Mapping[str, Transfer]) -> Figure:
     series = []
     for name, transfer in transfers.items():
         kappa, error = transfer.kappa.value, transfer.error
-        point = Point(kappa, error.value, 1.96 * error.standard_error)
         finite = math.isfinite(kappa) and math.isfinite(error.value)
         label = name if finite else f"{name}: κ infinite, error {error.value:.3g}"
-        series.append(Series(label, (point,) if finite else ()))
+        series.append(Series(label, (error.point(kappa),) if finite else ()))
     return Figure(
         "Condition number against measured transfer",
         "condition number κ",
@@ -220,7 +220,7 @@ def predicts(transfers: Sequence[Transfer]) -> dict[str, float]:
     errors = [transfer.error.value for transfer in transfers]
     table = {"condition number": [transfer.kappa.value for transfer in transfers]}
     for name in HIGHER_IS_BETTER:
-        if all(transfer.scores[name].status == "ok" for transfer in transfers):
+        if all(transfer.scores[name].status is Status.OK for transfer in transfers):
             table[name] = [-transfer.scores[name].value for transfer in transfers]
     return {name: float(np.asarray(spearmanr(values, errors))[0]) for name, values in table.items()}
 
@@ -258,12 +258,11 @@ def _scores(features, targets, classes, question_classes, source) -> dict[str, R
     outputs = targets - targets.mean(0) if classes is None else targets
     scores = {"LogME": _score(log_me(centred, outputs), len(features))}
     if classes is None:
-        missing = Reading(math.nan, math.nan, 0, "not defined: it needs downstream classes")
+        missing = Reading(math.nan, math.nan, 0, Status.NEEDS_CLASSES)
         return {**scores, "H-score": missing, "LEEP": missing}
     scores["H-score"] = _score(h_score(features, classes), len(features))
     if source is None and question_classes is None:
-        status = "not defined: it needs source=… or pretraining classes"
-        return {**scores, "LEEP": Reading(math.nan, math.nan, 0, status)}
+        return {**scores, "LEEP": Reading(math.nan, math.nan, 0, Status.NEEDS_SOURCE)}
     if source is None:
         from sklearn.linear_model import LogisticRegression
 

@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attnlens.core.readings import Reading
+from attnlens.core.status import Status
 
 LEVEL = 0.95
 GROUPS = 50  # of the jackknife that gives the acceleration of the interval
@@ -101,11 +102,8 @@ def log_estimate(features, pretraining, downstream, rows) -> float:
 def reading(result: KappaEstimate, logs: np.ndarray, rows: int) -> Reading:
     """κ as a reading; `logs` are log κ of bootstrap resamples."""
     if math.isinf(result.kappa):
-        status = (
-            f"{result.outside:.0%} of the target lies in directions where pretraining has no more "
-            f"than noise"
-        )
-        return Reading(math.inf, math.nan, rows, status, {"explained": result.explained})
+        details = {"explained": result.explained, "outside": result.outside}
+        return Reading(math.inf, math.nan, rows, Status.NOT_COVERED, details)
     finite = logs[np.isfinite(logs)]
     # Delta method: d exp(l) = exp(l) dl.
     error = result.kappa * float(finite.std(ddof=1)) if finite.size > 1 else math.nan
@@ -121,8 +119,9 @@ def interval(
 
     With nearly as many features as samples, resampling itself shifts κ, because resamples repeat
     some rows and omit others. Where it shifts nine in ten of them to one side of the estimate,
-    their percentiles are not usable, and the interval is exp(log κ ± 1.96 s), with s the larger of
-    the standard errors from the resamples and from the jackknife.
+    their percentiles are not usable, and the interval is exp(log κ ± z s), with s the larger of
+    the standard errors from the resamples and from the jackknife, and z the quantile of the normal
+    distribution: s comes from resamples of one data set, not from a number of replicates.
     """
     from scipy.special import ndtr, ndtri
 

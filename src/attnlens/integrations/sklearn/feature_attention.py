@@ -30,6 +30,7 @@ from attnlens.networks.layout import Layout
 from attnlens.networks.losses import softmax, squared
 from attnlens.networks.parameters import normals
 from attnlens.training.settings import Recipe
+from attnlens.training.steps import TrainingStatus
 
 from .weighted_rows import bucket, padded
 
@@ -175,7 +176,8 @@ def train(
         schedule="cosine",
         **settings,
     )
-    last = np.where(np.array(fitted.status) == "diverged", np.inf, fitted.train[:, -1])
+    diverged = [status is TrainingStatus.DIVERGED for status in fitted.status]
+    last = np.where(diverged, np.inf, fitted.train[:, -1])
     best = int(np.argmin(last))
     if not np.isfinite(last[best]):
         raise checks.BadInput(

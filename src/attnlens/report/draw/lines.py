@@ -52,9 +52,14 @@ def power_law(series: Series, slope: float) -> tuple[list[float], list[float]]:
 def drawable(series: Series) -> Series:
     """The series as it is drawn: its finite points; beyond `MOST_POINTS`, means of neighbours.
 
-    A mean of m independent points with half-widths h has the half-width √(Σ h²)/m.
+    A mean of m independent points with half-widths h has the half-width √(Σ h²)/m. An interval
+    without finite ends is not drawn: JSON cannot hold it.
     """
-    points = tuple(p for p in series.points if math.isfinite(p.x) and math.isfinite(p.y))
+    points = tuple(
+        p if math.isfinite(p.half_width) else replace(p, half_width=0.0)
+        for p in series.points
+        if math.isfinite(p.x) and math.isfinite(p.y)
+    )
     if len(points) <= MOST_POINTS or series.line or series.curve:
         step = max(1, math.ceil(len(points) / (4 * MOST_POINTS)))
         return replace(series, points=points[::step])

@@ -1,0 +1,97 @@
+"""Records as plain data for JSON, and back; nothing else converts them.
+
+JSON has neither NaN nor infinity: both become None, and None is read back as NaN. Statuses become
+their strings. Documents of earlier versions lack fields that were added later; those have their
+default values.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+from .drawing import Figure, Map, Point, Series, Surface, View
+from .readings import Reading
+from .verdicts import Part, Verdict
+
+
+def to_plain(record: Any) -> Any:
+    """A record, or nested data that contains records, as dictionaries, lists, strings and numbers.
+
+    >>> to_plain(Point(1.0, math.inf))
+    {'x': 1.0, 'y': None, 'half_width': 0.0}
+    """
+    if isinstance(record, float):
+        return record if math.isfinite(record) else None
+    if isinstance(record, Enum):
+        return record.value
+    if dataclasses.is_dataclass(record):
+        return {f.name: to_plain(getattr(record, f.name)) for f in dataclasses.fields(record)}
+    if isinstance(record, Mapping):
+        return {name: to_plain(value) for name, value in record.items()}
+    return [to_plain(value) for value in record] if isinstance(record, list | tuple) else record
+
+
+# -- drawing records and readings ------------------------------------------------------------------
+
+
+def view_from_plain(content: Mapping[str, Any]) -> View:
+    """The figure, surface or map that `to_plain` converted."""
+    if "panels" in content:
+        panels = tuple((name, rows) for name, rows in content["panels"])
+        return Map(**{**content, "panels": panels})
+    if "values" in content:
+        rows = tuple(tuple(map(_number, row)) for row in content["values"])
+        return Surface(**{**content, "values": rows})
+    series = tuple(
+        Series(**{**line, "points": tuple(map(_point, line["points"]))})
+        for line in content["series"]
+    )
+    return Figure(**{**content, "series": series})
+
+
+def reading_from_plain(content: Mapping[str, Any]) -> Reading:
+    """The reading that `to_plain` converted; entries that are no fields of a reading are ignored.
+
+    >>> print(reading_from_plain({"value": 0.5, "standard_error": 0.1, "count": 9}))
+    0.5 ± 0.1 (n = 9)
+    """
+    names = {f.name for f in dataclasses.fields(Reading)} & set(content)
+    numbers = {name: _number(content[name]) for name in ("value", "standard_error")}
+    return Reading(**{**{name: content[name] for name in names}, **numbers})
+
+
+def _point(content: Mapping[str, Any]) -> Point:
+    return Point(**{name: _number(value) for name, value in content.items()})
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+# -- verdicts --------------------------------------------------------------------------------------
+
+
+def verdict_to_plain(verdict: Verdict) -> dict[str, Any]:
+    """The outcome of a claim or a control, with its parts, as the page document holds it."""
+    parts = [part_to_plain(part) for part in verdict.parts]
+    return {"outcome": verdict.outcome, "reason": verdict.reason, "parts": parts}
+
+
+def part_to_plain(part: Part) -> dict[str, Any]:
+    """A judged quantity, with its region in words and as a pair of numbers."""
+    return to_plain(
+        {
+            "quantity": part.quantity,
+            "estimate": part.estimate,
+            "low": part.low,
+            "high": part.high,
+            "region": str(part.region),
+            "edges": [part.region.low, part.region.high],
+            "count": part.count,
+            "exact": part.exact,
+        }
+    )
