@@ -29,15 +29,19 @@ MAY_TAKE_APART = {
     "advice/loss_surface.py:from_name",
     "claims/registry.py:find",
     "claims/registry.py:_load",
+    "cli/claims.py:_write_template",
     "cli/options.py:parse_types",
+    "cli/verify.py:parse_settings",
     "core/durations.py:parse_duration",
     "runs/engines/ray_connection.py:_host_and_port",
     "runs/engines/ray_connection.py:same_cluster",
     # names of modules, functions, attributes and parameters
+    "core/numerical_path.py:library_names",
     "core/sheets.py:__getattr__",
     "instruments/landscape/hessian.py:_blocks",
     "integrations/torch/modules.py:tolerant",
     "runs/code_version.py:imports",
+    "runs/code_version.py:native_libraries",
     "runs/code_version.py:reachable_modules",
     "runs/engines/base.py:compute",
     "runs/engines/cache.py:use",
@@ -46,6 +50,7 @@ MAY_TAKE_APART = {
     "runs/engines/ray_map.py:__call__",
     "runs/references.py:find",
     # file formats, and what operating systems and other programs print
+    "attention/native/build.py:_source_digest",
     "attention/native/build.py:library_path",
     "data/files/arrays.py:_unpacked",
     "data/files/loading.py:_table",
@@ -55,14 +60,13 @@ MAY_TAKE_APART = {
     "integrations/transformers/wordpiece.py:split_words",
     "runs/engines/cache.py:_is_intact",
     "runs/engines/local.py:read_answer",
-    "runs/provenance.py:_processor",
+    "runs/provenance.py:_cpuinfo",
+    "runs/provenance.py:_instructions",
     # the page: anchors, minus signs, MathML and the licence of a script
     "report/page.py:render_documents",
     "report/page.py:render_formula",
     "report/templating.py:minus",
     "report/templating.py:plotly_script",
-    # the status of an assumption is still written in its sentence
-    "report/assumptions.py:check_status",
 }
 
 

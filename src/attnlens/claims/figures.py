@@ -53,25 +53,3 @@ class Lines:
                 series.append(Series(name, log_points(x, logs), slope, predicted, control=control))
         series += self.extra(arms)
         return Figure(self.title, self.x_label, self.y_label, tuple(series), **self.axes)
-
-
-def log_points(x: np.ndarray, logs: np.ndarray) -> tuple[Point, ...]:
-    """exp of the mean log over replicates, with the upper half-width of its interval after exp."""
-    result = []
-    for log_x, column in zip(x, logs.T, strict=True):
-        point = log_point(float(np.exp(log_x)), column)
-        result.append(point)
-    return tuple(result)
-
-
-def log_point(x: float, logs: np.ndarray) -> Point:
-    """exp of the mean of the logarithms at `x`, with its interval."""
-    reading = mean_reading(logs)
-    value, high = np.exp(reading.value), np.exp(reading.interval()[1])
-    return Point(x, float(value), float(high - value))
-
-
-def mean_point(x: float, values: np.ndarray) -> Point:
-    """The mean of the values at `x`, with its interval."""
-    reading = mean_reading(values)
-    return Point(x, reading.value, reading.interval()[1] - reading.value)

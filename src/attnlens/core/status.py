@@ -7,7 +7,6 @@ writes them out.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
@@ -60,17 +59,14 @@ class Status(StrEnum):
     def read(cls, text: str) -> tuple[Status, dict[str, Any]]:
         """The status that a document holds, and the details that its words contain.
 
-        Documents written before this enumeration hold sentences, some of them with numbers. Words
-        that are none of these become `OTHER`, with the words as the detail "reason".
+        Documents written before this enumeration hold sentences. Words that are no status become
+        `OTHER`, with the words as the detail "reason".
 
-        >>> Status.read("64 of 64 reference posteriors have not converged")[1]
-        {'failed': 64, 'episodes': 64}
+        >>> Status.read("64 of 64 reference posteriors have not converged")[0]
+        <Status.OTHER: 'other'>
         """
         if text in cls._value2member_map_:
             return cls(text), {}
-        for status, (pattern, details) in OLD_SENTENCES.items():
-            if match := re.fullmatch(pattern, text):
-                return status, details(match)
         return cls.OTHER, {"reason": text}
 
 
@@ -84,15 +80,4 @@ SENTENCES = {
     ),
     Status.SOME_NOT_CONVERGED: "{failed} of {episodes} " + Status.SOME_NOT_CONVERGED,
     Status.OTHER: "{reason}",
-}
-# The sentences of readings in older documents, and the details that they contain.
-OLD_SENTENCES = {
-    Status.NOT_COVERED: (
-        r"(\d+)% of " + re.escape(Status.NOT_COVERED),
-        lambda match: {"outside": int(match[1]) / 100},
-    ),
-    Status.SOME_NOT_CONVERGED: (
-        r"(\d+) of (\d+) " + re.escape(Status.SOME_NOT_CONVERGED),
-        lambda match: {"failed": int(match[1]), "episodes": int(match[2])},
-    ),
 }
