@@ -19,6 +19,7 @@ from .estimates import ScalingLaw
 class Lines:
     """One line per arm and combination of the parameters `per`, on log–log axes.
 
+    title      {parameter} is filled in from the cells
     law        what is drawn along the axis, with one interval per point
     names      a label per arm; {parameter} is filled in from the cells
     fit        True to draw the fitted power law through the points
@@ -52,4 +53,21 @@ class Lines:
                 name = self.names[arm].format(**cells[0].parameters)
                 series.append(Series(name, log_points(x, logs), slope, predicted, control=control))
         series += self.extra(arms)
-        return Figure(self.title, self.x_label, self.y_label, tuple(series), **self.axes)
+        parameters = next(cells[0].parameters for cells in arms.values() if cells)
+        title = self.title.format(**parameters)
+        return Figure(title, self.x_label, self.y_label, tuple(series), **self.axes)
+
+
+def log_points(x: np.ndarray, logs: np.ndarray) -> tuple[Point, ...]:
+    """exp of the mean log over replicates, with the upper half-width of its interval after exp."""
+    return tuple(log_point(at, column) for at, column in zip(np.exp(x), logs.T, strict=True))
+
+
+def log_point(x: float, logs: np.ndarray) -> Point:
+    """exp of the mean of the logarithms at `x`, with its interval."""
+    return mean_reading(logs).exp_point(x)
+
+
+def mean_point(x: float, values: np.ndarray) -> Point:
+    """The mean of the values at `x`, with its interval."""
+    return mean_reading(values).point(x)

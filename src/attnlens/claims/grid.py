@@ -41,6 +41,7 @@ class Grid:
     seeds_per_block  one number; {profile: number}; or a function of the parameters of a cell
     cost             rough seconds of a cell, from its parameters and its number of seeds
     arm_settings     per arm, settings or axes that differ from those above
+    derived          parameters that follow from the others: name -> function of the parameters
     pilot            the seeds on which settings were chosen: no cell of the claim has one of them
 
     Seeds start behind those of the pilot, and a profile with more blocks only appends seeds, so it
@@ -56,6 +57,7 @@ class Grid:
     axes: Mapping[str, PerProfile[Sequence[Any]]] = field(default_factory=dict)
     settings: Mapping[str, PerProfile[Any]] = field(default_factory=dict)
     arm_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    derived: Mapping[str, Callable[[Mapping[str, Any]], Any]] = field(default_factory=dict)
     cost: Callable[[Mapping[str, Any], int], float] = lambda parameters, seeds: 1.0
     pilot: range = NO_SEEDS
 
@@ -83,7 +85,8 @@ class Grid:
         settings = {n: _at(changes.get(n, v), profile) for n, v in self.settings.items()}
         axes = {n: _at(changes.get(n, v), profile) for n, v in self.axes.items()}
         for values in itertools.product(*axes.values()):
-            yield {**settings, **dict(zip(axes, values, strict=True))}
+            parameters = {**settings, **dict(zip(axes, values, strict=True))}
+            yield {**parameters, **{n: rule(parameters) for n, rule in self.derived.items()}}
 
     def _seeds_per_block(self, parameters: Mapping[str, Any], profile: Profile) -> int:
         if callable(self.seeds_per_block):
@@ -93,11 +96,13 @@ class Grid:
     @property
     def names(self) -> set[str]:
         """The names of all parameters."""
-        return {*self.settings, *self.axes}
+        return {*self.settings, *self.axes, *self.derived}
 
     def values(self, profile: Profile) -> dict[str, list[Any]]:
         """The values of every parameter, over all arms."""
-        found: dict[str, list[Any]] = {name: [] for name in (*self.settings, *self.axes)}
+        found: dict[str, list[Any]] = {
+            name: [] for name in (*self.settings, *self.axes, *self.derived)
+        }
         for arm in self.blocks:
             for parameters in self._combinations(arm, profile):
                 for name, value in parameters.items():

@@ -11,7 +11,7 @@
     )
 
 The texts of a claim take their numbers from here: `$slope` in `Claim.prediction` becomes "at most
-−0.1", and `$slope_high` becomes "−0.1" (see `words`).
+−0.1", and `$slope_high` becomes "−0.1" (see `Rule.words` and `bound_words`).
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Quantity:
     """One quantity of a rule: what is estimated, from which cells, and where it must lie.
 
     key       its name in the texts of the claim and in controls
-    name      its name in the ledger; {parameter} is filled in from the cells, {span} with the range
-              of the axis that the estimate is fitted over
+    name      its name in the ledger; {parameter} or {parameter:.3g} is filled in from the cells,
+              {span} with the range of the axis that the estimate is fitted over
     estimate  one number per replicate, from the cells of one group
     region    a region, or a function of the values of `per` (in their order)
     per       parameters of the grid: one part of the claim for each combination of their values
@@ -69,8 +69,16 @@ class Quantity:
 
     def _name(self, group: Sequence[Measured]) -> str:
         span = span_of(self.estimate, group) if "{span}" in self.name else ""
-        shown = {n: f"{v:g}" if isinstance(v, float) else v for n, v in group[0].parameters.items()}
+        parameters = group[0].parameters.items()
+        shown = {n: _Shown(v) if isinstance(v, float) else v for n, v in parameters}
         return self.name.format(**{**shown, "span": span})
+
+
+class _Shown(float):
+    """A number that is written as briefly as possible, unless its placeholder has a format."""
+
+    def __format__(self, form: str) -> str:
+        return super().__format__(form or "g")
 
 
 @dataclass(frozen=True)
@@ -98,7 +106,7 @@ class Rule:
         return {key: parts for key, parts in found.items() if parts}
 
     def words(self) -> dict[str, str]:
-        """What the texts of the claim may use: `$key`, `$key_low` and `$key_high`.
+        """What the texts of the claim may use: `$key`, `$key_low`, `$key_high` (and `bound_words`).
 
         Only for quantities with one region; where it depends on a parameter, the text says how.
         """
@@ -108,8 +116,7 @@ class Rule:
                 region = quantity.region
                 found[quantity.key] = region_words(region)
                 for end, bound in (("low", region.low), ("high", region.high)):
-                    if math.isfinite(bound):
-                        found[f"{quantity.key}_{end}"] = number(bound)
+                    found |= bound_words(f"{quantity.key}_{end}", bound)
         return found
 
 
@@ -124,6 +131,26 @@ def region_words(region: Region) -> str:
     if region.high == math.inf:
         return f"at least {number(region.low)}"
     return f"between {number(region.low)} and {number(region.high)}"
+
+
+def bound_words(name: str, bound: float) -> dict[str, str]:
+    """The ways in which a text may write a bound.
+
+    `$name` is the bound and `$name_percent` the bound in per cent. For the logarithm of a ratio,
+    `$name_exp` is the ratio, and `$name_change` its distance from 1 in per cent.
+
+    >>> bound_words("high", math.log(0.75))["high_change"]
+    '25 %'
+    """
+    if not math.isfinite(bound):
+        return {}
+    words = {name: number(bound), f"{name}_percent": f"{number(100 * bound)} %"}
+    if abs(bound) < 10:  # larger ones are not logarithms
+        ratio = math.exp(bound)
+        words[f"{name}_exp"] = number(ratio)
+        words[f"{name}_exp_percent"] = f"{number(100 * ratio)} %"
+        words[f"{name}_change"] = f"{number(100 * abs(ratio - 1))} %"
+    return words
 
 
 def number(value: float) -> str:

@@ -13,7 +13,6 @@ from attnlens.core.checks import BadInput
 from attnlens.core.status import Status
 from attnlens.instruments.transfer.condition import predicts
 from attnlens.instruments.transfer.kappa import estimate
-from attnlens.worlds import LinearRegression
 from attnlens.worlds.seeding import episode_keys
 
 RNG = np.random.default_rng(2)
@@ -228,19 +227,18 @@ def test_impossible_worlds_raise_one_sentence(given: dict, message: str):
 def test_the_exact_risks_of_the_claim_are_those_of_new_sequences():
     """Held-out loss above the best predictor's, within 4.5 standard errors (false positives: 1 in
     1.5e5)."""
-    weak = claim.weakness(3.0)
-    moment = np.diag([1.0] * (claim.DIM - 1) + [weak**2])
-    assert known_condition_number(claim.HEAD, query_moment=moment) == pytest.approx(3, rel=1e-12)
-    world = LinearRegression(
-        claim.DIM, claim.NOISE_STD, key_covariance=np.eye(claim.DIM), query_covariance=moment
+    parameters = {**claim.GRID.settings, "kappa": 3.0}
+    known = known_condition_number(
+        claim.target(parameters), query_moment=claim.query_moment(parameters)
     )
+    assert known == pytest.approx(3, rel=1e-12)
     (key,) = episode_keys((0,), 1)
-    learned = claim.train(*(np.asarray(p) for p in claim.sequences(world, key)))
-    pretraining, _ = claim._excesses(world, moment, key)
-    best = np.eye(claim.DIM) / claim.read_energy()
+    learned = claim.train(*claim.pretraining_data(parameters, key))
+    pretraining, _ = claim.excesses(parameters, key)
+    best = np.eye(parameters["dim"]) / claim.read_energy(parameters)
     differences = []
     for fresh in episode_keys(range(1, 5), 1):
-        query, read, value = (np.asarray(part) for part in claim.sequences(world, fresh))
+        query, read, value = claim.pretraining_data(parameters, fresh)
         loss = [(value - np.einsum("ni,ij,nj->n", query, w, read)) ** 2 for w in (learned, best)]
         differences.append(loss[0] - loss[1])
     drawn = np.concatenate(differences)

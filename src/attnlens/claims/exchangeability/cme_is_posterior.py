@@ -18,7 +18,7 @@ and weights for linear regression, where CME uses a linear kernel.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -29,61 +29,87 @@ import numpy as np
 from jax import Array
 
 from attnlens.attention.cme import cme
-from attnlens.claims.claim import PREDICTION, Claim, Measured, Profile, Work, group_by
+from attnlens.claims.claim import (
+    PREDICTION,
+    Assumption,
+    Check,
+    Claim,
+    Control,
+    Meaning,
+    Measured,
+    group_by,
+)
+from attnlens.claims.estimates import pooled
+from attnlens.claims.grid import Grid
+from attnlens.claims.rule import Quantity, Rule
 from attnlens.core.drawing import Figure, Point, Series
-from attnlens.core.statistics import judge_exactly
-from attnlens.core.verdicts import Part, Region
+from attnlens.core.verdicts import Region
 from attnlens.worlds import ExactWorld, GaussianProcess, LinearRegression, Pairs
 
-KEY_DIM = 3
-QUERIES = 16
-TEMPERATURE = 0.5  # a smooth covariance: without noise its Gram matrix would be ill-conditioned
-NOISE_STD = 0.3  # cond ≤ (L + σ²)/σ², about 1e4 at L = 1024
+CONTROL = "ridge-ten-times"
 EPSILON = float(np.finfo(float).eps)
 LENGTHS = {
     "smoke": (1, 16, 256),
     "default": (1, 4, 16, 64, 256, 1024),
     "full": (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048),
 }
-SEEDS = {"smoke": (0,), "default": (0, 1), "full": tuple(range(8))}
-CONTROL = "ridge-ten-times"
-SHORTEST_CONTROL = 4  # tokens; with one or two, a wrong ridge changes little
+GRID = Grid(
+    settings={
+        "key_dim": 3,
+        "queries": 16,
+        # A smooth covariance: without noise its Gram matrix would be ill-conditioned.
+        "temperature": 0.5,
+        "noise_std": 0.3,  # cond ≤ (L + σ²)/σ², about 1e4 at L = 1024
+        "ridge_factor": 1,  # ridge over noise variance
+        "rounding_factor": 10,  # the bound over ε·cond (see above)
+    },
+    axes={"world": ("gaussian-process", "linear-regression"), "length": LENGTHS},
+    arm_settings={
+        CONTROL: {
+            "ridge_factor": 10,
+            # With one or two tokens, a wrong ridge changes little.
+            "length": {name: tuple(n for n in row if n >= 4) for name, row in LENGTHS.items()},
+        }
+    },
+    blocks={PREDICTION: 1, CONTROL: 1},
+    seeds_per_block={"smoke": 1, "default": 2, "full": 8},
+    cost=lambda parameters, seeds: 0.1 + seeds * (parameters["length"] / 900) ** 3,
+)
 
 
-def plan(profile: Profile) -> Iterable[Work]:
-    for arm in (PREDICTION, CONTROL):
-        for world in ("gaussian-process", "linear-regression"):
-            for length in LENGTHS[profile]:
-                if arm == PREDICTION or length >= SHORTEST_CONTROL:
-                    cost = 0.1 + len(SEEDS[profile]) * (length / 900) ** 3
-                    yield Work(arm, {"world": world, "length": length}, SEEDS[profile], cost)
+def error_of(key: str, words: str) -> Quantity:
+    name = f"largest error of the {words} over the rounding bound ({{world}})"
+    return Quantity(key, name, pooled(key), Region(high=1.0), per=("world",), exact=True)
+
+
+RULE = Rule(error_of("mean", "mean"), error_of("var", "variance"))
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
     """The largest error over queries, divided by its bound, one per seed."""
-    rows = [_one(arm, parameters["world"], parameters["length"], seed) for seed in seeds]
+    rows = [_one(parameters, seed) for seed in seeds]
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
 
-def _one(arm: str, name: str, length: int, seed: int) -> dict[str, float]:
-    gaussian_process = name == "gaussian-process"
-    world = (
-        GaussianProcess(key_dim=KEY_DIM, temperature=TEMPERATURE, noise_std=NOISE_STD)
-        if gaussian_process
-        else LinearRegression(key_dim=KEY_DIM, noise_std=NOISE_STD)
+def _one(parameters: Mapping[str, Any], seed: int) -> dict[str, float]:
+    key_dim, noise_std, tau, length = (
+        parameters[name] for name in ("key_dim", "noise_std", "temperature", "length")
     )
-    ridge = NOISE_STD**2 * (1 if arm == PREDICTION else 10)
-    kernel = "rbf" if gaussian_process else "linear"
-    temperature = TEMPERATURE if gaussian_process else 1.0
-
     random = jax.random.fold_in(jax.random.key(seed), length)
-    attended = _attend(world, random, length, jnp.asarray(ridge), temperature, kernel)
+    ridge = jnp.asarray(noise_std**2 * parameters["ridge_factor"])
+    attend = partial(_attend, random=random, length=length, queries=parameters["queries"])
+    if parameters["world"] == "gaussian-process":
+        world = GaussianProcess(key_dim=key_dim, temperature=tau, noise_std=noise_std)
+        attended = attend(world, ridge=ridge, temperature=tau, kernel="rbf")
+        kalman = partial(_kalman_function, temperature=tau)
+    else:
+        regression = LinearRegression(key_dim=key_dim, noise_std=noise_std)
+        attended = attend(regression, ridge=ridge, temperature=1.0, kernel="linear")
+        kalman = _kalman_weights
     query, tokens, answer = jax.tree.map(np.asarray, attended)
-    mean, var, covariance = (_kalman_function if gaussian_process else _kalman_weights)(
-        tokens, query
-    )
-    eigenvalues = np.linalg.eigvalsh(covariance + NOISE_STD**2 * np.eye(length))
-    allowed = 10 * EPSILON * eigenvalues[-1] / eigenvalues[0]
+    mean, var, covariance = kalman(tokens, query, noise_std**2)
+    eigenvalues = np.linalg.eigvalsh(covariance + noise_std**2 * np.eye(length))
+    allowed = parameters["rounding_factor"] * EPSILON * eigenvalues[-1] / eigenvalues[0]
     error = float(np.abs(answer.mean[:, 0] - mean).max())
     allowed_mean = float(allowed * np.linalg.norm(tokens.value))
     return {
@@ -96,50 +122,49 @@ def _one(arm: str, name: str, length: int, seed: int) -> dict[str, float]:
 
 @eqx.filter_jit
 def _attend(
-    world: ExactWorld, random: Array, length: int, ridge: Array, temperature: float, kernel: str
+    world: ExactWorld,
+    random: Array,
+    length: int,
+    queries: int,
+    ridge: Array,
+    temperature: float,
+    kernel: str,
 ) -> Any:
     """The queries, the tokens, and mean and variance of CME attention; one program per length."""
-    episode = world.sample(random, length, QUERIES)
+    episode = world.sample(random, length, queries)
     attend = partial(cme, ridge=ridge, temperature=temperature, kernel=kernel, variance=True)
     assert episode.query is not None
     return episode.query, episode.tokens, attend(episode.query, *episode.tokens)
 
 
-def _kalman_function(tokens: Pairs, query: np.ndarray) -> tuple[np.ndarray, ...]:
+def _kalman_function(
+    tokens: Pairs, query: np.ndarray, noise_var: float, temperature: float
+) -> tuple[np.ndarray, ...]:
     """Mean and variance at the queries, and the prior covariance of the keys.
 
     The state of the filter is z at keys and queries together, a priori N(0, exp((a·b − 1)/τ)).
     """
     points = np.concatenate([tokens.key, query])
-    prior = np.exp((points @ points.T - 1) / TEMPERATURE)
+    prior = np.exp((points @ points.T - 1) / temperature)
     mean, covariance = np.zeros(len(points)), prior.copy()
     length = len(tokens.key)
     for i, value in enumerate(tokens.value[:, 0]):
-        gain = covariance[:, i] / (covariance[i, i] + NOISE_STD**2)
+        gain = covariance[:, i] / (covariance[i, i] + noise_var)
         mean = mean + gain * (value - mean[i])
         covariance -= np.outer(gain, covariance[i])
     return mean[length:], np.diag(covariance)[length:], prior[:length, :length]
 
 
-def _kalman_weights(tokens: Pairs, query: np.ndarray) -> tuple[np.ndarray, ...]:
+def _kalman_weights(tokens: Pairs, query: np.ndarray, noise_var: float) -> tuple[np.ndarray, ...]:
     """The same for linear regression: the state holds the weights, a priori N(0, I)."""
-    mean, covariance = np.zeros(KEY_DIM), np.eye(KEY_DIM)
+    dim = query.shape[1]
+    mean, covariance = np.zeros(dim), np.eye(dim)
     for key, value in zip(tokens.key, tokens.value[:, 0], strict=True):
-        gain = covariance @ key / (key @ covariance @ key + NOISE_STD**2)
+        gain = covariance @ key / (key @ covariance @ key + noise_var)
         mean = mean + gain * (value - key @ mean)
         covariance = covariance - np.outer(gain, key @ covariance)
     var = np.einsum("qd,de,qe->q", query, covariance, query)
     return query @ mean, var, np.asarray(tokens.key @ tokens.key.T)
-
-
-def judge(measured: Sequence[Measured]) -> list[Part]:
-    parts = []
-    for world, cells in group_by(measured, "world").items():
-        for name, label in (("mean", "error of the mean"), ("var", "error of the variance")):
-            values = np.concatenate([cell.values[name] for cell in cells])
-            quantity = f"largest {label} over the rounding bound ({world})"
-            parts.append(judge_exactly(quantity, values, Region(high=1.0)))
-    return parts
 
 
 def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
@@ -148,16 +173,14 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
         for world, cells in group_by(measured, "world").items():
             rows = group_by(cells, "length").items()
             points = tuple(
-                Point(length, max(float(c.values["error"].max()) for c in group))
-                for length, group in rows
+                Point(length, float(pooled("error")(group).max())) for length, group in rows
             )
             control = arm != PREDICTION
             label = f"{world}, ridge ten times too large" if control else world
             series.append(Series(label, points, control=control))
             if not control:
                 bound = tuple(
-                    Point(length, min(float(c.values["allowed"].min()) for c in group))
-                    for length, group in rows
+                    Point(length, float(pooled("allowed")(group).min())) for length, group in rows
                 )
                 series.append(Series(f"rounding bound, {world}", bound, line=True))
     return Figure(
@@ -180,24 +203,43 @@ CLAIM = Claim(
         r"\;=\;\mathbb{E}\left[z(q)\mid (k_1,v_1),\dots,(k_L,v_L)\right]"
     ),
     prediction=(
-        "The largest difference from Kalman updates, one token at a time, is at most 10 ε·cond·‖v‖ "
-        "for the mean and 10 ε·cond for the variance, at every L."
+        "The largest difference from Kalman updates, one token at a time, is at most "
+        "$rounding_factor ε·cond·‖v‖ for the mean and $rounding_factor ε·cond for the variance, at "
+        "every L = $length."
     ),
-    controls={CONTROL: "The ridge is ten times too large; L ≥ 4."},
+    controls={
+        CONTROL: Control("The ridge is ten times too large; L ≥ 4.", quantities=("mean", "var"))
+    },
     assumptions=(
-        "The latent is Gaussian with the kernel as covariance (by construction, in both worlds).",
-        "The noise variance is known and used as the ridge (the control breaks this).",
+        Assumption(
+            "The latent is Gaussian with the kernel as covariance, in both worlds",
+            Check.BY_CONSTRUCTION,
+        ),
+        Assumption(
+            "The noise variance is known and used as the ridge", Check.CONTROL, control=CONTROL
+        ),
     ),
-    meaning=(
-        "An attention layer with a ridge solve in place of the softmax is exact Bayesian inference "
-        "when its kernel and ridge match the data; a wrong ridge is a wrong noise level."
+    meaning=Meaning(
+        supported=(
+            "An attention layer with a ridge solve in place of the softmax is exact Bayesian "
+            "inference when its kernel and ridge match the data; a wrong ridge is a wrong noise "
+            "level."
+        ),
+        refuted=(
+            "The solve differed from the exact posterior by more than rounding: do not use this "
+            "layer where exact inference is needed before its precision is explained."
+        ),
+        undecided=(
+            "Some lengths have no result: use the layer as exact inference only at the lengths "
+            "that were computed."
+        ),
     ),
     source=(
         "Lens A (Zhang et al., 2022, arXiv 2212.14852), statement (b); our formalisation: "
         "docs/theory.md, prediction 1 (identity)."
     ),
-    plan=plan,
+    plan=GRID,
     measure=measure,
-    judge=judge,
+    judge=RULE,
     figure=figure,
 )

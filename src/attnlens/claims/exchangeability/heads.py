@@ -28,7 +28,7 @@ nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -37,70 +37,103 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnlens.claims.claim import (
-    FIRST_FRESH_SEED,
     PREDICTION,
+    Assumption,
+    Check,
     Claim,
+    Control,
+    Meaning,
     Measured,
-    Profile,
-    Work,
-    blocks,
     example,
     group_by,
 )
-from attnlens.claims.rates import points
-from attnlens.core.drawing import Figure, Map, Series
-from attnlens.core.statistics import judge as judge_part
-from attnlens.core.verdicts import Part, Region
+from attnlens.claims.estimates import ScalingLaw, log_of
+from attnlens.claims.figures import Lines
+from attnlens.claims.grid import Grid
+from attnlens.claims.rule import Quantity, Rule
+from attnlens.core.drawing import Map
+from attnlens.core.verdicts import Region
 from attnlens.instruments.inference.learned import TEST, TRAIN
 from attnlens.networks.reader import Asked, Reader
 from attnlens.training.ensemble import fit
 from attnlens.worlds.seeding import episode_keys
 
-GROUPS = 3
-TOKENS_PER_GROUP = 8
-NOISE_STD = 0.5
-HEADS = (1, 2, 3, 4)
-SAMPLES = 4096
-TEST_SEQUENCES = 2048
-STARTS = {PREDICTION: 6, "average": 1}  # a linear label has no bad starts
-SEEDS_PER_BLOCK = 4
+CONTROL = "average"
 # The full profile has twelve times as many blocks as the default: with nine times as many the
 # interval was 2.8 times as narrow instead of 3.
 BLOCKS = {"smoke": 1, "default": 2, "full": 24}
-TRAINING = {"steps": 1500, "batch": 64, "learning_rate": 1e-2, "schedule": "cosine", "warmup": 50}
-SHORT_TRAINING = {**TRAINING, "steps": 200}  # the smoke profile only checks that everything runs
-CONTROL = "average"
-DECREASE = Region(high=math.log(0.75))  # each step up to r heads: at least 25 % lower
-NO_CHANGE = Region(math.log(0.9), math.log(1.1))
+GRID = Grid(
+    settings={
+        "groups": 3,
+        "tokens_per_group": 8,
+        "noise_std": 0.5,
+        "label": "maximum",
+        "samples": 4096,
+        "test_sequences": 2048,
+        "hidden": 32,
+        "starts": 6,
+        # The smoke profile only checks that everything runs.
+        "steps": {"smoke": 200, "default": 1500, "full": 1500},
+        "batch": 64,
+        "learning_rate": 0.01,
+        "schedule": "cosine",
+        "warmup": 50,
+    },
+    axes={"heads": (1, 2, 3, 4)},
+    arm_settings={CONTROL: {"label": "average", "starts": 1}},  # a linear label: no bad starts
+    blocks={PREDICTION: BLOCKS, CONTROL: BLOCKS},
+    seeds_per_block=4,
+    cost=lambda parameters, seeds: 0.8 if parameters["steps"] < 1500 else 2.3,
+    pilot=range(1000),
+)
 
 
-def plan(profile: Profile) -> Iterable[Work]:
-    for arm in (PREDICTION, CONTROL):
-        for heads in HEADS:
-            for seeds in blocks(BLOCKS[profile], SEEDS_PER_BLOCK, first=FIRST_FRESH_SEED):
-                parameters = {"heads": heads, "short": profile == "smoke"}
-                yield Work(arm, parameters, seeds, 0.3 + (0.5 if profile == "smoke" else 2.0))
+def step(key: str, heads: int, region: Region) -> Quantity:
+    """The log ratio of the error with `heads` heads to that with one head fewer."""
+
+    def ratio(cells: Sequence[Measured]) -> np.ndarray:
+        groups = group_by(cells, "heads")
+        return log_of("error")(groups[heads]) - log_of("error")(groups[heads - 1])
+
+    return Quantity(key, f"log error ratio, {heads} heads to {heads - 1}", ratio, region)
+
+
+DECREASE = Region(high=math.log(0.75))
+RULE = Rule(
+    step("second", 2, DECREASE),
+    step("third", 3, DECREASE),
+    step("fourth", 4, Region(math.log(0.9), math.log(1.1))),
+)
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
     """The test error of the best start of every seed."""
-    starts = STARTS[arm]
-    train, test = _draw(arm, seeds, TRAIN, SAMPLES), _draw(arm, seeds, TEST, TEST_SEQUENCES)
+    starts = parameters["starts"]
     # Start i of seed s is member s·starts + i; the starts of a seed share its data.
     members = [seed * starts + i for seed in seeds for i in range(starts)]
     train, test = (
-        jax.tree.map(lambda leaf: np.repeat(leaf, starts, axis=0), data) for data in (train, test)
+        jax.tree.map(lambda leaf: np.repeat(leaf, starts, axis=0), data)
+        for data in (
+            _draw(parameters, seeds, TRAIN, parameters["samples"]),
+            _draw(parameters, seeds, TEST, parameters["test_sequences"]),
+        )
     )
-    make = partial(Reader, key_dim=GROUPS, heads=parameters["heads"], hidden=32)
-    settings = SHORT_TRAINING if parameters["short"] else TRAINING
+    network = {"heads": parameters["heads"], "hidden": parameters["hidden"]}
+    training = ("steps", "batch", "learning_rate", "schedule", "warmup")
     fitted = fit(
-        make, *train, test=test, seeds=members, data_per_seed=True, block=len(members), **settings
+        partial(Reader, key_dim=parameters["groups"], **network),
+        *train,
+        test=test,
+        seeds=members,
+        data_per_seed=True,
+        block=len(members),
+        **{name: parameters[name] for name in training},
     )
     last = fitted.train[:, -1].reshape(len(seeds), starts)  # mean over the last twentieth of steps
     best = np.nanargmin(last, axis=1)
     errors = fitted.test_loss.reshape(len(seeds), starts)
     values = {"error": errors[np.arange(len(seeds)), best].astype(float)}
-    if arm == PREDICTION and seeds[0] == FIRST_FRESH_SEED:
+    if arm == PREDICTION and seeds[0] == GRID.pilot.stop:
         # An example to be drawn: the attention weights of one network on one sequence.
         model = fitted.model(int(best[0]))
         asked = Asked(*(jnp.asarray(part[0, 0], model.key.dtype) for part in test[0][:2]))
@@ -108,67 +141,50 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
     return values
 
 
-def _draw(arm: str, seeds: Sequence[int], part: int, count: int) -> tuple[Asked, np.ndarray]:
+def _draw(
+    parameters: Mapping[str, Any], seeds: Sequence[int], part: int, count: int
+) -> tuple[Asked, np.ndarray]:
     """Tokens and labels of every seed: (seeds, count, …)."""
-    tokens = GROUPS * TOKENS_PER_GROUP
+    groups, size = parameters["groups"], parameters["tokens_per_group"]
 
     def one(key: Any) -> tuple[Any, Any]:
-        draws = jax.random.normal(key, (count, GROUPS, 1 + TOKENS_PER_GROUP))
+        draws = jax.random.normal(key, (count, groups, 1 + size))
         factors = draws[:, :, 0]
-        values = factors[:, :, None] + NOISE_STD * draws[:, :, 1:]
-        label = factors.max(1) if arm == PREDICTION else factors.mean(1)
-        return values.reshape(count, tokens, 1), label[:, None]
+        values = factors[:, :, None] + parameters["noise_std"] * draws[:, :, 1:]
+        label = factors.max(1) if parameters["label"] == "maximum" else factors.mean(1)
+        return values.reshape(count, groups * size, 1), label[:, None]
 
     values, labels = (np.asarray(x) for x in jax.vmap(one)(episode_keys(seeds, part)))
-    groups = np.repeat(np.eye(GROUPS), TOKENS_PER_GROUP, axis=0)
-    return Asked(np.broadcast_to(groups, (len(seeds), count, tokens, GROUPS)), values), labels
+    keys = np.repeat(np.eye(groups), size, axis=0)
+    return Asked(np.broadcast_to(keys, (len(seeds), count, *keys.shape)), values), labels
 
 
-def judge(measured: Sequence[Measured]) -> list[Part]:
-    logs = {
-        heads: np.log(np.concatenate([cell.values["error"] for cell in cells]))
-        for heads, cells in group_by(measured, "heads").items()
-    }
-    parts = [
-        judge_part(f"log error ratio, {h + 1} heads to {h}", logs[h + 1] - logs[h], DECREASE)
-        for h in range(1, GROUPS)
-    ]
-    quantity = f"log error ratio, {GROUPS + 1} heads to {GROUPS}"
-    return [*parts, judge_part(quantity, logs[GROUPS + 1] - logs[GROUPS], NO_CHANGE)]
-
-
-def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
-    names = {PREDICTION: "maximum of three factors", CONTROL: "average of three factors"}
-    series = []
-    for arm, measured in arms.items():
-        columns = [
-            np.log(np.concatenate([cell.values["error"] for cell in cells]))
-            for cells in group_by(measured, "heads").values()
-        ]
-        means = points(np.log(HEADS), np.array(columns).T)
-        series.append(Series(names[arm], means, control=arm != PREDICTION))
-    return Figure(
-        "Test error over the number of heads",
-        "heads",
-        "mean squared error",
-        tuple(series),
-        log_x=False,
-    )
+FIGURE = Lines(
+    "Test error over the number of heads",
+    "heads",
+    "mean squared error",
+    ScalingLaw("error", "heads"),
+    {PREDICTION: "maximum of three factors", CONTROL: "average of three factors"},
+    fit=False,
+    axes={"log_x": False},
+)
 
 
 def views(arms: Mapping[str, Sequence[Measured]]) -> list[Map]:
     """Where each head looks, with fewer heads than groups and with as many."""
-    names = tuple(f"{'abc'[g]}{i + 1}" for g in range(GROUPS) for i in range(TOKENS_PER_GROUP))
-    examples = {
-        heads: example(arms[PREDICTION], "weights", heads=heads) for heads in (1, 2, GROUPS)
-    }
+    cells = arms[PREDICTION]
+    examples = {heads: example(cells, "weights", heads=heads) for heads in (1, 2, 3)}
     panels = tuple(
         (f"{heads} head{'s' * (heads > 1)}", tuple(tuple(map(float, row)) for row in weights))
         for heads, weights in examples.items()
         if weights is not None
     )
+    if not panels:
+        return []
+    groups, size = (cells[0].parameters[name] for name in ("groups", "tokens_per_group"))
+    names = tuple(f"{'abc'[g]}{i + 1}" for g in range(groups) for i in range(size))
     title = "Where each head looks in one sequence: groups a, b and c of eight tokens"
-    return [Map(title, "token", "head", panels, names)] if panels else []
+    return [Map(title, "token", "head", panels, names)]
 
 
 CLAIM = Claim(
@@ -180,27 +196,44 @@ CLAIM = Claim(
     ),
     formula=r"e_1 > e_2 > \dots > e_r \approx e_{r+1}",
     prediction=(
-        "With three factors, the second and the third head each lower the error by at least 25 %; "
-        "the fourth changes it by at most 10 %."
+        "With $groups factors, the second and the third head each lower the error by at least "
+        "$second_high_change; the fourth changes it by at most $fourth_high_change."
     ),
-    controls={CONTROL: "The label is the average of the factors: one head can read it."},
+    controls={
+        CONTROL: Control(
+            "The label is the average of the factors: one head can read it.",
+            quantities=("second", "third"),
+        )
+    },
     assumptions=(
-        "Keys identify the groups, groups have equal sizes, values do not depend on keys (by "
-        "construction).",
-        "The label is not linear in the factors (the control breaks this).",
+        Assumption(
+            "Keys identify the groups, groups have equal sizes, values do not depend on keys",
+            Check.BY_CONSTRUCTION,
+        ),
+        Assumption("The label is not linear in the factors", Check.CONTROL, control=CONTROL),
     ),
-    meaning=(
-        "The number of heads needed is the number of factors that must be read separately. One "
-        "head more changed the error by less than a tenth; with one head fewer it was several "
-        "times as large, with the same 32 hidden units behind the heads."
+    meaning=Meaning(
+        supported=(
+            "The number of heads needed is the number of factors that must be read separately. One "
+            "head more changed the error by less than a tenth; with one head fewer it was several "
+            "times as large, with the same 32 hidden units behind the heads."
+        ),
+        refuted=(
+            "The number of factors does not tell the number of heads here: choose it by the error "
+            "on held-out data."
+        ),
+        undecided=(
+            "Whether one head per factor is both needed and enough is open: compare one head more "
+            "and one fewer on held-out data."
+        ),
     ),
     source=(
         "Lens A (Zhang et al., 2022, arXiv 2212.14852), statement (b); our formalisation: "
         "docs/theory.md, prediction 9."
     ),
-    plan=plan,
+    plan=GRID,
     measure=measure,
-    judge=judge,
-    figure=figure,
+    judge=RULE,
+    figure=FIGURE,
     views=views,
 )

@@ -30,7 +30,7 @@ categorical world.)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -38,11 +38,22 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from attnlens.claims.claim import PREDICTION, Claim, Measured, Profile, Work, blocks, group_by
+from attnlens.claims.claim import (
+    PREDICTION,
+    Assumption,
+    Check,
+    Claim,
+    Control,
+    Meaning,
+    Measured,
+    group_by,
+)
+from attnlens.claims.estimates import pooled
+from attnlens.claims.figures import mean_point
+from attnlens.claims.grid import Grid
+from attnlens.claims.rule import Quantity, Rule
 from attnlens.core.drawing import Figure, Point, Series
-from attnlens.core.statistics import judge as judge_part
-from attnlens.core.statistics import mean_reading
-from attnlens.core.verdicts import Part, Region
+from attnlens.core.verdicts import Region
 from attnlens.instruments.representation.families import posterior_family
 from attnlens.instruments.representation.probes import split
 from attnlens.instruments.representation.sufficiency import sample_episodes, unexplained_share
@@ -50,30 +61,49 @@ from attnlens.worlds import ExactWorld
 from attnlens.worlds.base import Pairs
 from attnlens.worlds.seeding import episode_keys
 
-from .sufficient import EPISODES as EPISODES_DRAWN
-from .sufficient import WORLDS
+from .sufficient import NAMES, make_world, world_settings
+from .sufficient import episodes as episodes_drawn
 
 CONTROL = "sorted-tokens"
-LENGTH = 8
-EPISODES = 1024  # 614 to fit: a quadratic in 24 coordinates has 325 coefficients
-LATENTS = 33  # more than twice the dimension of the statistics of each of the five worlds
-SOURCES = ("odds", "sums", "tokens")
-# The control has a stronger probe too, so that a large share is not due to a weak probe.
-PROBES = {PREDICTION: ("ridge", "quadratic"), CONTROL: ("ridge", "quadratic", "kernel")}
 # Worlds whose tokens are normal given the latent. (With a latent variance tokens have heavy tails,
 # and the share that a quadratic probe leaves depends on the few largest tokens.)
 CONTINUOUS = ("normal mean", "one of three classes")
-PROFILE_WORLDS = {"smoke": tuple(WORLDS)[:1], "default": tuple(WORLDS), "full": tuple(WORLDS)}
-CONTROL_WORLDS = {"smoke": CONTINUOUS[:1], "default": CONTINUOUS, "full": CONTINUOUS}
-BLOCKS = {"smoke": 1, "default": 3, "full": 27}  # of two seeds
+BLOCKS = {"smoke": 1, "default": 3, "full": 27}
+GRID = Grid(
+    settings={
+        "length": 8,
+        "episodes": 1024,  # 614 to fit: a quadratic in 24 coordinates has 325 coefficients
+        "latents": 33,  # more than twice the dimension of the statistics of each of the five worlds
+        "representation": "posterior",  # B
+        "sources": ["odds", "sums", "tokens"],  # R
+        "probes": ["ridge", "quadratic"],
+    },
+    axes={"world": {"smoke": NAMES[:1], "default": NAMES, "full": NAMES}},
+    arm_settings={
+        CONTROL: {
+            "representation": "tokens",
+            "sources": ["odds", "sums"],
+            # A stronger probe too, so that a large share is not due to a weak probe.
+            "probes": ["ridge", "quadratic", "kernel"],
+            "world": {"smoke": CONTINUOUS[:1], "default": CONTINUOUS, "full": CONTINUOUS},
+        }
+    },
+    # As many episodes as A.sufficient draws, so that both claims share one compiled program.
+    derived={"world_settings": world_settings, "episodes_drawn": episodes_drawn},
+    blocks={PREDICTION: BLOCKS, CONTROL: BLOCKS},
+    seeds_per_block=2,
+    cost=lambda parameters, seeds: 0.5,
+)
 EXCESS = Region(high=0.02)
 
 
-def plan(profile: Profile) -> Iterable[Work]:
-    for arm, worlds in ((PREDICTION, PROFILE_WORLDS[profile]), (CONTROL, CONTROL_WORLDS[profile])):
-        for world in worlds:
-            for seeds in blocks(BLOCKS[profile], 2):
-                yield Work(arm, {"world": world}, seeds, 0.5)
+def share(source: str, **where: Any) -> Quantity:
+    name = f"share that is not determined by {source} ({{world}})"
+    return Quantity(source, name, pooled(source), EXCESS, per=("world",), where=where)
+
+
+# The control has no share from tokens: sorted tokens take the place of B.
+RULE = Rule(share("odds"), share("sums"), share("tokens", representation="posterior"))
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
@@ -81,35 +111,34 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
 
     Every seed draws its own episodes, on which probes are fitted, chosen and scored.
     """
-    excess: dict[str, list[float]] = {}
+    excess: dict[str, list[float]] = {source: [] for source in parameters["sources"]}
     for seed in seeds:
-        representations = draw_representations(parameters["world"], seed)
-        inner = representations.pop("posterior" if arm == PREDICTION else "tokens")
+        representations = draw_representations(parameters, seed)
+        inner = representations[parameters["representation"]]
         draws = np.random.default_rng([seed, 2])
-        rows = split(EPISODES, draws)
-        for source in SOURCES:
-            if source in representations:
-                reading = unexplained_share(
-                    representations[source], inner, rows, PROBES[arm], draws
-                )
-                excess.setdefault(source, []).append(reading.value)
+        rows = split(parameters["episodes"], draws)
+        for source, shares in excess.items():
+            outer, probes = representations[source], parameters["probes"]
+            shares.append(unexplained_share(outer, inner, rows, probes, draws).value)
     return {name: np.array(values) for name, values in excess.items()}
 
 
-def draw_representations(name: str, seed: int) -> dict[str, np.ndarray]:
+def draw_representations(parameters: Mapping[str, Any], seed: int) -> dict[str, np.ndarray]:
     """The posterior's statistics and each sufficient representation, one row per episode."""
-    world = WORLDS[name]
-    # As many episodes as A.sufficient draws, so that both claims share one compiled program.
-    keys = jax.random.split(episode_keys((seed,), LENGTH, 1)[0], EPISODES_DRAWN[name])
+    world, length = make_world(parameters["world_settings"]), parameters["length"]
+    key, rows = episode_keys((seed,), length, 1)[0], parameters["episodes"]
     latent, tokens, _, statistics = sample_episodes(
-        world, posterior_family(world).natural, keys, LENGTH
+        world,
+        posterior_family(world).natural,
+        jax.random.split(key, parameters["episodes_drawn"]),
+        length,
     )
     # The latents come from episodes that are not used otherwise.
-    latents = jax.tree.map(lambda leaf: leaf[-LATENTS:], latent)
-    tokens = jax.tree.map(lambda leaf: leaf[:EPISODES], tokens)
+    latents = jax.tree.map(lambda leaf: leaf[-parameters["latents"] :], latent)
+    tokens = jax.tree.map(lambda leaf: leaf[:rows], tokens)
     logs = np.asarray(log_likelihoods(world, latents, tokens))
     return {
-        "posterior": np.asarray(statistics)[:EPISODES],
+        "posterior": np.asarray(statistics)[:rows],
         "odds": logs[:, 1:] - logs[:, :1],
         "sums": token_sums(tokens),
         "tokens": sorted_tokens(tokens),
@@ -142,34 +171,22 @@ def sorted_tokens(tokens: Any) -> np.ndarray:
     return np.take_along_axis(x, order, axis=1).reshape(len(x), -1)
 
 
-def judge(measured: Sequence[Measured]) -> list[Part]:
-    parts = []
-    for world, cells in group_by(measured, "world").items():
-        for source in cells[0].values:
-            values = np.concatenate([cell.values[source] for cell in cells])
-            quantity = f"share that is not determined by {source} ({world})"
-            parts.append(judge_part(quantity, values, EXCESS))
-    return parts
-
-
 def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
     series = []
     for arm, measured in arms.items():
         name = "posterior" if arm == PREDICTION else "sorted tokens"
-        for source in SOURCES[: 3 if arm == PREDICTION else 2]:
+        for source in measured[0].parameters["sources"] if measured else ():
             shares = []
             for world, cells in group_by(measured, "world").items():
-                values = np.concatenate([cell.values[source] for cell in cells])
-                reading = mean_reading(values)
+                point = mean_point(1.0 + NAMES.index(world), pooled(source)(cells))
                 # Where the share is of rounding size, the logarithmic axis shows it at 1e−16.
-                place = 1.0 + list(WORLDS).index(world)
-                shares.append(Point(place, max(reading.value, 1e-16), reading.half_width()))
+                shares.append(Point(point.x, max(point.y, 1e-16), point.half_width))
             label = f"{name}, from {source}"
             series.append(Series(label, tuple(shares), control=arm != PREDICTION))
-    edge = tuple(Point(float(place), EXCESS.high) for place in (1, len(WORLDS)))
+    edge = tuple(Point(float(place), EXCESS.high) for place in (1, len(NAMES)))
     series.append(Series("largest share that the claim allows", edge, line=True))
     return Figure(
-        f"Share not determined: {', '.join(f'{i} {name}' for i, name in enumerate(WORLDS, 1))}",
+        f"Share not determined: {', '.join(f'{i} {name}' for i, name in enumerate(NAMES, 1))}",
         "world",
         "share of variance",
         tuple(series),
@@ -189,25 +206,42 @@ CLAIM = Claim(
         r"\quad\text{for every sufficient } R"
     ),
     prediction=(
-        "At most 0.02 of the variance of the posterior's statistics is left undetermined by each "
-        "of three sufficient representations, in each of five worlds."
+        "At most $odds_high of the variance of the posterior's statistics is left undetermined by "
+        "each of three sufficient representations, in each of five worlds: $world."
     ),
-    controls={CONTROL: "Sorted tokens of a continuous world in place of the posterior."},
+    controls={
+        CONTROL: Control(
+            "Sorted tokens of a continuous world in place of the posterior.",
+            quantities=("odds", "sums"),
+        )
+    },
     assumptions=(
-        "Tokens are exchangeable: independent given the latent (by construction).",
-        "The probes can express the map between two representations (a weak probe could only "
-        "raise the share).",
+        Assumption("Tokens are exchangeable: independent given the latent", Check.BY_CONSTRUCTION),
+        Assumption(
+            "The probes can express the map between two representations; a weak probe could only "
+            "raise the share"
+        ),
     ),
-    meaning=(
-        "A representation that holds more than the posterior holds numbers that no label of the "
-        "latent needs: a smaller layer would be enough."
+    meaning=Meaning(
+        supported=(
+            "A representation that holds more than the posterior holds numbers that no label of "
+            "the latent needs: a smaller layer would be enough."
+        ),
+        refuted=(
+            "The posterior's statistics hold something that another sufficient representation "
+            "lacks: do not take their number as the smallest width of a layer."
+        ),
+        undecided=(
+            "Whether the posterior's statistics are the smallest sufficient summary is open: do "
+            "not narrow a layer for this reason yet."
+        ),
     ),
     source=(
         "Lens A (Zhang et al., 2022, arXiv 2212.14852), statement (a); our formalisation: "
         "docs/theory.md, section A(a)."
     ),
-    plan=plan,
+    plan=GRID,
     measure=measure,
-    judge=judge,
+    judge=RULE,
     figure=figure,
 )

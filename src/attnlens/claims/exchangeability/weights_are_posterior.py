@@ -25,7 +25,7 @@ weight (relative error ε) times t; the factor 10 allows for a few operations ea
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -33,142 +33,158 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnlens.attention.softmax import softmax
-from attnlens.claims.claim import PREDICTION, Claim, Measured, Profile, Work, example, group_by
+from attnlens.claims.claim import (
+    PREDICTION,
+    Assumption,
+    Check,
+    Claim,
+    Control,
+    Meaning,
+    Measured,
+    example,
+    group_by,
+)
+from attnlens.claims.estimates import pooled
+from attnlens.claims.grid import Grid
+from attnlens.claims.rule import Quantity, Rule
 from attnlens.core.drawing import Figure, Point, Series
-from attnlens.core.statistics import judge_exactly
-from attnlens.core.verdicts import Part, Region
+from attnlens.core.verdicts import Region
 from attnlens.worlds import FiniteMixture
 
-# Three classes that one or two tokens cannot distinguish, and a skewed prior: without the log prior
-# the log-odds are wrong by log 16 and log 3.
-PRIOR = (0.8, 0.15, 0.05)
-MEANS = ((-0.4, 0.0), (0.4, 0.1), (0.0, 0.5))
-NOISE_STD = 1.2
-PROBABILITIES = ((0.5, 0.3, 0.2), (0.3, 0.4, 0.3), (0.2, 0.3, 0.5))
-EPSILON = float(np.finfo(float).eps)
-LENGTHS = {"smoke": (1, 256), "default": (1, 16, 256, 4096), "full": (1, 16, 256, 4096, 65536)}
-SEEDS = {"smoke": (0,), "default": tuple(range(4)), "full": tuple(range(36))}
 CONTROL = "no-prior"
-EXAMPLE_TOKENS = 64  # first tokens of the sequence that is drawn
-EXAMPLE_LENGTH = 256  # of that sequence; a length of every profile
-
-
-def plan(profile: Profile) -> Iterable[Work]:
-    for arm in (PREDICTION, CONTROL):
-        for tokens in ("normal", "one-hot"):
-            for length in LENGTHS[profile]:
-                parameters = {"tokens": tokens, "length": length}
-                yield Work(arm, parameters, SEEDS[profile], 0.1 + 1e-5 * length)
+EPSILON = float(np.finfo(float).eps)
+GRID = Grid(
+    settings={
+        # Three classes that one or two tokens cannot distinguish, and a skewed prior: without the
+        # log prior the log-odds are wrong by log 16 and log 3.
+        "prior": [0.8, 0.15, 0.05],
+        "means": [[-0.4, 0.0], [0.4, 0.1], [0.0, 0.5]],
+        "noise_std": 1.2,
+        "probabilities": [[0.5, 0.3, 0.2], [0.3, 0.4, 0.3], [0.2, 0.3, 0.5]],
+        "bias": "log prior",
+        "largest_spread": 600,  # of the log posterior over the temperature
+        "rounding_factor": 10,  # the bound over ε·(sum of terms), see above
+        "example_length": 256,  # of the sequence that is drawn; a length of every profile
+        "example_tokens": 64,  # its first tokens
+    },
+    axes={
+        "tokens": ("normal", "one-hot"),
+        "length": {
+            "smoke": (1, 256),
+            "default": (1, 16, 256, 4096),
+            "full": (1, 16, 256, 4096, 65536),
+        },
+    },
+    arm_settings={CONTROL: {"bias": "none"}},
+    blocks={PREDICTION: 1, CONTROL: 1},
+    seeds_per_block={"smoke": 1, "default": 4, "full": 36},
+    cost=lambda parameters, seeds: 0.1 + 1e-5 * parameters["length"],
+)
+RULE = Rule(
+    Quantity(
+        "share",
+        "largest error of the log-odds over the rounding bound ({tokens} tokens)",
+        pooled("share"),
+        Region(high=1.0),
+        per=("tokens",),
+        exact=True,
+    )
+)
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
     """The largest error of the log-odds, divided by its rounding bound, one per seed."""
-    rows = [_one(arm, parameters["tokens"], parameters["length"], seed) for seed in seeds]
+    rows = [_one(parameters, seed) for seed in seeds]
     values = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-    kind = (arm, parameters["tokens"], parameters["length"])
-    if kind == (PREDICTION, "normal", EXAMPLE_LENGTH) and 0 in seeds:
-        values["example"] = _posterior_path(seeds[0])
+    normal = arm == PREDICTION and parameters["tokens"] == "normal"
+    if normal and parameters["length"] == parameters["example_length"] and 0 in seeds:
+        values["example"] = _posterior_path(parameters, seeds[0])
     return values
 
 
-def _posterior_path(seed: int) -> np.ndarray:
-    """P(z = c | first n tokens) of one sequence for n = 0 … EXAMPLE_TOKENS: (n, class)."""
-    tokens = _tokens(True, EXAMPLE_LENGTH, seed)[:EXAMPLE_TOKENS]
-    sums = np.cumsum(np.vstack([np.log(PRIOR), _log_likelihoods(tokens, True)]), axis=0)
+def _posterior_path(parameters: Mapping[str, Any], seed: int) -> np.ndarray:
+    """P(z = c | first n tokens) of one sequence for n = 0 … example_tokens: (n, class)."""
+    tokens = _tokens(parameters, seed)[: parameters["example_tokens"]]
+    logs = np.vstack([np.log(parameters["prior"]), _log_likelihoods(parameters, tokens)])
+    sums = np.cumsum(logs, axis=0)
     weights = np.exp(sums - sums.max(1, keepdims=True))
     return weights / weights.sum(1, keepdims=True)
 
 
-def _tokens(normal: bool, length: int, seed: int) -> np.ndarray:
-    world = (
-        FiniteMixture(means=MEANS, noise_std=NOISE_STD, weights=PRIOR)
-        if normal
-        else FiniteMixture(probabilities=PROBABILITIES, weights=PRIOR)
-    )
-    key = jax.random.fold_in(jax.random.key(seed), length)
-    return np.asarray(world.sample(key, length).tokens)
+def _tokens(parameters: Mapping[str, Any], seed: int) -> np.ndarray:
+    names = {"normal": ("means", "noise_std"), "one-hot": ("probabilities",)}[parameters["tokens"]]
+    settings = {name: parameters[name] for name in names}
+    world = FiniteMixture(weights=parameters["prior"], **settings)
+    key = jax.random.fold_in(jax.random.key(seed), parameters["length"])
+    return np.asarray(world.sample(key, parameters["length"]).tokens)
 
 
-def _one(arm: str, kind: str, length: int, seed: int) -> dict[str, float]:
-    normal = kind == "normal"
-    tokens = _tokens(normal, length, seed)
-    log_likelihood = _log_likelihoods(tokens, normal)  # (L, C)
-    log_prior = np.log(PRIOR)
+def _one(parameters: Mapping[str, Any], seed: int) -> dict[str, float]:
+    tokens = _tokens(parameters, seed)
+    log_likelihood = _log_likelihoods(parameters, tokens)  # (L, C)
+    log_prior = np.log(parameters["prior"])
     exact = np.array(
         [math.fsum((*row, p)) for row, p in zip(log_likelihood.T, log_prior, strict=True)]
     )
 
-    if normal:
-        means = np.array(MEANS)
-        statistics = np.column_stack([tokens, np.ones(length)])
-        keys = np.column_stack([means, -0.5 * (means**2).sum(-1)]) / NOISE_STD**2
+    if parameters["tokens"] == "normal":
+        means = np.array(parameters["means"])
+        statistics = np.column_stack([tokens, np.ones(len(tokens))])
+        keys = np.column_stack([means, -0.5 * (means**2).sum(-1)]) / parameters["noise_std"] ** 2
     else:
-        statistics, keys = tokens, np.log(PROBABILITIES)
+        statistics, keys = tokens, np.log(parameters["probabilities"])
     query = np.array([math.fsum(column) for column in statistics.T])
-    temperature = max(1.0, float(np.ptp(exact)) / 600)
-    bias = log_prior if arm == PREDICTION else np.zeros(len(PRIOR))
+    temperature = max(1.0, float(np.ptp(exact)) / parameters["largest_spread"])
+    bias = log_prior if parameters["bias"] == "log prior" else np.zeros(len(log_prior))
     weights = softmax(
         jnp.asarray(query)[None],
         jnp.asarray(keys),
-        jnp.eye(len(PRIOR)),
+        jnp.eye(len(log_prior)),
         temperature=jnp.asarray(temperature),
         bias=jnp.asarray(bias / temperature)[None],
     )[0]
     log_odds = temperature * (np.log(weights[:-1]) - np.log(weights[-1]))
     error = float(np.abs(log_odds - (exact[:-1] - exact[-1])).max())
-    allowed = (
-        10
-        * EPSILON
-        * float(
-            np.abs(log_likelihood).max(-1).sum()
-            + (np.abs(keys) @ np.abs(query)).max()
-            + np.abs(log_prior).max()
-            + temperature
-        )
+    terms = (
+        np.abs(log_likelihood).max(-1).sum()
+        + (np.abs(keys) @ np.abs(query)).max()
+        + np.abs(log_prior).max()
+        + temperature
     )
+    allowed = parameters["rounding_factor"] * EPSILON * float(terms)
     return {"share": error / allowed, "error": error, "allowed": allowed}
 
 
-def _log_likelihoods(tokens: np.ndarray, normal: bool) -> np.ndarray:
+def _log_likelihoods(parameters: Mapping[str, Any], tokens: np.ndarray) -> np.ndarray:
     """log p(x | c) for every token and class, by SciPy."""
     import scipy.stats  # takes 1.8 s to load and is used only here
 
-    if normal:
-        covariance: Any = NOISE_STD**2 * np.eye(len(MEANS[0]))
-        rows = [scipy.stats.multivariate_normal.logpdf(tokens, mean, covariance) for mean in MEANS]
+    if parameters["tokens"] == "normal":
+        means, variance = parameters["means"], parameters["noise_std"] ** 2
+        covariance: Any = variance * np.eye(len(means[0]))
+        rows = [scipy.stats.multivariate_normal.logpdf(tokens, mean, covariance) for mean in means]
     else:
-        rows = [scipy.stats.multinomial.logpmf(tokens, 1, row) for row in PROBABILITIES]
+        classes = parameters["probabilities"]
+        rows = [scipy.stats.multinomial.logpmf(tokens, 1, row) for row in classes]
     return np.column_stack([np.atleast_1d(row) for row in rows])
-
-
-def judge(measured: Sequence[Measured]) -> list[Part]:
-    return [
-        judge_exactly(
-            f"largest error of the log-odds over the rounding bound ({kind} tokens)",
-            np.concatenate([cell.values["share"] for cell in cells]),
-            Region(high=1.0),
-        )
-        for kind, cells in group_by(measured, "tokens").items()
-    ]
 
 
 def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
     series = []
     for arm, measured in arms.items():
         for kind, cells in group_by(measured, "tokens").items():
-            rows = [
-                (length, group[0].values) for length, group in group_by(cells, "length").items()
-            ]
+            rows = group_by(cells, "length").items()
             # The error may be exactly zero; the logarithmic axis shows it at ε.
             points = tuple(
-                Point(length, max(float(values["error"].max()), EPSILON)) for length, values in rows
+                Point(length, max(float(pooled("error")(group).max()), EPSILON))
+                for length, group in rows
             )
             control = arm != PREDICTION
             name = f"{kind}, prior left out" if control else f"{kind} tokens"
             series.append(Series(name, points, control=control))
             if not control:
                 bound = tuple(
-                    Point(length, float(values["allowed"].min())) for length, values in rows
+                    Point(length, float(pooled("allowed")(group).min())) for length, group in rows
                 )
                 series.append(Series(f"rounding bound, {kind}", bound, line=True))
     return Figure(
@@ -190,7 +206,7 @@ def views(arms: Mapping[str, Sequence[Measured]]) -> list[Figure]:
             tuple(Point(float(n), float(p)) for n, p in enumerate(posteriors[:, c])),
             curve=True,
         )
-        for c, prior in enumerate(PRIOR)
+        for c, prior in enumerate(arms[PREDICTION][0].parameters["prior"])
     ]
     title = "Posterior after the first n tokens of one sequence"
     return [Figure(title, "tokens", "P(class | tokens)", tuple(series), log_x=False, log_y=False)]
@@ -208,29 +224,45 @@ CLAIM = Claim(
         r"+\log\pi_c\right) = P\left(z=c\mid x_1,\dots,x_L\right)"
     ),
     prediction=(
-        "The log-odds agree with those from the log densities of SciPy to rounding error, at every "
-        "L."
+        "The log-odds agree with those from the log densities of SciPy to rounding error "
+        "($rounding_factor ε times the sum of the terms), at every L = $length."
     ),
-    controls={CONTROL: "The log prior is left out of the bias, and the prior is skewed."},
+    controls={CONTROL: Control("The log prior is left out of the bias, and the prior is skewed.")},
     assumptions=(
-        "The latent is one of finitely many classes, and tokens are independent given it (by "
-        "construction).",
-        "The log-likelihood of a token is linear in its statistics (by construction: an "
-        "exponential family).",
-        "The query is the sum over tokens, not their mean, so that it depends on the length (by "
-        "construction).",
+        Assumption(
+            "The latent is one of finitely many classes, and tokens are independent given it",
+            Check.BY_CONSTRUCTION,
+        ),
+        Assumption(
+            "The log-likelihood of a token is linear in its statistics: an exponential family",
+            Check.BY_CONSTRUCTION,
+        ),
+        Assumption(
+            "The query is the sum over tokens, not their mean, so that it depends on the length",
+            Check.BY_CONSTRUCTION,
+        ),
     ),
-    meaning=(
-        "One softmax head can classify exactly by Bayes' rule if its query is the sum of the "
-        "tokens. A head that averages them loses the information how certain the class is."
+    meaning=Meaning(
+        supported=(
+            "One softmax head can classify exactly by Bayes' rule if its query is the sum of the "
+            "tokens. A head that averages them loses the information how certain the class is."
+        ),
+        refuted=(
+            "The weights differed from the posterior by more than rounding: do not read them as "
+            "probabilities of classes before the difference is explained."
+        ),
+        undecided=(
+            "Some lengths have no result: read the weights as probabilities of classes only at the "
+            "lengths that were computed."
+        ),
     ),
     source=(
         "Lens A (Zhang et al., 2022, arXiv 2212.14852), statement (b); our formalisation: "
         "docs/theory.md, prediction 2 (identity)."
     ),
-    plan=plan,
+    plan=GRID,
     measure=measure,
-    judge=judge,
+    judge=RULE,
     figure=figure,
     views=views,
 )
