@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -189,3 +190,26 @@ def test_the_slope_of_a_bent_curve_is_a_weighted_mean_of_its_local_slopes():
     local = np.diff(y) / np.diff(x)
     # Two expressions for the same sum of four numbers of order one.
     np.testing.assert_allclose(statistics.slopes(x, y), local @ shares, atol=1e-13)
+
+
+def test_holm_is_the_step_down_of_bonferroni_and_never_below_benjamini_hochberg():
+    random = np.random.default_rng(0)
+    for p in random.uniform(size=(50, 7)) ** 3:
+        adjusted, order = statistics.holm(p), np.argsort(p)
+        running = 0.0
+        for rank, place in enumerate(order):
+            running = max(running, min(1.0, (len(p) - rank) * p[place]))
+            assert adjusted[place] == pytest.approx(running, rel=1e-15)
+        assert (np.array(adjusted) >= np.array(statistics.adjust(p)) - 1e-15).all()
+
+
+def test_a_claim_that_only_the_false_discovery_rate_decides_is_marked():
+    # p-values 2·0.0005, 2·0.02 and 2·0.02: all are below 0.05 by Benjamini–Hochberg (largest
+    # 0.04 · 3/3), and only the first by Holm (0.003, 0.08, 0.08).
+    region = Region(high=0.0)
+    parts = [Part("q", -1.0, -2.0, -0.1, region, p, 1 - p, 9) for p in (0.0005, 0.02, 0.02)]
+    judged = statistics.verdicts([[part] for part in parts])
+    assert [verdict.outcome for verdict in judged] == ["supported"] * 3
+    assert [verdict.holm for verdict in judged] == [True, False, False]
+    undecided = statistics.verdicts([[replace(parts[0], p_support=0.5, p_refute=0.5)]])
+    assert undecided[0].holm

@@ -200,6 +200,12 @@ def _print_plan(
         print(f"On {cluster}: {least} to {most}; the longest cell takes {longest}.")
 
 
+def _verdict_words(entry: dict[str, Any]) -> str:
+    if entry["exact"]:
+        return {"supported": "holds", "refuted": "fails"}.get(entry["verdict"], entry["verdict"])
+    return entry["verdict"] + ("" if entry["holm"] else " (not by Holm)")
+
+
 def _print_ledger(ledger: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -209,7 +215,11 @@ def _print_ledger(ledger: dict[str, Any]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("claim", "verdict", "estimate", "95 % interval", "control", "seconds"):
         table.add_column(name, no_wrap=name == "claim")
-    for entry in ledger["claims"]:
+    claims = [entry for entry in ledger["claims"] if not entry["exact"]]
+    exact = [entry for entry in ledger["claims"] if entry["exact"]]
+    for entry in (*claims, *exact):
+        if exact and entry is exact[0]:
+            table.add_row(Text("exact checks, not evidence:", style="bold"))
         interval = "–"
         if entry["exact"]:
             interval = "exact"
@@ -219,7 +229,7 @@ def _print_ledger(ledger: dict[str, Any]) -> None:
         estimate = "–" if entry["estimate"] is None else f"{entry['estimate']:.3g}"
         table.add_row(
             Text(entry["id"]),
-            Text(entry["verdict"], style=colours[entry["verdict"]]),
+            Text(_verdict_words(entry), style=colours[entry["verdict"]]),
             estimate,
             interval,
             entry["control"] + weak,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -147,6 +148,20 @@ def adjust(p_values: Sequence[float]) -> list[float]:
     return adjusted.tolist()
 
 
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's adjusted p-values: deciding where p ≤ α errs at all with probability ≤ α.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    p = np.asarray(p_values, float)
+    order = np.argsort(p)
+    factors = np.arange(len(p), 0, -1)
+    adjusted = np.empty(len(p))
+    adjusted[order] = np.maximum.accumulate(np.minimum(1, p[order] * factors))
+    return adjusted.tolist()
+
+
 def combine(parts: Sequence[Part]) -> tuple[float, float]:
     """(p_support, p_refute) of a claim with several parts.
 
@@ -172,8 +187,12 @@ def verdicts(claims: Sequence[Sequence[Part]], rate: float = FALSE_DISCOVERY_RAT
     sampled = [i for i, parts in enumerate(claims) if not all(part.exact for part in parts)]
     two_sided = [min(1.0, 2 * min(combined[i])) for i in sampled]
     adjusted = dict(zip(sampled, adjust(two_sided), strict=True)) if sampled else {}
+    strict = dict(zip(sampled, holm(two_sided), strict=True)) if sampled else {}
     return [
-        _verdict(parts, *combined[i], adjusted=adjusted.get(i), rate=rate)
+        replace(
+            _verdict(parts, *combined[i], adjusted=adjusted.get(i), rate=rate),
+            holm=not adjusted.get(i, 1.0) <= rate < strict.get(i, 1.0),
+        )
         for i, parts in enumerate(claims)
     ]
 

@@ -53,7 +53,9 @@ class Part:
 class Verdict:
     """The outcome of judging a claim or a control, with the reason in one sentence.
 
-    `statistics.verdicts` computes verdicts from the parts of all claims together.
+    `statistics.verdicts` computes verdicts from the parts of all claims together. `holm` is False
+    where the claim is decided at the false-discovery rate, but would not be under Holm's stricter
+    correction, which bounds the probability of any wrong decision.
 
     >>> from attnlens.core.statistics import judge, verdicts
     >>> part = judge("slope", [-0.50, -0.51, -0.49, -0.50], Region(-0.55, -0.45))
@@ -67,3 +69,4 @@ class Verdict:
     p_refute: float
     exact: bool
     reason: str
+    holm: bool = True

@@ -112,6 +112,7 @@ def render_documents(
         ledger_plot=ledger_plot(sections),
         findings=findings(sections),
         counts=_counts(ledger["claims"]),
+        groups=_groups(sections),
         failures=failures,
         faults=_count_faults(faults),
     )
@@ -134,8 +135,21 @@ def _records(section: dict[str, Any]) -> list[dict[str, Any]]:
     return figure + section.get("views", [])
 
 
+def _groups(sections: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
+    """The rows of the ledger: claims, then exact checks under a heading of their own."""
+    claims = [section for section in sections if not section["entry"]["exact"]]
+    exact = [section for section in sections if section["entry"]["exact"]]
+    hold = sum(section["entry"]["verdict"] == "supported" for section in exact)
+    heading = (
+        f"Exact checks: {hold} of {len(exact)} hold. What holds by algebra, compared up to "
+        f"rounding; not evidence, and not counted among the claims."
+    )
+    return [("", claims), *([(heading, exact)] if exact else [])]
+
+
 def _counts(entries: list[dict[str, Any]]) -> dict[str, int]:
-    outcomes = [entry["verdict"] for entry in entries]
+    """Claims per verdict; exact checks are no evidence and are counted apart."""
+    outcomes = [entry["verdict"] for entry in entries if not entry["exact"]]
     return {name: outcomes.count(name) for name in ("supported", "refuted", "undecided")}
 
 

@@ -66,6 +66,7 @@ def entry(
         "interval": to_plain([part.low, part.high]) if part else None,
         "region": str(part.region) if part else None,
         "exact": verdict.exact,
+        "holm": verdict.holm,
         "control": combined_outcome(claim, controls),
         "controls": {arm: control.outcome for arm, control in controls.items()},
         "reason": verdict.reason,
