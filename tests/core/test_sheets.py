@@ -62,7 +62,9 @@ def test_a_sheet_can_be_copied_and_pickled():
 def test_the_json_of_an_answer_has_the_documented_keys():
     plain = json.loads(json.dumps(SHEET.plain(), allow_nan=False))
     assert set(plain) == {"title", "facts", "answers"}
-    assert set(plain["answers"][0]) == {"question", "answer", "evidence", "known", "readings"}
+    words = {"question", "answer", "evidence", "known", "readings"}
+    assert set(plain["answers"][0]) == words | {"name", "subject", "outcome", "missing"}
+    assert plain["answers"][0]["name"] == "order"
 
 
 def test_lack_of_time_replaces_lack_of_data_only():
