@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 
 from attnlens.claims import Measured
-from attnlens.claims.exchangeability import cme_rate
+from attnlens.claims.estimates import PowerLaw
+from attnlens.claims.exchangeability import cme_rate, softmax_shrinking
 from attnlens.claims.exchangeability.trained_is_bayes import asymptotic_cells
-from attnlens.claims.rates import judge_slopes
-from attnlens.claims.trained_networks import within_cells
 from attnlens.core.statistics import log_of_mean, mean_reading, slopes, t_interval
-from attnlens.core.verdicts import Region
 
 
 def falling(m: int, power: float, lengths: tuple[int, ...] = (16, 64, 256)) -> list[Measured]:
@@ -32,7 +30,7 @@ def falling(m: int, power: float, lengths: tuple[int, ...] = (16, 64, 256)) -> l
 
 def test_the_quantity_of_a_rate_names_its_range_and_explains_m():
     cells = falling(1, -0.5) + falling(3, -0.25, (64, 4096))
-    parts = judge_slopes(cells, "slope of the error in length", lambda _: Region(high=0))
+    parts = softmax_shrinking.RULE(cells)
     # Exact power laws: a few rounding units of log 4096.
     assert [part.estimate for part in parts] == pytest.approx([-0.5, -0.25], abs=1e-14)
     assert [part.quantity for part in parts] == [
@@ -42,7 +40,7 @@ def test_the_quantity_of_a_rate_names_its_range_and_explains_m():
 
 
 def test_the_quantity_of_a_difference_of_rates_names_its_range():
-    *ratios, slope = cme_rate.judge(falling(2, -0.5))
+    *ratios, slope = cme_rate.RULE(falling(2, -0.5))
     assert [part.estimate for part in ratios] == [1.0] * 3
     assert "m = 2, L = 64" in ratios[1].quantity
     assert slope.estimate == 0
@@ -90,4 +88,5 @@ def test_the_logarithm_of_a_mean_that_is_not_positive_is_nan():
     np.testing.assert_allclose(logs[:, 0], 0, atol=1e-12)
     assert np.isnan(logs[:, 1]).all()
     cells = [Measured({"n": [1, 2]}, (i,), {"gap": row[None]}) for i, row in enumerate(rows)]
-    np.testing.assert_array_equal(within_cells(cells, "gap", "n", average=True)[1], logs)
+    law = PowerLaw("gap", "n", replicate="jackknife", within=True)
+    np.testing.assert_array_equal(law.logs(cells)[1], logs)
