@@ -4,31 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 
-from attnlens.claims import Measured
-from attnlens.claims.exchangeability import (
-    approximation,
-    cme_rate,
-    generalisation_length,
-    generalisation_samples,
-    optimisation,
-    same_limit,
-    self_supervised,
-    softmax_shrinking,
-    softmax_smoothed,
-    trained_is_bayes,
-)
+from attnlens.claims import Claim, Measured, Rule, ScalingLaw, find
+from attnlens.claims.claim import group_by
+from attnlens.claims.exchangeability import cme_rate, softmax_shrinking
 from attnlens.claims.exchangeability.trained_is_bayes import asymptotic_cells
-from attnlens.claims.rates import judge_slopes
-from attnlens.claims.sample_complexity import known_attention
-from attnlens.claims.trained_networks import within_cells
 from attnlens.core.readings import t_quantile
 from attnlens.core.statistics import log_of_mean, mean_reading, slopes
-from attnlens.core.verdicts import Region
+from attnlens.runs.planning import cells_of
 
 
 def falling(m: int, power: float, lengths: tuple[int, ...] = (16, 64, 256)) -> list[Measured]:
@@ -49,7 +35,7 @@ def falling(m: int, power: float, lengths: tuple[int, ...] = (16, 64, 256)) -> l
 
 def test_the_quantity_of_a_rate_names_its_range_and_explains_m():
     cells = falling(1, -0.5) + falling(3, -0.25, (64, 4096))
-    parts = judge_slopes(cells, "slope of the error in length", lambda _: Region(high=0))
+    parts = softmax_shrinking.RULE(cells)
     # Exact power laws: a few rounding units of log 4096.
     assert [part.estimate for part in parts] == pytest.approx([-0.5, -0.25], abs=1e-14)
     assert [part.quantity for part in parts] == [
@@ -59,7 +45,7 @@ def test_the_quantity_of_a_rate_names_its_range_and_explains_m():
 
 
 def test_the_quantity_of_a_difference_of_rates_names_its_range():
-    *ratios, slope = cme_rate.judge(falling(2, -0.5))
+    *ratios, slope = cme_rate.RULE(falling(2, -0.5))
     assert [part.estimate for part in ratios] == [1.0] * 3
     assert "m = 2, L = 64" in ratios[1].quantity
     assert slope.estimate == 0
@@ -85,47 +71,39 @@ def test_slopes_are_fitted_where_half_of_the_prior_variance_is_resolved(
     assert [cell.parameters["length"] for cell in asymptotic_cells(cells)] == fitted
 
 
-def seeds(claim: Any) -> int:
-    return claim.BLOCKS["default"] * claim.SEEDS_PER_BLOCK
+def designs(claim: Claim) -> dict[str, tuple[int, tuple[int, ...]]]:
+    """Replicates and axis of every slope that a claim judges in the default profile."""
+    found: dict[str, tuple[int, tuple[int, ...]]] = {}
+    for quantity in claim.judge.quantities if isinstance(claim.judge, Rule) else ():
+        law = getattr(quantity.estimate, "__self__", getattr(quantity.estimate, "law", None))
+        if not isinstance(law, ScalingLaw):
+            continue
+        for arm in claim.arms:
+            cells = [
+                Measured(cell.parameters, cell.seeds, {})
+                for cell in cells_of(claim, "default")
+                if cell.arm == arm and quantity.where.items() <= cell.parameters.items()
+            ]
+            for group in (group_by(cells, *quantity.per) if quantity.per else {(): cells}).values():
+                if group:
+                    design = replicates_and_axis(law, group)
+                    found.setdefault(f"{claim.id}, {quantity.key}, {arm}, {design}", design)
+    return found
 
 
-# Replicates and axis of every claim that judges a slope, in the default profile.
-DESIGNS: dict[str, tuple[int, tuple[int, ...]]] = {
-    "A.cme-rate": (cme_rate.BLOCKS["default"], cme_rate.LENGTHS["default"]),
-    "A.cme-rate, control": (cme_rate.CONTROL_BLOCKS["default"], cme_rate.LENGTHS["default"]),
-    "A.softmax-shrinking": (
-        softmax_shrinking.BLOCKS["default"],
-        softmax_shrinking.LENGTHS["default"],
-    ),
-    "A.softmax-smoothed": (
-        softmax_smoothed.BLOCKS["default"],
-        softmax_smoothed.LENGTHS["default"],
-    ),
-    "A.same-limit": (same_limit.BLOCKS["default"], same_limit.LENGTHS["default"]),
-    "A.approximation": (seeds(approximation), approximation.LENGTHS["default"]),
-    "A.optimisation, steps": (seeds(optimisation), optimisation.STEPS["default"]),
-    "A.optimisation, width": (seeds(optimisation), optimisation.WIDTHS["default"]),
-    "A.generalisation-samples": (
-        generalisation_samples.BLOCKS["default"],
-        generalisation_samples.SAMPLES["default"],
-    ),
-    "A.generalisation-length": (
-        generalisation_length.BLOCKS["default"],
-        generalisation_length.LENGTHS["default"],
-    ),
-    "A.generalisation-length, control": (
-        generalisation_length.CONTROL_BLOCKS["default"],
-        generalisation_length.CONTROL_LENGTHS["default"],
-    ),
-    "A.self-supervised, samples": (seeds(self_supervised), self_supervised.SAMPLES["default"]),
-    "A.self-supervised, length": (seeds(self_supervised), self_supervised.LENGTHS["default"]),
-    "A.trained-is-bayes": (seeds(trained_is_bayes), trained_is_bayes.LENGTHS["default"]),
-    "B.known-attention": (
-        math.prod(known_attention.BLOCKS["default"]),
-        known_attention.FEATURES["default"],
-    ),
-}
+def replicates_and_axis(law: ScalingLaw, cells: list[Measured]) -> tuple[int, tuple[int, ...]]:
+    axis = cells[0].parameters[law.axis] if law.within else list(group_by(cells, law.axis))
+    at_one_point = cells if law.within else next(iter(group_by(cells, law.axis).values()))
+    per_cell = [len(cell.seeds) if law.replicate == "seed" else 1 for cell in at_one_point]
+    return sum(per_cell), tuple(axis)
+
+
+DESIGNS = {name: design for claim in find() for name, design in designs(claim).items()}
 SIMULATIONS = 2000
+
+
+def test_the_slopes_of_most_claims_are_simulated():
+    assert len({name.partition(",")[0] for name in DESIGNS}) >= 10
 
 
 def coverage(replicates: int, axis: tuple[int, ...], estimate: Callable[..., np.ndarray]) -> float:
@@ -160,7 +138,7 @@ def test_weights_from_the_same_replicates_would_shorten_the_intervals():
         return (weights * centred * y).sum(-1) / (weights * centred**2).sum(-1)
 
     four = 4 * math.sqrt(0.95 * 0.05 / SIMULATIONS)
-    assert coverage(*DESIGNS["A.generalisation-samples"], weighted) < 0.95 - four
+    assert coverage(8, (64, 256, 1024, 4096, 16384), weighted) < 0.95 - four
 
 
 def test_slopes_of_gaps_with_negative_rows_have_intervals_with_nominal_coverage():
@@ -185,4 +163,5 @@ def test_the_logarithm_of_a_mean_that_is_not_positive_is_nan():
     np.testing.assert_allclose(logs[:, 0], 0, atol=1e-12)
     assert np.isnan(logs[:, 1]).all()
     cells = [Measured({"n": [1, 2]}, (i,), {"gap": row[None]}) for i, row in enumerate(rows)]
-    np.testing.assert_array_equal(within_cells(cells, "gap", "n", average=True)[1], logs)
+    law = ScalingLaw("gap", "n", replicate="jackknife", within=True)
+    np.testing.assert_array_equal(law.logs(cells)[1], logs)

@@ -9,6 +9,7 @@ from scipy.special import ndtr
 
 from attnlens.claims import Measured
 from attnlens.claims.exchangeability import condition_number, generalisation_samples, heads
+from attnlens.claims.trained_networks import reader
 from attnlens.core.statistics import control_verdict, verdicts
 from attnlens.networks import count
 
@@ -51,7 +52,9 @@ def test_the_excess_of_the_other_target_comes_from_its_own_row_of_the_weights():
 
 def test_the_network_of_the_generalisation_claim_has_the_stated_parameter_count():
     # Queries and keys 2·4·3 each, values 2; of 5 features: skip 5, hidden 16·5 + 16, answer 16 + 1.
-    model = generalisation_samples.NETWORK(jax.random.key(0))
+    settings = generalisation_samples.GRID.settings
+    dim = settings["key_dim"]
+    model = reader(settings, key_dim=dim, query_dim=dim)(jax.random.key(0))
     assert count(model) == 24 + 24 + 2 + 5 + 96 + 17 == 168
 
 

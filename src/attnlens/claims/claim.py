@@ -35,6 +35,7 @@ Profile = Literal["smoke", "default", "full"]
 """Size of a run: minutes with wide intervals, the usual one, or hours with narrow intervals."""
 PROFILES: tuple[Profile, ...] = ("smoke", "default", "full")
 PREDICTION = "prediction"
+TEMPLATES = ("prediction", "formula", "controls", "meaning")  # fields of `Claim` with placeholders
 
 
 class Work(NamedTuple):
@@ -129,9 +130,10 @@ class Claim:
 
     `controls` maps the name of each control's arm to a `Control`. `requires` maps each optional
     module that the claim's data come with to the command that installs it. Without a `figure`, the
-    estimates of all parts are drawn. Where `judge` is a `Rule`, the texts `prediction` and
-    `formula` take their numbers from it and from the settings of the grid: `$slope` is the region
-    of the quantity "slope" in words, `$slope_high` its upper end, and `$noise_std` a setting.
+    estimates of all parts are drawn. Where `judge` is a `Rule`, the texts of `prediction`,
+    `formula`, `controls` and `meaning` take their numbers from it and from the settings of the
+    grid: `$slope` is the region of the quantity "slope" in words, `$slope_high` its upper end, and
+    `$noise_std` a setting.
 
     >>> from attnlens.claims import find
     >>> (claim,) = find(["A.softmax-smoothed"])
@@ -168,13 +170,13 @@ class Claim:
                         f"{self.id} must describe its {kind.__name__.lower()}s by records, such as "
                         f"{kind.__name__}({str(record)[:20]!r}…); got a {type(record).__name__}."
                     )
-        templates = {name: getattr(self, name) for name in ("prediction", "formula")}
+        templates = {name: getattr(self, name) for name in TEMPLATES}
         object.__setattr__(self, "_templates", templates)
         words = getattr(self.judge, "words", None)
         if words is not None:
             values = {**self._setting_words(), **words()}
-            for name, text in templates.items():
-                object.__setattr__(self, name, _filled(text, values, self.id))
+            for name, template in templates.items():
+                object.__setattr__(self, name, _filled(template, values, self.id))
 
     def _setting_words(self) -> dict[str, str]:
         values = self.plan.values("default") if hasattr(self.plan, "values") else {}
@@ -258,9 +260,16 @@ def _kind(value: Any) -> str:
     return {str: "string", dict: "object"}.get(type(value), "list")
 
 
-def _filled(text: str, values: Mapping[str, str], claim: str) -> str:
-    """The text with its placeholders filled in; formulas are written with hyphens."""
-    if "$" not in text:
+def _filled(text: Any, values: Mapping[str, str], claim: str) -> Any:
+    """The text, or every text in a record, with its placeholders filled in.
+
+    Formulas are written with hyphens.
+    """
+    if isinstance(text, Mapping):
+        return {name: _filled(part, values, claim) for name, part in text.items()}
+    if isinstance(text, Control | Meaning):
+        return replace(text, **_filled(vars(text), values, claim))
+    if not isinstance(text, str) or "$" not in text:
         return text
     if "\\" in text:  # LaTeX
         values = {name: value.replace("−", "-") for name, value in values.items()}

@@ -14,7 +14,7 @@ A replicate of a power law is one of three:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -60,6 +60,7 @@ class ScalingLaw:
     replicate  "seed", "block" or "jackknife" (see the module)
     root       True for squared errors: the root mean square of a block
     within     True if a cell holds all points as columns and its parameter `axis` lists them
+    over       a second array: the power law is that of the ratio of the two averages
     """
 
     values: Values
@@ -67,14 +68,16 @@ class ScalingLaw:
     replicate: Literal["seed", "block", "jackknife"] = "seed"
     root: bool = False
     within: bool = False
+    over: Values | None = None
 
     def logs(self, cells: Sequence[Measured]) -> tuple[np.ndarray, np.ndarray]:
         """log of the axis, and the logarithms (replicate, point)."""
         at, columns = self._columns(cells)
         scale = 0.5 if self.root else 1.0
-        if self.replicate == "jackknife":
-            return np.log(at), scale * log_of_mean(columns)
-        return np.log(at), scale * np.log(columns)
+        logs = scale * (log_of_mean if self.replicate == "jackknife" else np.log)(columns)
+        if self.over is not None:
+            logs = logs - replace(self, values=self.over, over=None).logs(cells)[1]
+        return np.log(at), logs
 
     def _columns(self, cells: Sequence[Measured]) -> tuple[Any, np.ndarray]:
         """The axis, and the values (replicate, point)."""

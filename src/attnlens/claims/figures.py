@@ -20,8 +20,10 @@ class Lines:
     """One line per arm and combination of the parameters `per`, on log–log axes.
 
     title      {parameter} is filled in from the cells
-    law        what is drawn along the axis, with one interval per point
-    names      a label per arm; {parameter} is filled in from the cells
+    law        what is drawn along the axis, with one interval per point; or a function of the
+               values of `per`
+    names      a label per arm, or a function of the values of `per`; {parameter} is filled in from
+               the cells
     fit        True to draw the fitted power law through the points
     reference  the predicted exponent, a function of the values of `per`, drawn for the prediction
     extra      further series, from the cells of all arms
@@ -30,8 +32,8 @@ class Lines:
     title: str
     x_label: str
     y_label: str
-    law: ScalingLaw
-    names: Mapping[str, str]
+    law: ScalingLaw | Callable[..., ScalingLaw]
+    names: Mapping[str, str | Callable[..., str]]
     per: tuple[str, ...] = ()
     fit: bool = True
     reference: Callable[..., float] | None = None
@@ -46,16 +48,20 @@ class Lines:
             groups = group_by(measured, *self.per) if self.per else {(): list(measured)}
             for values, cells in groups.items():
                 values = values if isinstance(values, tuple) else (values,)
-                x, logs = self.law.logs(cells)
+                law = self.law if isinstance(self.law, ScalingLaw) else self.law(*values)
+                x, logs = law.logs(cells)
                 control = arm != PREDICTION
                 predicted = None if control or not self.reference else self.reference(*values)
-                slope = float(self.law.slopes(cells).mean()) if self.fit else None
-                name = self.names[arm].format(**cells[0].parameters)
+                slope = float(law.slopes(cells).mean()) if self.fit else None
+                name = self.names[arm]
+                name = name if isinstance(name, str) else name(*values)
+                name = name.format(**cells[0].parameters)
                 series.append(Series(name, log_points(x, logs), slope, predicted, control=control))
         series += self.extra(arms)
-        parameters = next(cells[0].parameters for cells in arms.values() if cells)
-        title = self.title.format(**parameters)
-        return Figure(title, self.x_label, self.y_label, tuple(series), **self.axes)
+        shown = next((cells[0].parameters for cells in arms.values() if cells), {})
+        return Figure(
+            self.title.format(**shown), self.x_label, self.y_label, tuple(series), **self.axes
+        )
 
 
 def log_points(x: np.ndarray, logs: np.ndarray) -> tuple[Point, ...]:

@@ -16,51 +16,63 @@ The risk of every seed is positive by construction, so seeds are the replicates.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from attnlens.claims.claim import PREDICTION, Claim, Measured, Profile, Work, blocks
-from attnlens.claims.trained_networks import across_cells, judge_slope, line
-from attnlens.core.drawing import Figure
-from attnlens.core.verdicts import Part, Region
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning, Profile
+from attnlens.claims.estimates import ScalingLaw
+from attnlens.claims.figures import Lines
+from attnlens.claims.grid import Grid
+from attnlens.claims.rule import Quantity, Rule
+from attnlens.claims.trained_networks import FITTING, NETWORK, fitting, reader
+from attnlens.core.verdicts import Region
 from attnlens.instruments.inference.episodes import Episodes
 from attnlens.instruments.inference.learned import TEST, TRAIN, draw, learn
-from attnlens.networks.reader import Reader
 from attnlens.worlds import LinearRegression
 
-KEY_DIM, NOISE_STD = 3, 0.5
-NETWORK = partial(Reader, key_dim=KEY_DIM, query_dim=KEY_DIM, heads=2, hidden=16)
-SAMPLES = 2048
-TEST_SEQUENCES = 1024
-LENGTHS = {"smoke": (4, 16), "default": (4, 16, 64), "full": (4, 16, 64, 256)}
-SEEDS_PER_BLOCK = 8  # trained as one program
-# The full profile has eleven times as many blocks as the default: with nine times as many the
-# interval was 2.9 times as narrow instead of 3.
-BLOCKS = {"smoke": 1, "default": 2, "full": 22}
-TRAINING = {"steps": 1000}
 CONTROL = "unrelated"
-SLOPE = Region(high=-0.2)  # of a squared error
-
-
-def plan(profile: Profile) -> Iterable[Work]:
-    for arm in (PREDICTION, CONTROL):
-        for length in LENGTHS[profile]:
-            for seeds in blocks(BLOCKS[profile], SEEDS_PER_BLOCK):
-                yield Work(arm, {"length": length}, seeds, 1 + 0.02 * length)
+BLOCKS: Mapping[Profile, int] = {"smoke": 1, "default": 2, "full": 22}
+GRID = Grid(
+    settings={
+        "key_dim": 3,
+        "noise_std": 0.5,
+        "samples": 2048,
+        "test_sequences": 1024,
+        **NETWORK,
+        **FITTING,
+        "steps": 1000,
+    },
+    axes={"length": {"smoke": (4, 16), "default": (4, 16, 64), "full": (4, 16, 64, 256)}},
+    # The full profile has eleven times as many blocks as the default: with nine times as many the
+    # interval was 2.9 times as narrow instead of 3.
+    blocks={PREDICTION: BLOCKS, CONTROL: BLOCKS},
+    seeds_per_block=8,  # trained as one program
+    cost=lambda parameters, seeds: 1 + 0.02 * parameters["length"],
+)
+RISK = ScalingLaw("risk", "length")
+RULE = Rule(
+    Quantity(
+        "slope",
+        "slope of the squared distance to knowing the latent ({span})",
+        RISK.slopes,
+        Region(high=-0.2),  # of a squared error
+    )
+)
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
     """E(f̂ − m)² for every seed."""
-    world, length = LinearRegression(key_dim=KEY_DIM, noise_std=NOISE_STD), parameters["length"]
-    train = draw(world, seeds, SAMPLES, length, TRAIN)
-    test = draw(world, seeds, TEST_SEQUENCES, length, TEST)
+    dim, length, samples = (parameters[n] for n in ("key_dim", "length", "samples"))
+    world = LinearRegression(dim, parameters["noise_std"])
+    train = draw(world, seeds, samples, length, TRAIN)
+    test = draw(world, seeds, parameters["test_sequences"], length, TEST)
     if arm != PREDICTION:
         train, test = _unrelated(world, train), _unrelated(world, test)
-    return {"risk": learn(NETWORK, train, test, seeds, (SAMPLES,), **TRAINING).risk[:, 0]}
+    make = reader(parameters, key_dim=dim, query_dim=dim)
+    return {"risk": learn(make, train, test, seeds, (samples,), **fitting(parameters)).risk[:, 0]}
 
 
 def _unrelated(world: LinearRegression, episodes: Episodes) -> Episodes:
@@ -77,23 +89,13 @@ def _unrelated(world: LinearRegression, episodes: Episodes) -> Episodes:
     return Episodes(inputs, episodes.target, np.zeros_like(episodes.exact), np.asarray(variance))
 
 
-def judge(measured: Sequence[Measured]) -> list[Part]:
-    logs = across_cells(measured, "risk", "length")
-    return [judge_slope("slope of the squared distance to knowing the latent", logs, SLOPE)]
-
-
-def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
-    names = {PREDICTION: "trained attention", CONTROL: "tokens of another sequence"}
-    series = [
-        line(names[arm], across_cells(cells, "risk", "length"), control=arm != PREDICTION)
-        for arm, cells in arms.items()
-    ]
-    return Figure(
-        "Error of the trained network against m(q, z), over length",
-        "tokens L",
-        "mean squared error to m(q, z)",
-        tuple(series),
-    )
+FIGURE = Lines(
+    "Error of the trained network against m(q, z), over length",
+    "tokens L",
+    "mean squared error to m(q, z)",
+    RISK,
+    {PREDICTION: "trained attention", CONTROL: "tokens of another sequence"},
+)
 
 
 CLAIM = Claim(
@@ -104,19 +106,31 @@ CLAIM = Claim(
         "latent falls as sequences become longer."
     ),
     formula=r"\mathbb{E}\left(\hat f(X,q)-m(q,z)\right)^2 \;\text{falls in}\; L",
-    prediction="The slope of that squared error in L, on log–log axes, is at most −0.2.",
-    controls={CONTROL: "The tokens come from another sequence and say nothing about z."},
-    assumptions=("Tokens carry information about the latent (the control breaks this).",),
-    meaning=(
-        "More context helps even a small network of fixed size: its error falls as the posterior "
-        "becomes narrower, unless the context is unrelated to the question."
+    prediction="The slope of that squared error in L, on log–log axes, is $slope.",
+    controls={CONTROL: Control("The tokens come from another sequence and say nothing about z.")},
+    assumptions=(
+        Assumption("Tokens carry information about the latent", Check.CONTROL, control=CONTROL),
+    ),
+    meaning=Meaning(
+        supported=(
+            "More context helps even a small network of fixed size: its error falls as the "
+            "posterior becomes narrower, unless the context is unrelated to the question."
+        ),
+        refuted=(
+            "A small network of fixed size does not use a longer context: do not lengthen the "
+            "context without a larger network."
+        ),
+        undecided=(
+            "Whether a small network of fixed size gains from a longer context is open: compare "
+            "two lengths on your own data."
+        ),
     ),
     source=(
         "Lens A (Zhang et al., 2022, arXiv 2212.14852), statement (c); our formalisation: "
         "docs/theory.md, prediction 11."
     ),
-    plan=plan,
+    plan=GRID,
     measure=measure,
-    judge=judge,
-    figure=figure,
+    judge=RULE,
+    figure=FIGURE,
 )

@@ -22,90 +22,106 @@ less than 0.001 over L = 16 … 256 and over L = 16 … 1024, against a margin o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from attnlens.attention.cme import cme
-from attnlens.claims.claim import PREDICTION, Claim, Measured, Profile, Work, group_by
-from attnlens.claims.rates import grid, lines, log_root_mean_squares, points, span, sphere
-from attnlens.core.drawing import Figure, Series
-from attnlens.core.statistics import judge as judge_part
-from attnlens.core.statistics import slopes
-from attnlens.core.verdicts import Part, Region
+from attnlens.claims.claim import (
+    PREDICTION,
+    Assumption,
+    Check,
+    Claim,
+    Control,
+    Meaning,
+    Measured,
+    group_by,
+)
+from attnlens.claims.estimates import ScalingLaw, pooled
+from attnlens.claims.figures import Lines, log_points
+from attnlens.claims.grid import Grid
+from attnlens.claims.rule import Quantity, Rule
+from attnlens.core.drawing import Series
+from attnlens.core.verdicts import Region
 from attnlens.instruments.inference.error import errors
 from attnlens.worlds import GaussianProcess
 from attnlens.worlds.seeding import episode_keys
 
-TEMPERATURE = 0.5
-NOISE_STD = 0.3
-QUERIES = 16  # the latent is smooth, so answers at more queries would be nearly collinear
-MANIFOLD_DIMS = (1, 2, 3)  # keys on the sphere in R^(m+1)
-# Episodes per block at each length, fewer where an episode costs more. Their number sets the width
-# of the ratio's interval: one ratio has a standard deviation of 0.4 to 0.6 (0.8 at m = 1, L = 16),
-# so 32 × 128 of them give ± 0.018 (± 0.025) against a margin of 0.05.
-EPISODES_PER_BLOCK = {16: 128, 64: 128, 256: 128, 1024: 16}
-LENGTHS = {"smoke": (16, 64), "default": (16, 64, 256), "full": (16, 64, 256, 1024)}
-DIMS = {"smoke": (2,), "default": MANIFOLD_DIMS, "full": MANIFOLD_DIMS}
-BLOCKS = {"smoke": 16, "default": 32, "full": 288}
-CONTROL_BLOCKS = {"smoke": 8, "default": 8, "full": 72}  # the effect is 100 times the margin
-RATIO = Region(0.95, 1.05)
-SLOPE = Region(-0.03, 0.03)
 CONTROL = "ridge-grows"
-
-
-def plan(profile: Profile) -> Iterable[Work]:
-    counts = {PREDICTION: BLOCKS[profile], CONTROL: CONTROL_BLOCKS[profile]}
-    dims, lengths = DIMS[profile], LENGTHS[profile]
-    episodes = EPISODES_PER_BLOCK.__getitem__
-    return grid(counts, dims, lengths, episodes, lambda n: 1e-4 + (n / 2500) ** 2.5)
+GRID = Grid(
+    settings={
+        "temperature": 0.5,
+        "noise_std": 0.3,
+        "queries": 16,  # the latent is smooth, so answers at more would be nearly collinear
+    },
+    axes={
+        "manifold_dim": {"smoke": (2,), "default": (1, 2, 3), "full": (1, 2, 3)},
+        "length": {"smoke": (16, 64), "default": (16, 64, 256), "full": (16, 64, 256, 1024)},
+    },
+    blocks={
+        PREDICTION: {"smoke": 16, "default": 32, "full": 288},
+        CONTROL: {"smoke": 8, "default": 8, "full": 72},  # the effect is 100 times the margin
+    },
+    # Fewer episodes where one costs more. Their number sets the width of the ratio's interval: one
+    # ratio has a standard deviation of 0.4 to 0.6 (0.8 at m = 1, L = 16), so 32 × 128 of them give
+    # ± 0.018 (± 0.025) against a margin of 0.05.
+    seeds_per_block=lambda parameters: 128 if parameters["length"] < 1024 else 16,
+    cost=lambda parameters, seeds: 0.005 + seeds * (1e-4 + (parameters["length"] / 2500) ** 2.5),
+)
+ERROR = ScalingLaw("squared", "length", replicate="block", root=True)
+EXACT = replace(ERROR, values="posterior_var")
+RULE = Rule(
+    Quantity(
+        "ratio",
+        "mean squared error over posterior variance "
+        "(keys on a sphere of dimension m = {manifold_dim}, L = {length})",
+        pooled(lambda cell: cell.values["squared"] / cell.values["posterior_var"]),
+        Region(0.95, 1.05),
+        per=("manifold_dim", "length"),
+    ),
+    Quantity(
+        "slope",
+        "slope of the error minus slope of the exact one "
+        "(keys on a sphere of dimension m = {manifold_dim}, L {span})",
+        replace(ERROR, over="posterior_var").slopes,
+        Region(-0.03, 0.03),
+        per=("manifold_dim",),
+    ),
+)
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
     """Squared error and exact posterior variance, one per seed."""
-    m, length = parameters["manifold_dim"], parameters["length"]
-    world = GaussianProcess(key_dim=m + 1, temperature=TEMPERATURE, noise_std=NOISE_STD)
+    m, length, temperature = (parameters[n] for n in ("manifold_dim", "length", "temperature"))
+    noise_std = parameters["noise_std"]
+    world = GaussianProcess(key_dim=m + 1, temperature=temperature, noise_std=noise_std)
     # A traced ridge: prediction and control share one compiled program.
-    ridge = jnp.asarray(NOISE_STD**2 * (1.0 if arm == PREDICTION else length))
-    operator = jax.tree_util.Partial(cme, ridge=ridge, temperature=TEMPERATURE)
-    measured = errors(operator, world, episode_keys(seeds, m, length), length, QUERIES)
-    return {"squared": measured.squared, "posterior_var": measured.posterior_var}
+    ridge = jnp.asarray(noise_std**2 * (1.0 if arm == PREDICTION else length))
+    operator = jax.tree_util.Partial(cme, ridge=ridge, temperature=temperature)
+    keys = episode_keys(seeds, m, length)
+    return errors(operator, world, keys, length, parameters["queries"])._asdict()
 
 
-def judge(measured: Sequence[Measured]) -> list[Part]:
-    parts = []
-    for m, cells in group_by(measured, "manifold_dim").items():
-        for length, group in group_by(cells, "length").items():
-            ratio = np.concatenate([c.values["squared"] / c.values["posterior_var"] for c in group])
-            quantity = f"mean squared error over posterior variance ({sphere(m)}, L = {length})"
-            parts.append(judge_part(quantity, ratio, RATIO))
-        x, measured_log = log_root_mean_squares(cells, "squared")
-        _, exact_log = log_root_mean_squares(cells, "posterior_var")
-        difference = slopes(x, measured_log - exact_log)
-        quantity = f"slope of the error minus slope of the exact one ({sphere(m)}, L {span(x)})"
-        parts.append(judge_part(quantity, difference, SLOPE))
-    return parts
-
-
-def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
-    exact = [
-        Series(
-            f"exact posterior, m = {m}",
-            points(*log_root_mean_squares(cells, "posterior_var")),
-            line=True,
-        )
-        for m, cells in group_by(arms[PREDICTION], "manifold_dim").items()
+def exact_lines(arms: Mapping[str, Sequence[Measured]]) -> list[Series]:
+    groups = group_by(arms[PREDICTION], "manifold_dim")
+    return [
+        Series(f"exact posterior, m = {m}", log_points(*EXACT.logs(cells)), line=True)
+        for m, cells in groups.items()
     ]
-    names = {PREDICTION: "ridge σ²", CONTROL: "ridge σ²L"}
-    return Figure(
-        "Error of CME attention against the latent function, over length",
-        "tokens L",
-        "root-mean-square error",
-        (*lines(arms, names), *exact),
-    )
+
+
+FIGURE = Lines(
+    "Error of CME attention against the latent function, over length",
+    "tokens L",
+    "root-mean-square error",
+    ERROR,
+    {PREDICTION: "ridge σ², m = {manifold_dim}", CONTROL: "ridge σ²L, m = {manifold_dim}"},
+    per=("manifold_dim",),
+    extra=exact_lines,
+)
 
 
 CLAIM = Claim(
@@ -120,24 +136,42 @@ CLAIM = Claim(
         r"\left(\kappa(K,K)+\sigma^2 I\right)^{-1}\kappa(K,q)"
     ),
     prediction=(
-        "Mean squared error over mean posterior variance is 1 ± 0.05 at each length; the slope of "
-        "the root-mean-square error in length equals that of the exact posterior ± 0.03."
+        "Mean squared error over mean posterior variance is $ratio at each length; the slope of "
+        "the root-mean-square error in length equals that of the exact posterior ± $slope_high."
     ),
-    controls={CONTROL: "The ridge is σ²L instead of σ²: it grows with the length."},
+    controls={
+        CONTROL: Control(
+            "The ridge is σ²L instead of σ²: it grows with the length.",
+            quantities=("ratio", "slope"),
+        )
+    },
     assumptions=(
-        "The latent is a Gaussian process with the operator's kernel (true by construction).",
-        "The ridge is the noise variance (the control breaks this).",
+        Assumption(
+            "The latent is a Gaussian process with the operator's kernel", Check.BY_CONSTRUCTION
+        ),
+        Assumption("The ridge is the noise variance", Check.CONTROL, control=CONTROL),
     ),
-    meaning=(
-        "The gain from more tokens can be computed beforehand: the expected error depends on the "
-        "keys alone, not on the values. A ridge that grows with the context loses this gain."
+    meaning=Meaning(
+        supported=(
+            "The gain from more tokens can be computed beforehand: the expected error depends on "
+            "the keys alone, not on the values. A ridge that grows with the context loses this "
+            "gain."
+        ),
+        refuted=(
+            "The posterior variance does not give the error of CME attention: do not use it to "
+            "decide how many tokens are enough."
+        ),
+        undecided=(
+            "Whether the posterior variance gives the error is open: measure the error before "
+            "choosing a context length by it."
+        ),
     ),
     source=(
         "Lens A (Zhang et al., 2022, arXiv 2212.14852), statement (b); our formalisation: "
         "docs/theory.md, prediction 6."
     ),
-    plan=plan,
+    plan=GRID,
     measure=measure,
-    judge=judge,
-    figure=figure,
+    judge=RULE,
+    figure=FIGURE,
 )

@@ -22,98 +22,89 @@ with a fixed budget, not that of the minimiser, and it may be below −1. (The c
 distinguish the two: its 32 sequences are seen equally often at every n.)
 
 At large n the gap is small compared with its noise and is sometimes negative in a single block, so
-the logarithm is taken of the mean over blocks (`attnlens.claims.trained_networks`).
+the logarithm is taken of the mean over blocks ("jackknife" in `attnlens.claims.estimates`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from attnlens.claims.claim import (
-    FIRST_FRESH_SEED,
-    PREDICTION,
-    Claim,
-    Measured,
-    Profile,
-    Work,
-    blocks,
-)
-from attnlens.claims.trained_networks import judge_slope, line, within_cells
-from attnlens.core.drawing import Figure
-from attnlens.core.verdicts import Part, Region
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning, Profile
+from attnlens.claims.estimates import ScalingLaw
+from attnlens.claims.figures import Lines
+from attnlens.claims.grid import Grid
+from attnlens.claims.rule import Quantity, Rule
+from attnlens.claims.trained_networks import FITTING, NETWORK, fitting, reader
+from attnlens.core.verdicts import Region
 from attnlens.instruments.inference.learned import TEST, TRAIN, draw, learn
-from attnlens.networks.reader import Reader
 from attnlens.worlds import LinearRegression
 
-KEY_DIM, NOISE_STD = 3, 0.5
-LENGTH = 16
-NETWORK = partial(Reader, key_dim=KEY_DIM, query_dim=KEY_DIM, heads=2, hidden=16)  # 168 parameters
-# n·L is at most 2¹⁸ in the default profile, and larger in the full one.
-SAMPLES = {
-    "smoke": (64, 256, 1024),
-    "default": (64, 256, 1024, 4096, 16384),
-    "full": (64, 256, 1024, 4096, 16384, 65536),
-}
-SEEDS_PER_BLOCK = 2
-# The full profile has sixteen times as many blocks as the default: with nine times as many the
-# interval was 2.4 times as narrow instead of 3.
-BLOCKS = {"smoke": 4, "default": 8, "full": 128}
-# The remaining noise of the test sequences falls with their number, that of the training sequences
-# with n. As many as in the largest default training set, so that neither dominates.
-TEST_SEQUENCES = 16384
-DISTINCT_SEQUENCES = 32
 CONTROL = "copies"
-SLOPE = Region(high=-0.5)
-
-
-def plan(profile: Profile) -> Iterable[Work]:
-    sizes = list(SAMPLES[profile])
-    for arm in (PREDICTION, CONTROL):
-        for seeds in blocks(BLOCKS[profile], SEEDS_PER_BLOCK, first=2 * FIRST_FRESH_SEED):
-            yield Work(arm, {"samples": sizes}, seeds, 0.3 + 0.1 * len(sizes) + 1e-4 * sizes[-1])
+BLOCKS: Mapping[Profile, int] = {"smoke": 4, "default": 8, "full": 128}
+GRID = Grid(
+    settings={
+        "key_dim": 3,
+        "noise_std": 0.5,
+        "length": 16,
+        # All in one cell. n·L is at most 2¹⁸ in the default profile, and larger in the full one.
+        "samples": {
+            "smoke": [64, 256, 1024],
+            "default": [64, 256, 1024, 4096, 16384],
+            "full": [64, 256, 1024, 4096, 16384, 65536],
+        },
+        # The remaining noise of the test sequences falls with their number, that of the training
+        # sequences with n. As many as in the largest default training set, so that neither
+        # dominates.
+        "test_sequences": 16384,
+        "distinct_sequences": 32,  # of the control
+        **NETWORK,  # 168 parameters
+        **FITTING,
+    },
+    # The full profile has sixteen times as many blocks as the default: with nine times as many the
+    # interval was 2.4 times as narrow instead of 3.
+    blocks={PREDICTION: BLOCKS, CONTROL: BLOCKS},
+    seeds_per_block=2,
+    cost=lambda parameters, seeds: (
+        0.3 + 0.1 * len(parameters["samples"]) + 1e-4 * parameters["samples"][-1]
+    ),
+    pilot=range(2000),
+)
+GAP = ScalingLaw("gap", "samples", replicate="jackknife", within=True)
+RULE = Rule(
+    Quantity(
+        "slope",
+        "slope of the generalisation gap in the number of sequences ({span})",
+        GAP.slopes,
+        Region(high=-0.5),
+    )
+)
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
     """The generalisation gap: rows are seeds, columns are numbers of sequences."""
-    world = LinearRegression(key_dim=KEY_DIM, noise_std=NOISE_STD)
-    samples = parameters["samples"]
-    if arm == PREDICTION:
-        train = draw(world, seeds, max(samples), LENGTH, TRAIN, exact=False)
-    else:
-        distinct = draw(world, seeds, DISTINCT_SEQUENCES, LENGTH, TRAIN, exact=False)
-        copies = max(samples) // DISTINCT_SEQUENCES
-        train = jax.tree.map(lambda leaf: np.concatenate([leaf] * copies, axis=1), distinct)
-    test = draw(world, seeds, TEST_SEQUENCES, LENGTH, TEST, exact=False)
-    return {"gap": learn(NETWORK, train, test, seeds, samples).gap}
+    dim, length, samples = (parameters[n] for n in ("key_dim", "length", "samples"))
+    world = LinearRegression(dim, parameters["noise_std"])
+    distinct = max(samples) if arm == PREDICTION else parameters["distinct_sequences"]
+    train = draw(world, seeds, distinct, length, TRAIN, exact=False)
+    if arm != PREDICTION:
+        copies = max(samples) // distinct
+        train = jax.tree.map(lambda leaf: np.concatenate([leaf] * copies, axis=1), train)
+    test = draw(world, seeds, parameters["test_sequences"], length, TEST, exact=False)
+    make = reader(parameters, key_dim=dim, query_dim=dim)
+    return {"gap": learn(make, train, test, seeds, samples, **fitting(parameters)).gap}
 
 
-def judge(measured: Sequence[Measured]) -> list[Part]:
-    logs = within_cells(measured, "gap", "samples", average=True)
-    return [judge_slope("slope of the generalisation gap in the number of sequences", logs, SLOPE)]
-
-
-def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
-    copies = f"copies of {DISTINCT_SEQUENCES} sequences"
-    names = {PREDICTION: "distinct sequences", CONTROL: copies}
-    series = [
-        line(
-            names[arm],
-            within_cells(cells, "gap", "samples", average=True),
-            control=arm != PREDICTION,
-        )
-        for arm, cells in arms.items()
-    ]
-    return Figure(
-        "Generalisation gap over the number of training sequences",
-        "sequences n",
-        "generalisation gap",
-        tuple(series),
-    )
+FIGURE = Lines(
+    "Generalisation gap over the number of training sequences",
+    "sequences n",
+    "generalisation gap",
+    GAP,
+    {PREDICTION: "distinct sequences", CONTROL: "copies of {distinct_sequences} sequences"},
+)
 
 
 CLAIM = Claim(
@@ -127,22 +118,32 @@ CLAIM = Claim(
         r"\left[R(\hat f)-R(g)\right]+\left[\hat R_n(g)-\hat R_n(\hat f)\right]"
         r" = O\left(n^{-1/2}\right)"
     ),
-    prediction="The slope of the gap in n, on log–log axes, is at most −0.5.",
-    controls={CONTROL: f"The n sequences are copies of {DISTINCT_SEQUENCES} distinct ones."},
+    prediction="The slope of the gap in n, on log–log axes, is $slope.",
+    controls={CONTROL: Control("The n sequences are copies of $distinct_sequences distinct ones.")},
     assumptions=(
-        "Sequences are independent (the control breaks this).",
-        "The size of the network does not grow with n (by construction).",
+        Assumption("Sequences are independent", Check.CONTROL, control=CONTROL),
+        Assumption("The size of the network does not grow with n", Check.BY_CONSTRUCTION),
     ),
-    meaning=(
-        "Only distinct sequences count, copies do not: four times as many distinct sequences "
-        "remove at least half of the gap."
+    meaning=Meaning(
+        supported=(
+            "Only distinct sequences count, copies do not: four times as many distinct sequences "
+            "remove at least half of the gap."
+        ),
+        refuted=(
+            "More distinct sequences close the gap more slowly than one over the square root of "
+            "n: do not count on four times the data to halve it."
+        ),
+        undecided=(
+            "How fast more sequences close the gap is open: measure the gap on held-out sequences "
+            "before planning how many to collect."
+        ),
     ),
     source=(
         "Lens A (Zhang et al., 2022, arXiv 2212.14852), statement (c); our formalisation: "
         "docs/theory.md, prediction 10."
     ),
-    plan=plan,
+    plan=GRID,
     measure=measure,
-    judge=judge,
-    figure=figure,
+    judge=RULE,
+    figure=FIGURE,
 )

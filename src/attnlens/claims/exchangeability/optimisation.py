@@ -23,89 +23,108 @@ function of the network. The control has learning rate zero: then neither width 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache, partial
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
-from attnlens.claims.claim import (
-    FIRST_FRESH_SEED,
-    PREDICTION,
-    Claim,
-    Measured,
-    Profile,
-    Work,
-    blocks,
-    group_by,
-)
-from attnlens.claims.trained_networks import across_cells, judge_slope, line
-from attnlens.core.drawing import Figure
-from attnlens.core.verdicts import Part, Region
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning, Profile
+from attnlens.claims.estimates import ScalingLaw
+from attnlens.claims.figures import Lines
+from attnlens.claims.grid import Grid, Grids
+from attnlens.claims.rule import Quantity, Rule
+from attnlens.claims.trained_networks import FITTING, fitting, reader
+from attnlens.core.verdicts import Region
 from attnlens.instruments.inference.episodes import Episodes
 from attnlens.instruments.inference.learned import TEST, TRAIN, draw, learn
-from attnlens.networks.reader import Reader
 from attnlens.worlds import FiniteMixture
 
-CLASSES = 6
-MEANS = tuple(
-    (math.cos(2 * math.pi * c / CLASSES), math.sin(2 * math.pi * c / CLASSES))
-    for c in range(CLASSES)
-)
-NOISE_STD = 1.5  # at L = 16 the mean token has a standard error of 0.4; neighbours are 1 apart
-LENGTH = 16
-SAMPLES = {"smoke": 2048, "default": 16384, "full": 16384}  # n·L = 2¹⁸
-WIDTHS = {"smoke": (2, 32), "default": (2, 8, 32), "full": (2, 8, 32, 128)}
-STEPS = {"smoke": (16, 256), "default": (64, 256, 1024), "full": (64, 256, 1024, 4096)}
-# The value of one setting while the other varies.
-FIXED_WIDTH, FIXED_STEPS = 16, {"smoke": 256, "default": 1024, "full": 1024}
-TEST_SEQUENCES = 4096  # the standard error of the gap of a seed is then a tenth of the excess
-SEEDS_PER_BLOCK = 8
-BLOCKS = {"smoke": 1, "default": 2, "full": 18}
 CONTROL = "no-learning"
-SLOPE = Region(high=-0.1)
-
-
-def plan(profile: Profile) -> Iterable[Work]:
-    widths, steps, fixed_steps = WIDTHS[profile], STEPS[profile], FIXED_STEPS[profile]
-    for arm, points in ((PREDICTION, None), (CONTROL, 2)):
-        # Two points are enough for the control, whose slope is zero.
-        settings = [("width", width, fixed_steps) for width in widths[:points]]
-        settings += [("steps", FIXED_WIDTH, count) for count in steps[:points]]
-        for vary, width, count in settings:
-            for seeds in blocks(BLOCKS[profile], SEEDS_PER_BLOCK, first=FIRST_FRESH_SEED):
-                parameters = {
-                    "vary": vary,
-                    "width": width,
-                    "steps": count,
-                    "samples": SAMPLES[profile],
-                }
-                yield Work(arm, parameters, seeds, 1 + 1e-4 * width * count / 16)
+BLOCKS: Mapping[Profile, int] = {"smoke": 1, "default": 2, "full": 18}
+SETTINGS = {
+    "classes": 6,
+    "noise_std": 1.5,  # at L = 16 the mean token's standard error is 0.4; neighbours are 1 apart
+    "length": 16,
+    "samples": {"smoke": 2048, "default": 16384, "full": 16384},  # n·L = 2¹⁸
+    "test_sequences": 4096,  # the standard error of the gap of a seed is a tenth of the excess
+    "heads": 1,
+    "head_dim": 4,
+    "sharpness": 5.0,
+    **{name: value for name, value in FITTING.items() if name != "steps"},
+    "warmup": 0,
+}
+# Two points are enough for the control, whose slope is zero.
+IN_WIDTH = Grid(
+    settings={**SETTINGS, "steps": {"smoke": 256, "default": 1024, "full": 1024}},
+    axes={
+        "vary": ("width",),
+        "width": {"smoke": (2, 32), "default": (2, 8, 32), "full": (2, 8, 32, 128)},
+    },
+    arm_settings={
+        CONTROL: {
+            "schedule": "zero",
+            "width": {"smoke": (2, 32), "default": (2, 8), "full": (2, 8)},
+        }
+    },
+    blocks={PREDICTION: BLOCKS, CONTROL: BLOCKS},
+    seeds_per_block=8,
+    cost=lambda parameters, seeds: 1 + 1e-4 * parameters["width"] * parameters["steps"] / 16,
+    pilot=range(1000),
+)
+IN_STEPS = replace(
+    IN_WIDTH,
+    settings={**SETTINGS, "width": 16},
+    axes={
+        "vary": ("steps",),
+        "steps": {"smoke": (16, 256), "default": (64, 256, 1024), "full": (64, 256, 1024, 4096)},
+    },
+    arm_settings={
+        CONTROL: {
+            "schedule": "zero",
+            "steps": {"smoke": (16, 256), "default": (64, 256), "full": (64, 256)},
+        }
+    },
+)
+EXCESS = {axis: ScalingLaw("excess", axis) for axis in ("steps", "width")}
+RULE = Rule(
+    *(
+        Quantity(
+            f"slope_in_{axis}",
+            f"slope of the excess training risk in {axis} ({{span}})",
+            law.slopes,
+            Region(high=-0.1),
+            where={"vary": axis},
+        )
+        for axis, law in EXCESS.items()
+    )
+)
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
     """The excess training risk of every seed, corrected for the gain from fitting noise."""
-    train, test = _data(tuple(seeds), parameters["samples"])
-    make = partial(Reader, key_dim=2, value_dim=2, outputs=2, hidden=parameters["width"])
-    schedule = {} if arm == PREDICTION else {"schedule": _zero_rate}
-    learned = learn(
-        make,
-        train,
-        test,
-        seeds,
-        (parameters["samples"],),
-        steps=parameters["steps"],
-        warmup=0,
-        **schedule,
-    )
+    samples = parameters["samples"]
+    of_data = ("classes", "noise_std", "length", "samples", "test_sequences")
+    train, test = _data(tuple(seeds), *(parameters[name] for name in of_data))
+    make = reader({**parameters, "hidden": parameters["width"]}, key_dim=2, value_dim=2, outputs=2)
+    training = fitting(parameters)
+    if training["schedule"] == "zero":
+        training["schedule"] = _zero_rate
+    learned = learn(make, train, test, seeds, (samples,), **training)
     return {"excess": (learned.excess + learned.gap / 2)[:, 0]}
 
 
 @lru_cache(maxsize=2)
-def _data(seeds: tuple[int, ...], samples: int) -> tuple[Episodes, Episodes]:
+def _data(
+    seeds: tuple[int, ...], classes: int, noise_std: float, length: int, samples: int, tests: int
+) -> tuple[Episodes, Episodes]:
     """The same sequences for every width and number of steps."""
-    world = FiniteMixture(means=MEANS, noise_std=NOISE_STD, weights=CLASSES * (1 / CLASSES,))
-    return draw(world, seeds, samples, LENGTH, TRAIN), draw(
-        world, seeds, TEST_SEQUENCES, LENGTH, TEST
+    angles = [2 * math.pi * c / classes for c in range(classes)]
+    world = FiniteMixture(
+        means=tuple((math.cos(angle), math.sin(angle)) for angle in angles),
+        noise_std=noise_std,
+        weights=classes * (1 / classes,),
     )
+    return draw(world, seeds, samples, length, TRAIN), draw(world, seeds, tests, length, TEST)
 
 
 def _zero_rate(step: Any) -> Any:
@@ -113,30 +132,14 @@ def _zero_rate(step: Any) -> Any:
     return 0.0 * step
 
 
-def judge(measured: Sequence[Measured]) -> list[Part]:
-    return [
-        judge_slope(f"slope of the excess training risk in {vary}", _logs(cells, vary), SLOPE)
-        for vary, cells in group_by(measured, "vary").items()
-    ]
-
-
-def _logs(cells: Sequence[Measured], vary: str) -> Any:
-    return across_cells(cells, "excess", vary)
-
-
-def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
-    series = []
-    for arm, measured in arms.items():
-        for vary, cells in group_by(measured, "vary").items():
-            control = arm != PREDICTION
-            name = f"{vary}, learning rate zero" if control else vary
-            series.append(line(name, _logs(cells, vary), control))
-    return Figure(
-        "Excess training risk over the exact predictor",
-        "hidden units, or steps",
-        "excess training risk",
-        tuple(series),
-    )
+FIGURE = Lines(
+    "Excess training risk over the exact predictor",
+    "hidden units, or steps",
+    "excess training risk",
+    EXCESS.__getitem__,
+    {PREDICTION: "{vary}", CONTROL: "{vary}, learning rate zero"},
+    per=("vary",),
+)
 
 
 CLAIM = Claim(
@@ -150,23 +153,38 @@ CLAIM = Claim(
         r"\hat R_n(\hat f)-\hat R_n(f^*)+\tfrac12\left[R(\hat f)-\hat R_n(\hat f)\right] "
         r"\;\text{falls in width and in steps}"
     ),
-    prediction="Both slopes, on log–log axes, are at most −0.1.",
-    controls={CONTROL: "The learning rate is zero."},
-    assumptions=(
-        "There are far more sequences than parameters, so that half of the gap is the gain from "
-        "fitting noise.",
-        "Training changes the parameters (they do not change in the control).",
+    prediction=(
+        "The slope in width is $slope_in_width and the slope in steps $slope_in_steps, on log–log "
+        "axes."
     ),
-    meaning=(
-        "More width and longer training both lower the error of a small network on its training "
-        "data; neither helps if the learning rate is wrong."
+    controls={CONTROL: Control("The learning rate is zero.")},
+    assumptions=(
+        Assumption(
+            "There are far more sequences than parameters, so that half of the gap is the gain "
+            "from fitting noise"
+        ),
+        Assumption("Training changes the parameters", Check.CONTROL, control=CONTROL),
+    ),
+    meaning=Meaning(
+        supported=(
+            "More width and longer training both lower the error of a small network on its "
+            "training data; neither helps if the learning rate is wrong."
+        ),
+        refuted=(
+            "More width or longer training does not lower the error on the training data: look "
+            "for another cause before spending more computation."
+        ),
+        undecided=(
+            "Whether width and steps both lower the error on the training data is open: vary one "
+            "at a time before scaling either."
+        ),
     ),
     source=(
         "Lens A (Zhang et al., 2022, arXiv 2212.14852), statement (c); our formalisation: "
         "docs/theory.md, prediction 12."
     ),
-    plan=plan,
+    plan=Grids(IN_WIDTH, IN_STEPS),
     measure=measure,
-    judge=judge,
-    figure=figure,
+    judge=RULE,
+    figure=FIGURE,
 )

@@ -15,7 +15,7 @@ A replicate is the mean square over a block of episodes; the logarithm is taken 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -25,72 +25,88 @@ from jax import Array
 
 from attnlens.attention.cme import cme
 from attnlens.attention.softmax import softmax
-from attnlens.claims.claim import PREDICTION, Claim, Measured, Profile, Work
-from attnlens.claims.rates import grid, judge_slopes, lines
-from attnlens.core.drawing import Figure
-from attnlens.core.verdicts import Part, Region
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
+from attnlens.claims.estimates import ScalingLaw
+from attnlens.claims.figures import Lines
+from attnlens.claims.grid import Grid
+from attnlens.claims.rule import Quantity, Rule
+from attnlens.core.verdicts import Region
 from attnlens.worlds import GaussianProcess
 from attnlens.worlds.seeding import episode_keys
 
 from .softmax_shrinking import schedule
 
-TEMPERATURE = 2.0  # a smooth latent function: its bias is of second order, as in the derivation
-NOISE_STD = 0.5
-QUERIES = 16
-EPISODES_PER_BLOCK = 16
-LENGTHS = {"smoke": (32, 128), "default": (32, 128, 512), "full": (32, 128, 512, 1024)}
-DIMS = {"smoke": (2,), "default": (1, 2, 3), "full": (1, 2, 3)}
-BLOCKS = {"smoke": 16, "default": 16, "full": 144}
-CONTROL_BLOCKS = {"smoke": 8, "default": 8, "full": 72}
-SLOPE = Region(high=-0.10)
 CONTROL = "own-temperature"
-
-
-def plan(profile: Profile) -> Iterable[Work]:
-    counts = {PREDICTION: BLOCKS[profile], CONTROL: CONTROL_BLOCKS[profile]}
-    dims, lengths = DIMS[profile], LENGTHS[profile]
-    return grid(
-        counts, dims, lengths, lambda _: EPISODES_PER_BLOCK, lambda n: 2e-4 + (n / 2500) ** 2.5
+GRID = Grid(
+    settings={
+        # A smooth latent function: its bias is of second order, as in the derivation.
+        "temperature": 2.0,
+        "noise_std": 0.5,
+        "queries": 16,
+    },
+    axes={
+        "manifold_dim": {"smoke": (2,), "default": (1, 2, 3), "full": (1, 2, 3)},
+        "length": {"smoke": (32, 128), "default": (32, 128, 512), "full": (32, 128, 512, 1024)},
+    },
+    blocks={
+        PREDICTION: {"smoke": 16, "default": 16, "full": 144},
+        CONTROL: {"smoke": 8, "default": 8, "full": 72},
+    },
+    seeds_per_block=16,
+    cost=lambda parameters, seeds: 0.005 + seeds * (2e-4 + (parameters["length"] / 2500) ** 2.5),
+)
+DISTANCE = ScalingLaw("squared", "length", replicate="block", root=True)
+RULE = Rule(
+    Quantity(
+        "slope",
+        "slope of the distance in length "
+        "(keys on a sphere of dimension m = {manifold_dim}, L {span})",
+        DISTANCE.slopes,
+        Region(high=-0.10),
+        per=("manifold_dim",),
     )
+)
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
     """Squared distance between the two operators, one per seed."""
-    m, length = parameters["manifold_dim"], parameters["length"]
-    world = GaussianProcess(key_dim=m + 1, temperature=TEMPERATURE, noise_std=NOISE_STD)
+    m, length, noise_std = (parameters[n] for n in ("manifold_dim", "length", "noise_std"))
+    own = parameters["temperature"]
+    world = GaussianProcess(key_dim=m + 1, temperature=own, noise_std=noise_std)
     # A traced temperature: prediction and control share one compiled program.
-    temperature = schedule(m, length, NOISE_STD) if arm == PREDICTION else TEMPERATURE
-    squared = _distances(world, episode_keys(seeds, m, length), length, jnp.asarray(temperature))
-    return {"squared": squared}
+    temperature = jnp.asarray(schedule(m, length, noise_std) if arm == PREDICTION else own)
+    exact = jax.tree_util.Partial(cme, ridge=noise_std**2, temperature=own)
+    keys = episode_keys(seeds, m, length)
+    return {"squared": _distances(world, exact, keys, length, parameters["queries"], temperature)}
 
 
 @eqx.filter_jit
-def _distances(world: GaussianProcess, keys: Array, length: int, temperature: Array) -> Array:
+def _distances(
+    world: GaussianProcess, exact: Any, keys: Array, length: int, queries: int, temperature: Array
+) -> Array:
     """Mean over queries of (SM − CME)², one per key, computed one episode at a time."""
 
     def one(key: Array) -> Array:
-        episode = world.sample(key, length, QUERIES)
+        episode = world.sample(key, length, queries)
         assert episode.query is not None
-        ridge = NOISE_STD**2
-        by_cme = cme(episode.query, *episode.tokens, ridge=ridge, temperature=TEMPERATURE)
+        by_cme = exact(episode.query, *episode.tokens)
         by_softmax = softmax(episode.query, *episode.tokens, temperature=temperature)
         return jnp.mean((by_softmax - by_cme) ** 2)
 
     return jax.lax.map(one, keys)
 
 
-def judge(measured: Sequence[Measured]) -> list[Part]:
-    return judge_slopes(measured, "slope of the distance in length", lambda _: SLOPE)
-
-
-def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
-    names = {PREDICTION: "shrinking τ", CONTROL: f"τ = {TEMPERATURE:g}"}
-    return Figure(
-        "Distance between softmax and CME attention, over length",
-        "tokens L",
-        "root-mean-square distance",
-        tuple(lines(arms, names)),
-    )
+FIGURE = Lines(
+    "Distance between softmax and CME attention, over length",
+    "tokens L",
+    "root-mean-square distance",
+    DISTANCE,
+    {
+        PREDICTION: "shrinking τ, m = {manifold_dim}",
+        CONTROL: "τ = {temperature:g}, m = {manifold_dim}",
+    },
+    per=("manifold_dim",),
+)
 
 
 CLAIM = Claim(
@@ -100,27 +116,44 @@ CLAIM = Claim(
         "With a temperature that falls with the length, softmax attention approaches "
         "conditional-mean-embedding attention: both converge to the conditional mean."
     ),
-    formula=(r"\left\|\mathrm{SM}_{\tau_L}(q)-\mathrm{CME}(q)\right\| \to 0 \quad (L\to\infty)"),
+    formula=r"\left\|\mathrm{SM}_{\tau_L}(q)-\mathrm{CME}(q)\right\| \to 0 \quad (L\to\infty)",
     prediction=(
-        "The log–log slope of the root-mean-square distance between the two is at most −0.10 "
-        "for keys on spheres of dimension m = 1, 2 and 3."
+        "The log–log slope of the root-mean-square distance between the two is $slope for keys on "
+        "spheres of dimension m = $manifold_dim."
     ),
-    controls={CONTROL: "Softmax has the temperature of the Gaussian process itself at every L."},
+    controls={
+        CONTROL: Control("Softmax has the temperature of the Gaussian process itself at every L.")
+    },
     assumptions=(
-        "The latent is a Gaussian process with the operator's kernel (by construction).",
-        "Keys are uniform on the sphere; the softmax temperature falls as in A.softmax-shrinking "
-        "(by construction).",
+        Assumption(
+            "The latent is a Gaussian process with the operator's kernel", Check.BY_CONSTRUCTION
+        ),
+        Assumption(
+            "Keys are uniform on the sphere; the softmax temperature falls as in "
+            "A.softmax-shrinking",
+            Check.BY_CONSTRUCTION,
+        ),
     ),
-    meaning=(
-        "Softmax attention is a cheap approximation of the exact solve. A longer context makes it "
-        "better only if its temperature falls as the context grows."
+    meaning=Meaning(
+        supported=(
+            "Softmax attention is a cheap approximation of the exact solve. A longer context makes "
+            "it better only if its temperature falls as the context grows."
+        ),
+        refuted=(
+            "Softmax attention does not approach the exact solve as the context grows: do not use "
+            "it in place of the solve, even with a falling temperature."
+        ),
+        undecided=(
+            "Whether softmax attention approaches the exact solve is open: compare the two at the "
+            "lengths that you need before replacing one by the other."
+        ),
     ),
     source=(
         "Lens A (Zhang et al., 2022, arXiv 2212.14852), statement (b); our formalisation: "
         "docs/theory.md, prediction 7."
     ),
-    plan=plan,
+    plan=GRID,
     measure=measure,
-    judge=judge,
-    figure=figure,
+    judge=RULE,
+    figure=FIGURE,
 )

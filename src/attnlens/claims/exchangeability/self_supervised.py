@@ -23,7 +23,7 @@ refutes a slope in L where there is one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -31,34 +31,79 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnlens.claims.claim import PREDICTION, Claim, Measured, Profile, Work, blocks, group_by
-from attnlens.claims.trained_networks import Logs, across_cells, judge_slope, line, within_cells
-from attnlens.core.drawing import Figure
-from attnlens.core.verdicts import Part, Region
-from attnlens.instruments.inference.learned import TRAINING
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning, Profile
+from attnlens.claims.estimates import ScalingLaw
+from attnlens.claims.figures import Lines
+from attnlens.claims.grid import Grid, Grids
+from attnlens.claims.rule import Quantity, Rule
+from attnlens.claims.trained_networks import FITTING, fitting, reader
+from attnlens.core.verdicts import Region
 from attnlens.networks.reader import Asked, Reader
 from attnlens.training.ensemble import fit
 from attnlens.worlds.seeding import episode_keys
 
-TOKEN_DIM, LATENT_DIM = 24, 3
-NOISE_STD = 2.0  # the noise of a token has four times the variance of its signal
-LABELS, LABEL_NOISE_STD = 64, 0.3
-TEST_SEQUENCES = 1024
-NETWORK = partial(
-    Reader, key_dim=TOKEN_DIM, value_dim=TOKEN_DIM, outputs=TOKEN_DIM, read_dim=LATENT_DIM, hidden=0
-)
-LENGTH = 16
-SAMPLES = {
-    "smoke": (64, 512),
-    "default": (64, 256, 1024, 4096, 16384),  # n·L ≤ 2¹⁸
-    "full": (64, 256, 1024, 4096, 16384, 65536),
-}
-LENGTHS = {"smoke": (8, 32), "default": (8, 32, 128), "full": (8, 32, 128, 512)}
-FIXED_SAMPLES = {"smoke": 256, "default": 512, "full": 512}  # while the length varies
-SEEDS_PER_BLOCK = 4
-BLOCKS = {"smoke": 1, "default": 2, "full": 18}
 CONTROL = "shuffled"
-IN_SAMPLES, IN_LENGTH = Region(high=-0.2), Region(high=0.10)
+BLOCKS: Mapping[Profile, int] = {"smoke": 1, "default": 2, "full": 18}
+SETTINGS = {
+    "token_dim": 24,
+    "latent_dim": 3,
+    "noise_std": 2.0,  # the noise of a token has four times the variance of its signal
+    "labels": 64,
+    "label_noise_std": 0.3,
+    "test_sequences": 1024,
+    "heads": 1,
+    "head_dim": 4,
+    "hidden": 0,  # the answer is linear in the bottleneck
+    "sharpness": 5.0,
+    **FITTING,
+    "steps": 1000,
+}
+# `samples` lists the numbers of pretraining sequences of one cell.
+IN_SAMPLES = Grid(
+    settings={
+        **SETTINGS,
+        "length": 16,
+        "samples": {
+            "smoke": [64, 512],
+            "default": [64, 256, 1024, 4096, 16384],  # n·L ≤ 2¹⁸
+            "full": [64, 256, 1024, 4096, 16384, 65536],
+        },
+    },
+    axes={"vary": ("samples",)},
+    blocks={PREDICTION: BLOCKS, CONTROL: BLOCKS},
+    seeds_per_block=4,
+    cost=lambda parameters, seeds: 5.0,
+)
+IN_LENGTH = Grid(
+    settings={**SETTINGS, "samples": {"smoke": [256], "default": [512], "full": [512]}},
+    axes={
+        "vary": ("length",),
+        "length": {"smoke": (8, 32), "default": (8, 32, 128), "full": (8, 32, 128, 512)},
+    },
+    blocks={PREDICTION: BLOCKS},
+    seeds_per_block=4,
+    cost=lambda parameters, seeds: 0.5 + 0.03 * parameters["length"],
+)
+ERROR = {
+    "length": ScalingLaw("error", "length"),
+    "samples": ScalingLaw("error", "samples", within=True),
+}
+RULE = Rule(
+    Quantity(
+        "slope_in_length",
+        "slope of the downstream error in length ({span})",
+        ERROR["length"].slopes,
+        Region(high=0.10),
+        where={"vary": "length"},
+    ),
+    Quantity(
+        "slope_in_samples",
+        "slope of the downstream error in pretraining sequences ({span})",
+        ERROR["samples"].slopes,
+        Region(high=-0.2),
+        where={"vary": "samples"},
+    ),
+)
 
 
 class MaskedSequences(NamedTuple):
@@ -69,41 +114,39 @@ class MaskedSequences(NamedTuple):
     target: np.ndarray
 
 
-def plan(profile: Profile) -> Iterable[Work]:
-    for seeds in blocks(BLOCKS[profile], SEEDS_PER_BLOCK):
-        samples = {"vary": "samples", "length": LENGTH, "samples": list(SAMPLES[profile])}
-        for arm in (PREDICTION, CONTROL):
-            yield Work(arm, samples, seeds, 5.0)
-        for length in LENGTHS[profile]:
-            parameters = {"vary": "length", "length": length, "samples": [FIXED_SAMPLES[profile]]}
-            yield Work(PREDICTION, parameters, seeds, 0.5 + 0.03 * length)
-
-
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
     """The downstream error: rows are seeds, columns are numbers of pretraining sequences."""
-    length, samples = parameters["length"], parameters["samples"]
+    length, samples, labels = (parameters[n] for n in ("length", "samples", "labels"))
+    token_dim, latent_dim = parameters["token_dim"], parameters["latent_dim"]
+    sizes = (length, token_dim, latent_dim)
     pretraining, labelled, test = (
-        _draw(seeds, count, length, part)
-        for part, count in enumerate((max(samples), LABELS, TEST_SEQUENCES))
+        _draw(seeds, count, sizes, parameters["noise_std"], part)
+        for part, count in enumerate((max(samples), labels, parameters["test_sequences"]))
     )
     next_token = pretraining.next_token
     if arm != PREDICTION:
         next_token = np.roll(next_token, 1, axis=1)
     fitted = fit(
-        NETWORK,
+        reader(
+            parameters,
+            key_dim=token_dim,
+            value_dim=token_dim,
+            outputs=token_dim,
+            read_dim=latent_dim,
+        ),
         Asked(pretraining.tokens, pretraining.tokens),
         next_token,
         seeds=seeds,
         samples=samples,
         data_per_seed=True,
         block=len(seeds) * len(samples),
-        **{**TRAINING, "steps": 1000},
+        **fitting(parameters),
     )
     errors = []
     for i in range(len(fitted)):
         place = i // len(samples)  # of the seed that network i belongs to
         random = np.random.default_rng([seeds[place], length])
-        noise = LABEL_NOISE_STD * random.normal(size=LABELS)
+        noise = parameters["label_noise_std"] * random.normal(size=labels)
         reads = [_reads(fitted.model(i), part.tokens[place]) for part in (labelled, test)]
         weights = np.linalg.lstsq(reads[0], labelled.target[place] + noise, rcond=None)[0]
         errors.append(np.mean((reads[1] @ weights - test.target[place]) ** 2))
@@ -122,58 +165,48 @@ def _represent(model: Reader, tokens: Any) -> Any:
     return jax.vmap(lambda x: model.represent(Asked(x, x)))(tokens)
 
 
-def _draw(seeds: Sequence[int], count: int, length: int, part: int) -> MaskedSequences:
-    arrays = _draw_arrays(episode_keys(seeds), count, length, part)
+def _draw(
+    seeds: Sequence[int], count: int, sizes: tuple[int, int, int], noise_std: float, part: int
+) -> MaskedSequences:
+    arrays = _draw_arrays(episode_keys(seeds), count, sizes, noise_std, part)
     return MaskedSequences(*map(np.asarray, arrays))
 
 
-@partial(jax.jit, static_argnames=("count", "length"))
-def _draw_arrays(keys: Any, count: int, length: int, part: int) -> tuple[Any, Any, Any]:
+@partial(jax.jit, static_argnames=("count", "sizes", "noise_std"))
+def _draw_arrays(
+    keys: Any, count: int, sizes: tuple[int, int, int], noise_std: float, part: int
+) -> tuple[Any, Any, Any]:
+    length, token_dim, latent_dim = sizes
+
     def one(key: Any) -> tuple[Any, Any, Any]:
-        world = jax.random.normal(jax.random.fold_in(key, 0), (TOKEN_DIM + 1, LATENT_DIM))
-        matrix, head = world[:-1] / jnp.sqrt(LATENT_DIM), world[-1] / jnp.linalg.norm(world[-1])
+        world = jax.random.normal(jax.random.fold_in(key, 0), (token_dim + 1, latent_dim))
+        matrix, head = world[:-1] / jnp.sqrt(latent_dim), world[-1] / jnp.linalg.norm(world[-1])
         latent_key, noise_key = jax.random.split(
             jax.random.fold_in(jax.random.fold_in(key, 1 + part), length)
         )
-        latent = jax.random.normal(latent_key, (count, LATENT_DIM))
-        noise = jax.random.normal(noise_key, (count, length + 1, TOKEN_DIM), jnp.float32)
-        tokens = (latent @ matrix.T).astype(jnp.float32)[:, None] + NOISE_STD * noise
+        latent = jax.random.normal(latent_key, (count, latent_dim))
+        noise = jax.random.normal(noise_key, (count, length + 1, token_dim), jnp.float32)
+        tokens = (latent @ matrix.T).astype(jnp.float32)[:, None] + noise_std * noise
         return tokens[:, :-1], tokens[:, -1], latent @ head
 
     return jax.vmap(one)(keys)
 
 
-def _logs(cells: Sequence[Measured], vary: str) -> Logs:
-    return (within_cells if vary == "samples" else across_cells)(cells, "error", vary)
-
-
-def judge(measured: Sequence[Measured]) -> list[Part]:
-    regions = {"samples": IN_SAMPLES, "length": IN_LENGTH}
-    names = {"samples": "pretraining sequences", "length": "length"}
-    return [
-        judge_slope(
-            f"slope of the downstream error in {names[vary]}", _logs(cells, vary), regions[vary]
-        )
-        for vary, cells in group_by(measured, "vary").items()
-    ]
-
-
-def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
-    series = []
-    for arm, measured in arms.items():
-        for vary, cells in group_by(measured, "vary").items():
-            fixed = (
-                f"L = {LENGTH}" if vary == "samples" else f"n = {cells[0].parameters['samples'][0]}"
-            )
-            axis = "over pretraining sequences n" if vary == "samples" else "over length L"
-            name = f"{axis}, {fixed}" + ("" if arm == PREDICTION else ", shuffled targets")
-            series.append(line(name, _logs(cells, vary), control=arm != PREDICTION))
-    return Figure(
-        f"Downstream error with {LABELS} labels on a frozen, pretrained bottleneck",
-        "pretraining sequences n, or tokens L",
-        "mean squared error",
-        tuple(series),
-    )
+NAMES = {
+    "length": "over length L, n = {samples[0]}",
+    "samples": "over pretraining sequences n, L = {length}",
+}
+FIGURE = Lines(
+    "Downstream error with {labels} labels on a frozen, pretrained bottleneck",
+    "pretraining sequences n, or tokens L",
+    "mean squared error",
+    ERROR.__getitem__,
+    {
+        PREDICTION: NAMES.__getitem__,
+        CONTROL: lambda vary: f"{NAMES[vary]}, shuffled targets",
+    },
+    per=("vary",),
+)
 
 
 CLAIM = Claim(
@@ -188,23 +221,43 @@ CLAIM = Claim(
         r"\mathbb{E}\left(\langle w, r(X)\rangle-\langle c,z\rangle\right)^2"
         r"\;\text{falls in}\; n, \;\text{does not grow in}\; L"
     ),
-    prediction="The slope in n is at most −0.2, and the slope in L at most 0.10.",
-    controls={CONTROL: "Pretraining predicts the next token of another sequence."},
+    prediction="The slope in n is $slope_in_samples, and the slope in L $slope_in_length.",
+    controls={
+        CONTROL: Control(
+            "Pretraining predicts the next token of another sequence.",
+            quantities=("slope_in_samples",),
+        )
+    },
     assumptions=(
-        "The bottleneck is as wide as the latent and narrower than a token (by construction).",
-        "The targets of pretraining depend on the latent (the control breaks this).",
-        "The downstream label is a function of the same latent (by construction).",
+        Assumption(
+            "The bottleneck is as wide as the latent and narrower than a token",
+            Check.BY_CONSTRUCTION,
+        ),
+        Assumption(
+            "The targets of pretraining depend on the latent", Check.CONTROL, control=CONTROL
+        ),
+        Assumption("The downstream label is a function of the same latent", Check.BY_CONSTRUCTION),
     ),
-    meaning=(
-        "Unlabelled sequences can replace labels: with a bottleneck of the dimension of the "
-        "latent, 64 labels are enough after pretraining."
+    meaning=Meaning(
+        supported=(
+            "Unlabelled sequences can replace labels: with a bottleneck of the dimension of the "
+            "latent, $labels labels are enough after pretraining."
+        ),
+        refuted=(
+            "Pretraining on hidden tokens does not reliably serve a label that it never saw: do "
+            "not rely on unlabelled or longer sequences in place of labels."
+        ),
+        undecided=(
+            "Whether pretraining on hidden tokens serves other labels is open: compare it with "
+            "training on the labels alone before paying for it."
+        ),
     ),
     source=(
         "Lens A (Zhang et al., 2022, arXiv 2212.14852), statement (c); our formalisation: "
         "docs/theory.md, prediction 13."
     ),
-    plan=plan,
+    plan=Grids(IN_SAMPLES, IN_LENGTH),
     measure=measure,
-    judge=judge,
-    figure=figure,
+    judge=RULE,
+    figure=FIGURE,
 )

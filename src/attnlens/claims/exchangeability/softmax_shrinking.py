@@ -21,42 +21,66 @@ A.softmax-smoothed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from attnlens.attention.softmax import softmax
-from attnlens.claims.claim import PREDICTION, Claim, Measured, Profile, Work
-from attnlens.claims.rates import grid, judge_slopes, lines
-from attnlens.core.drawing import Figure
-from attnlens.core.verdicts import Part, Region
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
+from attnlens.claims.estimates import ScalingLaw
+from attnlens.claims.figures import Lines
+from attnlens.claims.grid import Grid
+from attnlens.claims.rule import Quantity, Rule
+from attnlens.core.verdicts import Region
 from attnlens.instruments.inference.error import errors
 from attnlens.worlds import LinearRegression
 from attnlens.worlds.seeding import episode_keys
 
-# Large noise: the schedule then starts at temperatures of order one, and at every length the noise
-# determines the error, not the uneven spacing of the few keys near the query.
-NOISE_STD = 2.0
-QUERIES = 16
-EPISODES_PER_BLOCK = 32
-LENGTHS = {"smoke": (64, 1024), "default": (64, 256, 1024, 4096), "full": (64, 256, 1024, 4096)}
-DIMS = {"smoke": (2,), "default": (1, 2, 3), "full": (1, 2, 3)}
-BLOCKS = {"smoke": 16, "default": 32, "full": 288}
-CONTROL_BLOCKS = {"smoke": 8, "default": 8, "full": 72}
+CONTROL = "fixed-temperature"
+LENGTHS = (64, 256, 1024, 4096)
+GRID = Grid(
+    settings={
+        # Large: the schedule then starts at temperatures of order one, and at every length the
+        # noise determines the error, not the uneven spacing of the few keys near the query.
+        "noise_std": 2.0,
+        # At 0.1 the variance would still dominate at these lengths, and the error of the control
+        # would fall at the predicted rate by accident.
+        "control_temperature": 1.0,
+        "queries": 16,
+    },
+    axes={
+        "manifold_dim": {"smoke": (2,), "default": (1, 2, 3), "full": (1, 2, 3)},
+        "length": {"smoke": (64, 1024), "default": LENGTHS, "full": LENGTHS},
+    },
+    blocks={
+        PREDICTION: {"smoke": 16, "default": 32, "full": 288},
+        CONTROL: {"smoke": 8, "default": 8, "full": 72},
+    },
+    seeds_per_block=32,
+    cost=lambda parameters, seeds: 0.005 + seeds * 5e-7 * parameters["length"],
+)
 # The three predicted slopes are −0.40, −0.33 and −0.29. The closest two are 0.05 apart, so a margin
 # of half of that separates them.
 MARGIN = 0.025
-CONTROL = "fixed-temperature"
-# At 0.1 the variance would still dominate at these lengths, and the error would fall at the
-# predicted rate by accident.
-FIXED_TEMPERATURE = 1.0
 
 
 def rate(m: int) -> float:
     """The predicted slope of log RMSE in log L."""
     return -2 / (m + 4)
+
+
+ERROR = ScalingLaw("squared", "length", replicate="block", root=True)
+RULE = Rule(
+    Quantity(
+        "slope",
+        "slope of the error in length (keys on a sphere of dimension m = {manifold_dim}, L {span})",
+        ERROR.slopes,
+        lambda m: Region(rate(m) - MARGIN, rate(m) + MARGIN),
+        per=("manifold_dim",),
+    )
+)
 
 
 def schedule(m: int, length: int, noise_std: float) -> float:
@@ -66,38 +90,30 @@ def schedule(m: int, length: int, noise_std: float) -> float:
     return (constant / length) ** (2 / (m + 4))
 
 
-def plan(profile: Profile) -> Iterable[Work]:
-    counts = {PREDICTION: BLOCKS[profile], CONTROL: CONTROL_BLOCKS[profile]}
-    dims, lengths = DIMS[profile], LENGTHS[profile]
-    return grid(counts, dims, lengths, lambda _: EPISODES_PER_BLOCK, lambda n: 5e-7 * n)
-
-
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
     """Squared distance of softmax attention to m(q, z), one per seed."""
-    m, length = parameters["manifold_dim"], parameters["length"]
-    world = LinearRegression(key_dim=m + 1, noise_std=NOISE_STD)
+    m, length, noise_std = (parameters[n] for n in ("manifold_dim", "length", "noise_std"))
+    world = LinearRegression(key_dim=m + 1, noise_std=noise_std)
+    falling = arm == PREDICTION
+    temperature = schedule(m, length, noise_std) if falling else parameters["control_temperature"]
     # A traced temperature: prediction and control share one compiled program.
-    temperature = schedule(m, length, NOISE_STD) if arm == PREDICTION else FIXED_TEMPERATURE
     operator = jax.tree_util.Partial(softmax, temperature=jnp.asarray(temperature))
-    measured = errors(operator, world, episode_keys(seeds, m, length), length, QUERIES)
-    return {"squared": measured.squared}
+    keys = episode_keys(seeds, m, length)
+    return {"squared": errors(operator, world, keys, length, parameters["queries"]).squared}
 
 
-def judge(measured: Sequence[Measured]) -> list[Part]:
-    def region(m: int) -> Region:
-        return Region(rate(m) - MARGIN, rate(m) + MARGIN)
-
-    return judge_slopes(measured, "slope of the error in length", region)
-
-
-def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
-    names = {PREDICTION: "shrinking τ", CONTROL: f"τ = {FIXED_TEMPERATURE:g}"}
-    return Figure(
-        "Distance of softmax attention to the conditional mean, over length",
-        "tokens L",
-        "root-mean-square distance",
-        tuple(lines(arms, names, rate)),
-    )
+FIGURE = Lines(
+    "Distance of softmax attention to the conditional mean, over length",
+    "tokens L",
+    "root-mean-square distance",
+    ERROR,
+    {
+        PREDICTION: "shrinking τ, m = {manifold_dim}",
+        CONTROL: "τ = {control_temperature:g}, m = {manifold_dim}",
+    },
+    per=("manifold_dim",),
+    reference=rate,
+)
 
 
 CLAIM = Claim(
@@ -113,23 +129,38 @@ CLAIM = Claim(
     ),
     prediction=(
         "The log–log slope of the root-mean-square distance to the conditional mean is "
-        "−2/(m+4) ± 0.025 for keys on spheres of dimension m = 1, 2 and 3."
+        f"−2/(m+4) ± {MARGIN} for keys on spheres of dimension m = $manifold_dim."
     ),
-    controls={CONTROL: "The temperature stays at 1."},
+    controls={CONTROL: Control("The temperature stays at $control_temperature.")},
     assumptions=(
-        "Keys are uniform on the sphere and values linear in the key plus noise (by construction).",
-        "The constant of the schedule uses the known noise level; another one keeps the rate.",
+        Assumption(
+            "Keys are uniform on the sphere and values linear in the key plus noise",
+            Check.BY_CONSTRUCTION,
+        ),
+        Assumption(
+            "The constant of the schedule uses the known noise level; another one keeps the rate"
+        ),
     ),
-    meaning=(
-        "The temperature must fall as the context grows. The higher the dimension of the keys, the "
-        "less a longer context helps: keys should be low-dimensional."
+    meaning=Meaning(
+        supported=(
+            "The temperature must fall as the context grows. The higher the dimension of the keys, "
+            "the less a longer context helps: keys should be low-dimensional."
+        ),
+        refuted=(
+            "A temperature that falls as L^(−2/(m+4)) does not give the predicted rate: do not set "
+            "the temperature, or the dimension of the keys, by this formula."
+        ),
+        undecided=(
+            "Whether the error falls at the predicted rate is open: measure the error at the "
+            "lengths that you need instead of extrapolating it."
+        ),
     ),
     source=(
         "Lens A (Zhang et al., 2022, arXiv 2212.14852), statement (b); our formalisation: "
         "docs/theory.md, prediction 5."
     ),
-    plan=plan,
+    plan=GRID,
     measure=measure,
-    judge=judge,
-    figure=figure,
+    judge=RULE,
+    figure=FIGURE,
 )

@@ -18,72 +18,63 @@ The distance of every seed is positive by construction, so seeds are the replica
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from attnlens.claims.claim import (
-    FIRST_FRESH_SEED,
     PREDICTION,
+    Assumption,
+    Check,
     Claim,
+    Control,
+    Meaning,
     Measured,
-    Profile,
-    Work,
-    blocks,
     group_by,
 )
-from attnlens.claims.trained_networks import across_cells, judge_slope, line
-from attnlens.core.drawing import Figure
-from attnlens.core.verdicts import Part, Region
+from attnlens.claims.estimates import ScalingLaw
+from attnlens.claims.figures import Lines
+from attnlens.claims.grid import Grid
+from attnlens.claims.rule import Quantity, Rule
+from attnlens.claims.trained_networks import FITTING, NETWORK, fitting, reader
+from attnlens.core.verdicts import Region
 from attnlens.instruments.inference.learned import TEST, TRAIN, draw, learn
-from attnlens.networks.reader import Reader
 from attnlens.worlds import GaussianProcess, LinearRegression
 
-KEY_DIM, NOISE_STD, TEMPERATURE = 3, 0.5, 0.5
-WORLDS = {
-    "regression": LinearRegression(key_dim=KEY_DIM, noise_std=NOISE_STD),
-    "process": GaussianProcess(key_dim=KEY_DIM, temperature=TEMPERATURE, noise_std=NOISE_STD),
-}
+CONTROL = "shuffled"
+GRID = Grid(
+    settings={
+        "key_dim": 3,
+        "noise_std": 0.5,
+        "temperature": 0.5,  # of the kernel of the Gaussian process
+        # n·L = 2¹⁸ at the longest default length.
+        "samples": {"smoke": 512, "default": 2048, "full": 8192},
+        "test_sequences": 512,
+        **NETWORK,
+        **FITTING,
+    },
+    axes={
+        "world": ("regression", "process"),
+        "length": {
+            "smoke": (8, 32),
+            "default": (16, 32, 64, 128),
+            "full": (16, 32, 64, 128, 256),
+        },
+    },
+    # The slope of the control is positive and the region ends at −0.2, so the two extreme lengths
+    # and half of the seeds are enough.
+    arm_settings={CONTROL: {"length": {"smoke": (8, 32), "default": (16, 128), "full": (16, 256)}}},
+    blocks={
+        PREDICTION: {"smoke": 1, "default": 2, "full": 18},
+        CONTROL: {"smoke": 1, "default": 1, "full": 2},
+    },
+    seeds_per_block=8,
+    cost=lambda parameters, seeds: 1.5 + 0.03 * parameters["length"],
+    pilot=range(1000),
+)
 PRIOR_VAR = 1.0  # of m(q, z), in both worlds
 RESOLVED_SHARE = 0.5  # of the prior variance, from which the slope is fitted
-NETWORK = partial(Reader, key_dim=KEY_DIM, query_dim=KEY_DIM, heads=2, hidden=16)
-# n·L = 2¹⁸ at the longest default length.
-SAMPLES = {"smoke": 512, "default": 2048, "full": 8192}
-TEST_SEQUENCES = 512
-LENGTHS = {"smoke": (8, 32), "default": (16, 32, 64, 128), "full": (16, 32, 64, 128, 256)}
-# The slope of the control is positive and the region ends at −0.2, so the two extreme lengths and
-# half of the seeds are enough.
-CONTROL_LENGTHS = {"smoke": (8, 32), "default": (16, 128), "full": (16, 256)}
-SEEDS_PER_BLOCK = 8
-BLOCKS = {"smoke": 1, "default": 2, "full": 18}
-CONTROL_BLOCKS = {"smoke": 1, "default": 1, "full": 2}
-CONTROL = "shuffled"
-SLOPE = Region(high=-0.2)
-
-
-def plan(profile: Profile) -> Iterable[Work]:
-    for arm, count, lengths in (
-        (PREDICTION, BLOCKS[profile], LENGTHS[profile]),
-        (CONTROL, CONTROL_BLOCKS[profile], CONTROL_LENGTHS[profile]),
-    ):
-        for world in WORLDS:
-            for length in lengths:
-                for seeds in blocks(count, SEEDS_PER_BLOCK, first=FIRST_FRESH_SEED):
-                    parameters = {"world": world, "length": length, "samples": SAMPLES[profile]}
-                    yield Work(arm, parameters, seeds, 1.5 + 0.03 * length)
-
-
-def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """E(f̂ − f*)² and the exact posterior variance for every seed."""
-    world, length, samples = (parameters[name] for name in ("world", "length", "samples"))
-    train = draw(WORLDS[world], seeds, samples, length, TRAIN, exact=False)
-    test = draw(WORLDS[world], seeds, TEST_SEQUENCES, length, TEST)
-    if arm != PREDICTION:
-        train = train._replace(target=np.roll(train.target, 1, axis=1))
-    learned = learn(NETWORK, train, test, seeds, (samples,))
-    return {"distance": learned.distance[:, 0], "uncertainty": learned.uncertainty[:, 0]}
 
 
 def asymptotic_cells(cells: Sequence[Measured]) -> list[Measured]:
@@ -98,32 +89,48 @@ def asymptotic_cells(cells: Sequence[Measured]) -> list[Measured]:
     return [cell for cell in cells if cell.parameters["length"] >= first]
 
 
-def judge(measured: Sequence[Measured]) -> list[Part]:
-    return [
-        judge_slope(
-            f"slope of the excess risk over the exact predictive, {world}, L",
-            across_cells(asymptotic_cells(cells), "distance", "length"),
-            SLOPE,
-        )
-        for world, cells in group_by(measured, "world").items()
-    ]
+class AsymptoticLaw(ScalingLaw):
+    """A power law that is fitted to the asymptotic cells only."""
+
+    def logs(self, cells: Sequence[Measured]) -> tuple[np.ndarray, np.ndarray]:
+        return super().logs(asymptotic_cells(cells))
 
 
-def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
-    series = []
-    for arm, measured in arms.items():
-        for world, cells in group_by(measured, "world").items():
-            control = arm != PREDICTION
-            name = f"{world}, shuffled targets" if control else world
-            series.append(
-                line(name, across_cells(asymptotic_cells(cells), "distance", "length"), control)
-            )
-    return Figure(
-        "Excess risk of a trained network over the exact predictive, over length",
-        "tokens L",
-        "mean squared distance to the exact predictive mean",
-        tuple(series),
+EXCESS = AsymptoticLaw("distance", "length")
+RULE = Rule(
+    Quantity(
+        "slope",
+        "slope of the excess risk over the exact predictive, {world}, L ({span})",
+        EXCESS.slopes,
+        Region(high=-0.2),
+        per=("world",),
     )
+)
+
+
+def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+    """E(f̂ − f*)² and the exact posterior variance for every seed."""
+    dim, noise_std, samples = (parameters[n] for n in ("key_dim", "noise_std", "samples"))
+    world = LinearRegression(dim, noise_std)
+    if parameters["world"] == "process":
+        world = GaussianProcess(dim, temperature=parameters["temperature"], noise_std=noise_std)
+    train = draw(world, seeds, samples, parameters["length"], TRAIN, exact=False)
+    test = draw(world, seeds, parameters["test_sequences"], parameters["length"], TEST)
+    if arm != PREDICTION:
+        train = train._replace(target=np.roll(train.target, 1, axis=1))
+    make = reader(parameters, key_dim=dim, query_dim=dim)
+    learned = learn(make, train, test, seeds, (samples,), **fitting(parameters))
+    return {"distance": learned.distance[:, 0], "uncertainty": learned.uncertainty[:, 0]}
+
+
+FIGURE = Lines(
+    "Excess risk of a trained network over the exact predictive, over length",
+    "tokens L",
+    "mean squared distance to the exact predictive mean",
+    EXCESS,
+    {PREDICTION: "{world}", CONTROL: "{world}, shuffled targets"},
+    per=("world",),
+)
 
 
 CLAIM = Claim(
@@ -135,25 +142,40 @@ CLAIM = Claim(
     ),
     formula=r"\mathbb{E}\left(\hat f_L(X,q)-\mathbb{E}[v\mid X,q]\right)^2 \;\text{falls in}\; L",
     prediction=(
-        "The slope of the excess risk in L is at most −0.2 in both worlds, over the lengths at "
-        "which half of the prior variance is resolved."
+        "The slope of the excess risk in L is $slope in both worlds, over the lengths at which "
+        "half of the prior variance is resolved."
     ),
-    controls={CONTROL: "The network is trained with the labels of other sequences."},
+    controls={CONTROL: Control("The network is trained with the labels of other sequences.")},
     assumptions=(
-        "The labels belong to their sequences, so training can find the structure (the control "
-        "breaks this).",
-        "There are enough sequences that the generalisation error does not dominate.",
+        Assumption(
+            "The labels belong to their sequences, so training can find the structure",
+            Check.CONTROL,
+            control=CONTROL,
+        ),
+        Assumption(
+            "There are enough sequences that the generalisation error does not dominate",
+        ),
     ),
-    meaning=(
-        "Bayes' rule need not be built in: training to predict hidden tokens approximates it, and "
-        "the remaining gap falls as contexts become longer."
+    meaning=Meaning(
+        supported=(
+            "Bayes' rule need not be built in: training to predict hidden tokens approximates it, "
+            "and the remaining gap falls as contexts become longer."
+        ),
+        refuted=(
+            "Training to predict hidden tokens does not come closer to Bayes' rule as contexts "
+            "become longer: where the exact predictive matters, build it in."
+        ),
+        undecided=(
+            "Whether longer contexts bring a trained network closer to Bayes' rule is open: do not "
+            "lengthen the context for that reason alone."
+        ),
     ),
     source=(
         "Lens A (Zhang et al., 2022, arXiv 2212.14852), statement (b); our formalisation: "
         "docs/theory.md, prediction 8."
     ),
-    plan=plan,
+    plan=GRID,
     measure=measure,
-    judge=judge,
-    figure=figure,
+    judge=RULE,
+    figure=FIGURE,
 )
