@@ -60,6 +60,7 @@ class PowerLaw:
     replicate  "seed", "block" or "jackknife" (see the module)
     root       True for squared errors: the root mean square of a block
     within     True if a cell holds all points as columns and its parameter `axis` lists them
+    logged     True if the values are logarithms already
     """
 
     values: Values
@@ -67,6 +68,7 @@ class PowerLaw:
     replicate: Literal["seed", "block", "jackknife"] = "seed"
     root: bool = False
     within: bool = False
+    logged: bool = False
 
     def logs(self, cells: Sequence[Measured]) -> tuple[np.ndarray, np.ndarray]:
         """log of the axis, and the logarithms (replicate, point)."""
@@ -74,7 +76,7 @@ class PowerLaw:
         scale = 0.5 if self.root else 1.0
         if self.replicate == "jackknife":
             return np.log(at), scale * log_of_mean(columns)
-        return np.log(at), scale * np.log(columns)
+        return np.log(at), scale * (columns if self.logged else np.log(columns))
 
     def _columns(self, cells: Sequence[Measured]) -> tuple[Any, np.ndarray]:
         """The axis, and the values (replicate, point)."""

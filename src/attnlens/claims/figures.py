@@ -19,6 +19,7 @@ from .estimates import PowerLaw
 class Lines:
     """One line per arm and combination of the parameters `per`, on log–log axes.
 
+    title and labels of the axes; {parameter} is filled in from the first cell
     law        what is drawn along the axis, with one interval per point
     names      a label per arm; {parameter} is filled in from the cells
     fit        True to draw the fitted power law through the points
@@ -52,7 +53,10 @@ class Lines:
                 name = self.names[arm].format(**cells[0].parameters)
                 series.append(Series(name, log_points(x, logs), slope, predicted, control=control))
         series += self.extra(arms)
-        return Figure(self.title, self.x_label, self.y_label, tuple(series), **self.axes)
+        first = next(cell for measured in arms.values() for cell in measured)
+        texts = (self.title, self.x_label, self.y_label)
+        labels = [text.format(**first.parameters) for text in texts]
+        return Figure(*labels, tuple(series), **self.axes)
 
 
 def log_points(x: np.ndarray, logs: np.ndarray) -> tuple[Point, ...]:
