@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attnlens.claims import Measured
-from attnlens.claims.sample_complexity import flatness, stationary_points
+from attnlens.claims.sample_complexity import flatness, landscape, stationary_points
 from attnlens.core.statistics import verdicts
 
 random = np.random.default_rng(0)
@@ -42,8 +42,7 @@ def test_flatness_is_decided_only_at_equal_training_loss(log_ratio, loss_ratio, 
 
 
 def test_rescaling_changes_the_parameters_and_not_the_function():
-    attention = flatness.networks(next(flatness.GRID("smoke")).parameters)["own"]
-    model = attention(jax.random.key(0))
+    model = landscape.attention(landscape.SETTINGS)(jax.random.key(0))
     other = flatness.rescale(model, alpha=10.0)
     x = jnp.asarray(random.normal(size=(3, 3)))
     np.testing.assert_allclose(other(x), model(x), rtol=1e-13)

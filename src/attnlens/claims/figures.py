@@ -54,9 +54,10 @@ class Lines:
                 series.append(Series(name, log_points(x, logs), slope, predicted, control=control))
         series += self.extra(arms)
         first = next(cell for measured in arms.values() for cell in measured)
-        texts = (self.title, self.x_label, self.y_label)
-        labels = [text.format(**first.parameters) for text in texts]
-        return Figure(*labels, tuple(series), **self.axes)
+        title, x_label, y_label = (
+            text.format(**first.parameters) for text in (self.title, self.x_label, self.y_label)
+        )
+        return Figure(title, x_label, y_label, tuple(series), **self.axes)
 
 
 def log_points(x: np.ndarray, logs: np.ndarray) -> tuple[Point, ...]:

@@ -26,7 +26,7 @@ from attnlens.core.verdicts import Region
 from attnlens.networks import Baseline
 from attnlens.worlds.seeding import episode_keys
 
-from .claim import PREDICTION, Assumption, Check, Control, Measured
+from .claim import PREDICTION, Assumption, Check, Control, Measured, Profile
 from .estimates import pooled
 from .figures import log_point
 from .grid import Grid
@@ -87,7 +87,7 @@ def grid(layers: int, seconds: float) -> Grid:
     """The cells of a claim; `seconds` per seed and sample size."""
     # The log ratio of a seed has a standard deviation of about 0.7 and the effect is about 1.2, so
     # with 16 seeds the interval is ± 0.37 and lies above 0.3.
-    blocks = {"smoke": 1, "default": 2, "full": 18}
+    blocks: dict[Profile, int] = {"smoke": 1, "default": 2, "full": 18}
     return Grid(
         settings={"layers": layers, **SETTINGS},
         blocks={PREDICTION: blocks, CONTROL: blocks},

@@ -52,13 +52,14 @@ from attnlens.claims.rule import Quantity, Rule
 from attnlens.claims.teacher_student import token_teacher
 from attnlens.core.drawing import Figure, Point, Series, Surface, View
 from attnlens.core.verdicts import Part, Region
-from attnlens.instruments.landscape.audit import DescentEnds, descend, training_data
+from attnlens.instruments.landscape.audit import DescentEnds, training_data
 from attnlens.instruments.landscape.hessian import curvature
 from attnlens.instruments.landscape.products import Supervised
 from attnlens.instruments.landscape.slices import surface
-from attnlens.networks import Baseline, SelfAttention
 from attnlens.networks.layout import Layout
 from attnlens.training.settings import Recipe
+
+from .landscape import SETTINGS, attention, baseline, search
 
 CONTROL = "rescaled"
 INVARIANT = ("scaled_largest", "scaled_trace")
@@ -66,22 +67,10 @@ RAW = ("largest", "trace")
 SIDES = {"own": "self-attention", "other": "baseline"}  # prefixes of arrays, and their labels
 GRID = Grid(
     settings={
-        "tokens": 3,
-        "token_dim": 3,
-        "query_dim": 1,
-        "value_dim": 1,
-        "teacher_hidden": 3,
-        "hidden": 3,  # of attention
+        **SETTINGS,
         "baseline_hidden": 8,
-        "focus": 2.0,
-        "noise_std": 0.1,
-        "sharpness": 5.0,
         "samples": 256,
-        "l2": 1e-4,
         "starts": 2,
-        "tolerance": 1e-8,  # of the gradient norm
-        "max_steps": 2000,
-        "test_samples": 1000,
         "compared_with": "baseline",
         "alpha": 10.0,  # of the control: (α w_Q, w_K/α)
         # The drawn planes: points per axis, and the largest move in lengths of a filter.
@@ -143,41 +132,19 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
     return values | (_example(parameters) if arm == PREDICTION and 0 in seeds else {})
 
 
-def networks(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Attention and baseline."""
-    tokens, token_dim, sharpness = (parameters[n] for n in ("tokens", "token_dim", "sharpness"))
-    names = ("tokens", "token_dim", "query_dim", "value_dim", "hidden", "sharpness")
-    return {
-        "own": partial(SelfAttention, **{name: parameters[name] for name in names}),
-        "other": partial(
-            Baseline,
-            features=tokens * token_dim,
-            hidden=parameters["baseline_hidden"],
-            sharpness=sharpness,
-        ),
-    }
-
-
 def _data(seed: int, parameters: Mapping[str, Any]) -> Any:
     samples, tested = parameters["samples"], parameters["test_samples"]
     return training_data(token_teacher(parameters), seed, samples, tested)
-
-
-def _search(make: Any, seed: int, parameters: Mapping[str, Any]) -> DescentEnds:
-    names = ("samples", "starts", "l2", "tolerance", "max_steps")
-    settings = {name: parameters[name] for name in names}
-    return descend(
-        make, token_teacher(parameters), seed, tested=parameters["test_samples"], **settings
-    )
 
 
 def _example(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """An example to be drawn, not judged, at the first local minimum of each network for the first
     teacher: the density of the Hessian's eigenvalues, and the data loss over a random plane."""
     data, arrays = _data(0, parameters), {}
-    for side, make in networks(parameters).items():
-        search = _search(make, 0, parameters)
-        for vector in search.vectors[search.index == 0][:1]:
+    for side, network in zip(SIDES, (attention, baseline), strict=True):
+        make = network(parameters)
+        ends = search(make, parameters, 0)
+        for vector in ends.vectors[ends.index == 0][:1]:
             model, loss = Layout.of(Recipe.of(make)).restore(vector), Supervised("squared")
             density = curvature(loss, model, data, dense=True, scaled=False).density
             assert density is not None
@@ -190,13 +157,14 @@ def _example(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _teacher(seed: int, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    attention, baseline = networks(parameters).values()
-    data, minima = _data(seed, parameters), _search(attention, seed, parameters)
-    own = _measures(attention, minima, data)
+    data, make = _data(seed, parameters), attention(parameters)
+    ends = search(make, parameters, seed)
+    own = _measures(make, ends, data)
     if parameters["compared_with"] == "baseline":
-        other = _measures(baseline, _search(baseline, seed, parameters), data)
+        make = baseline(parameters)
+        other = _measures(make, search(make, parameters, seed), data)
     else:
-        other = _measures(attention, minima, data, partial(rescale, alpha=parameters["alpha"]))
+        other = _measures(make, ends, data, partial(rescale, alpha=parameters["alpha"]))
     return {f"{side}_{k}": v for side, m in (("own", own), ("other", other)) for k, v in m.items()}
 
 
@@ -206,11 +174,11 @@ def rescale(model: Any, alpha: float) -> Any:
     return eqx.tree_at(lambda m: (m.layer.query, m.layer.key), model, parts)
 
 
-def _measures(make: Any, search: DescentEnds, data: Any, change: Any = None) -> dict[str, Any]:
+def _measures(make: Any, ends: DescentEnds, data: Any, change: Any = None) -> dict[str, Any]:
     """Mean logs over the local minima, and the training loss of each start."""
     restore = Layout.of(Recipe.of(make)).restore
     logs: dict[str, list[float]] = {name: [] for name in (*INVARIANT, *RAW)}
-    for vector in search.vectors[search.index == 0]:
+    for vector in ends.vectors[ends.index == 0]:
         model = restore(vector) if change is None else change(restore(vector))
         reading = curvature(Supervised("squared"), model, data, steps=0, dense=True)
         assert reading.scaled_largest is not None
@@ -224,7 +192,7 @@ def _measures(make: Any, search: DescentEnds, data: Any, change: Any = None) -> 
         for name, value in zip(logs, values, strict=True):
             logs[name].append(math.log(value))
     means = {name: float(np.mean(values)) for name, values in logs.items()}
-    return {**means, "loss": search.loss, "minima": int(np.sum(search.index == 0))}
+    return {**means, "loss": ends.loss, "minima": int(np.sum(ends.index == 0))}
 
 
 def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:

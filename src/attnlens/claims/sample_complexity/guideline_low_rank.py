@@ -37,6 +37,7 @@ from attnlens.claims.claim import (
     Control,
     Meaning,
     Measured,
+    Profile,
 )
 from attnlens.claims.estimates import log_of, log_ratio
 from attnlens.claims.figures import log_point
@@ -57,7 +58,7 @@ from attnlens.worlds.seeding import episode_keys
 CONTROL = "below-rank"
 # A teacher costs sixteen students of a tenth of a second, so the default profile has only 8
 # teachers, enough if every teacher has a good start. The full profile has nine times as many.
-BLOCKS = {"smoke": 1, "default": 1, "full": 9}
+BLOCKS: dict[Profile, int] = {"smoke": 1, "default": 1, "full": 9}
 GRID = Grid(
     settings={
         "tokens": 4,

@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from attnlens.claims.claim import PREDICTION, Assumption, Claim, Control, Meaning, Measured
+from attnlens.claims.claim import PREDICTION, Assumption, Claim, Control, Meaning, Measured, Profile
 from attnlens.claims.grid import Grid
 from attnlens.core.drawing import Figure
 from attnlens.data.dataset import split
@@ -38,7 +38,7 @@ from attnlens.data.text import Embedding
 from .real_data import CONTROL, SETTINGS, Split, errors, lines, rule, set_sizes
 
 KIND = "data"
-BLOCKS = {"smoke": 1, "default": 2, "full": 18}  # 10 parts; 9 × 10
+BLOCKS: dict[Profile, int] = {"smoke": 1, "default": 2, "full": 18}  # 10 parts; 9 × 10
 GRID = Grid(
     settings={
         "data": "imdb",

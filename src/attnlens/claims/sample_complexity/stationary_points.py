@@ -31,7 +31,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -49,29 +48,17 @@ from attnlens.claims.claim import (
 from attnlens.claims.figures import mean_point
 from attnlens.claims.grid import Grid, Grids
 from attnlens.claims.rule import Quantity, Rule
-from attnlens.claims.teacher_student import token_teacher
 from attnlens.core.drawing import Figure, Point, Series
 from attnlens.core.verdicts import Region
-from attnlens.instruments.landscape.audit import descend
-from attnlens.networks import Baseline, SelfAttention
+
+from .landscape import SETTINGS, attention, baseline, search
 
 CONTROL = "baseline"
 NAMES = {PREDICTION: "self-attention", CONTROL: "baseline"}
-SETTINGS = {
-    "tokens": 3,
-    "token_dim": 3,
-    "query_dim": 1,
-    "value_dim": 1,
-    "teacher_hidden": 3,
-    "hidden": 3,  # of both networks
-    "focus": 2.0,
-    "noise_std": 0.1,
-    "sharpness": 5.0,
-    "l2": 1e-4,  # a hundredth of the noise variance 0.01 at ‖w‖ = 1
+SHARED = {
+    **SETTINGS,
+    "baseline_hidden": 3,
     "starts": {"smoke": 8, "default": 16, "full": 16},
-    "tolerance": 1e-8,  # of the gradient norm
-    "max_steps": 2000,
-    "test_samples": 1000,
 }
 
 
@@ -80,13 +67,13 @@ def _seconds(parameters: Mapping[str, Any], seeds: int) -> float:
 
 
 JUDGED = Grid(
-    settings={**SETTINGS, "role": "judged", "samples": 512},
+    settings={**SHARED, "role": "judged", "samples": 512},
     blocks={arm: {"smoke": 2, "default": 8, "full": 72} for arm in NAMES},
     seeds_per_block=2,
     cost=_seconds,
 )
 DRAWN = Grid(
-    settings={**SETTINGS, "role": "drawn"},
+    settings={**SHARED, "role": "drawn"},
     axes={"samples": (64, 256, 1024, 4096)},
     blocks={arm: {"smoke": 0, "default": 0, "full": 16} for arm in NAMES},
     seeds_per_block=2,
@@ -99,26 +86,11 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
 
     Both arrays are (teacher, start).
     """
-    tokens, token_dim, hidden = (parameters[n] for n in ("tokens", "token_dim", "hidden"))
-    if arm == PREDICTION:
-        names = ("query_dim", "value_dim")
-        shape = {"tokens": tokens, "token_dim": token_dim, **{n: parameters[n] for n in names}}
-        make = partial(SelfAttention, **shape)
-    else:
-        make = partial(Baseline, features=tokens * token_dim)
-    searches = [
-        descend(
-            partial(make, hidden=hidden, sharpness=parameters["sharpness"]),
-            token_teacher(parameters),
-            seed,
-            tested=parameters["test_samples"],
-            **{n: parameters[n] for n in ("samples", "starts", "l2", "tolerance", "max_steps")},
-        )
-        for seed in seeds
-    ]
+    make = (attention if arm == PREDICTION else baseline)(parameters)
+    searches = [search(make, parameters, seed) for seed in seeds]
     return {
-        "index": np.stack([search.index for search in searches]),
-        "excess": np.stack([search.excess for search in searches]),
+        "index": np.stack([ends.index for ends in searches]),
+        "excess": np.stack([ends.excess for ends in searches]),
     }
 
 
