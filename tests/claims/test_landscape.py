@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attnlens.claims import Measured
-from attnlens.claims.sample_complexity import flatness, stationary_points
+from attnlens.claims.sample_complexity import flatness, landscape, stationary_points
 from attnlens.core.statistics import verdicts
 
 random = np.random.default_rng(0)
@@ -36,14 +36,14 @@ def flat(log_ratio: float, loss_ratio: float) -> list[Measured]:
     ],
 )
 def test_flatness_is_decided_only_at_equal_training_loss(log_ratio, loss_ratio, outcome):
-    (verdict,) = verdicts([flatness.judge(flat(log_ratio, loss_ratio))])
+    (verdict,) = verdicts([flatness.RULE(flat(log_ratio, loss_ratio))])
     assert verdict.outcome == outcome
     assert ("not comparable" in verdict.reason) == (outcome == "undecided")
 
 
 def test_rescaling_changes_the_parameters_and_not_the_function():
-    model = flatness.ATTENTION(jax.random.key(0))
-    other = flatness.rescale(model)
+    model = landscape.attention(landscape.SETTINGS)(jax.random.key(0))
+    other = flatness.rescale(model, alpha=10.0)
     x = jnp.asarray(random.normal(size=(3, 3)))
     np.testing.assert_allclose(other(x), model(x), rtol=1e-13)
     assert np.abs(other.layer.query - model.layer.query).max() > 1
@@ -52,7 +52,9 @@ def test_rescaling_changes_the_parameters_and_not_the_function():
 def test_saddles_and_unconverged_points_do_not_count_as_minima():
     index = np.array([[0, 0, 2, -1], [0, 0, 0, 0], [1, -1, 1, 1]])
     excess = np.array([[0.1, 0.3, 9.0, 8.0], [0.01, 0.02, 0.03, 0.04], [1.0, 1.0, 1.0, 1.0]])
-    cells = [Measured({"samples": 512}, (0, 1, 2), {"index": index, "excess": excess})]
+    cells = [
+        Measured({"samples": 512, "role": "judged"}, (0, 1, 2), {"index": index, "excess": excess})
+    ]
     np.testing.assert_allclose(stationary_points.worst_minima(cells), [0.3, 0.04, np.nan])
-    (part,) = stationary_points.judge(cells)
+    (part,) = stationary_points.RULE(cells)
     assert not np.isfinite(part.estimate)  # a teacher without a minimum is not silently ignored

@@ -12,7 +12,8 @@ from attnlens.core.statistics import control_verdict, verdicts
 from attnlens.data import digits, split
 from attnlens.networks import Baseline
 
-COUNTS = (10, 20)
+COUNTS = [10, 20]
+SPLIT = next(noisy_images.GRID("smoke")).parameters  # of the digits
 
 
 def cells(difference: float, noise: float) -> list[Measured]:
@@ -26,7 +27,7 @@ def cells(difference: float, noise: float) -> list[Measured]:
             "attention": baseline + difference + noise * random.normal(size=(4, 2)),
             "mean token": baseline,
         }
-        measured.append(Measured({"place": "cell"}, seeds, values))
+        measured.append(Measured({"place": "cell", "counts": COUNTS}, seeds, values))
     return measured
 
 
@@ -35,7 +36,7 @@ def cells(difference: float, noise: float) -> list[Measured]:
     [(-0.05, "supported"), (-0.02, "undecided"), (0.0, "refuted"), (0.05, "refuted")],
 )
 def test_differences_are_paired_and_judged_against_the_margin(difference: float, outcome: str):
-    parts = real_data.judge(cells(difference, 0.002), "place", COUNTS)
+    parts = real_data.rule("place")(cells(difference, 0.002))
     assert [part.count for part in parts] == [8, 8]
     assert "(cell, 20 labels)" in parts[1].quantity
     assert verdicts([parts])[0].outcome == outcome
@@ -44,19 +45,19 @@ def test_differences_are_paired_and_judged_against_the_margin(difference: float,
 
 def test_every_model_and_arm_is_drawn():
     arms = {"prediction": cells(-0.05, 0.01), real_data.CONTROL: cells(0.05, 0.01)}
-    lines = real_data.lines(arms, "place", COUNTS)
+    lines = real_data.lines(arms, "place")
     assert [line.control for line in lines] == [False] * 3 + [True] * 3
     assert [point.x for point in lines[0].points] == [10, 20]
     assert lines[3].name == "attention, cell, scrambled"
 
 
 def test_a_split_of_the_digits_has_the_stated_shapes_and_hashes():
-    drawn, again = noisy_images.draw_split("cell", 3), noisy_images.draw_split("cell", 3)
+    drawn, again = (noisy_images.draw_split(SPLIT, 3) for _ in range(2))
     assert [part.array.shape for part in drawn] == [(512, 9, 64), (100, 9, 64), (1000, 9, 64)]
-    sets = split(digits(), noisy_images.SIZES, 3)
+    sets = split(digits(), {"train": 512, "validation": 100, "test": 1000}, 3)
     numbers = [int(sets[name].sha256[:14], 16) for name in ("train", "validation", "test")]
     assert real_data._hashes(drawn).tolist() == numbers
-    other = noisy_images.draw_split("cell", 4)
+    other = noisy_images.draw_split(SPLIT, 4)
     assert drawn.test.sha256 == again.test.sha256 != other.test.sha256
     # The noise of the three sets is drawn independently.
     assert len({part.array[0, 0, 0] for part in drawn}) == 3
@@ -78,7 +79,8 @@ def test_each_split_and_count_keeps_the_candidate_that_validates_best(
     monkeypatch.setattr(real_data, "fit", lambda make, *_, **__: GivenFit(make))
     monkeypatch.setattr(real_data, "_error_rates", lambda models, *_: np.array(rates[models]))
     unused = [np.zeros(1)] * 3
-    chosen = real_data._errors([("small", unused), ("large", unused)], unused, (0, 1), COUNTS)
+    candidates = [("small", unused), ("large", unused)]
+    chosen = real_data._errors(candidates, unused, (0, 1), {"counts": COUNTS})
     assert chosen.tolist() == [[0.1, 0.6], [0.7, 0.4]]
 
 
@@ -109,9 +111,9 @@ def test_the_control_permutes_the_numbers_of_every_sample_in_the_same_way(
         return np.zeros((1, 2))
 
     monkeypatch.setattr(real_data, "_errors", record)
-    drawn = noisy_images.draw_split("cell", 0)
+    drawn = noisy_images.draw_split(SPLIT, 0)
     plain, moved = (
-        (real_data.errors(arm, [drawn], (0,), COUNTS, [8]), inputs["tokens"][2][0])[1]
+        (real_data.errors(arm, [drawn], (0,), SPLIT), inputs["tokens"][2][0])[1]
         for arm in ("prediction", real_data.CONTROL)
     )
     assert plain.shape == moved.shape == (1000, 64, 9)  # tokens as columns

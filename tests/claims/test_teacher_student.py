@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from attnlens.claims.teacher_student import (
-    PADDED_FEATURES,
     log_sizes,
     sparse_samples,
     teacher_samples,
@@ -21,11 +20,12 @@ from attnlens.worlds.seeding import episode_keys
 
 WORLD = SparseTeacher(features=6, attended=2)
 KEYS = episode_keys((0, 1), 6)
+PADDED_FEATURES = 8
 
 
 @pytest.fixture(scope="module")
 def samples():
-    return sparse_samples(WORLD, KEYS, 20)
+    return sparse_samples(WORLD, KEYS, 20, 512, PADDED_FEATURES)
 
 
 def test_known_attention_is_the_baseline_on_attended_inputs(samples):
@@ -43,7 +43,7 @@ def test_known_attention_is_the_baseline_on_attended_inputs(samples):
 
 def test_an_answering_world_keeps_teachers_inputs_and_noise():
     relu = SparseTeacher(features=6, attended=2, sharpness=math.inf)
-    before, after = (teacher_samples(WORLD, KEYS, 20, answering=w) for w in (None, relu))
+    before, after = (teacher_samples(WORLD, KEYS, 20, 512, answering=w) for w in (None, relu))
     assert (before.inputs == after.inputs).all()
     direct = relu.sample(KEYS[0], 20, 512)
     # The noise is added and subtracted once: a few rounding units of numbers of order one.

@@ -283,6 +283,8 @@ def _filled(text: Any, values: Mapping[str, str], claim: str) -> Any:
 
 
 def _listed(values: Sequence[Any]) -> str:
+    if len(values) == 1 and isinstance(values[0], list):
+        values = values[0]  # a setting that is a list, such as the sample sizes of a cell
     words = [f"{v:g}" if isinstance(v, int | float) else str(v) for v in values]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 

@@ -61,6 +61,7 @@ class ScalingLaw:
     root       True for squared errors: the root mean square of a block
     within     True if a cell holds all points as columns and its parameter `axis` lists them
     over       a second array: the power law is that of the ratio of the two averages
+    logged     True if the values are logarithms already
     """
 
     values: Values
@@ -69,12 +70,16 @@ class ScalingLaw:
     root: bool = False
     within: bool = False
     over: Values | None = None
+    logged: bool = False
 
     def logs(self, cells: Sequence[Measured]) -> tuple[np.ndarray, np.ndarray]:
         """log of the axis, and the logarithms (replicate, point)."""
         at, columns = self._columns(cells)
         scale = 0.5 if self.root else 1.0
-        logs = scale * (log_of_mean if self.replicate == "jackknife" else np.log)(columns)
+        if self.replicate == "jackknife":
+            logs = scale * log_of_mean(columns)
+        else:
+            logs = scale * (columns if self.logged else np.log(columns))
         if self.over is not None:
             logs = logs - replace(self, values=self.over, over=None).logs(cells)[1]
         return np.log(at), logs

@@ -19,7 +19,7 @@ from .estimates import ScalingLaw
 class Lines:
     """One line per arm and combination of the parameters `per`, on log–log axes.
 
-    title      {parameter} is filled in from the cells
+    title and labels of the axes; {parameter} is filled in from the first cell
     law        what is drawn along the axis, with one interval per point; or a function of the
                values of `per`
     names      a label per arm, or a function of the values of `per`; {parameter} is filled in from
@@ -59,9 +59,9 @@ class Lines:
                 series.append(Series(name, log_points(x, logs), slope, predicted, control=control))
         series += self.extra(arms)
         shown = next((cells[0].parameters for cells in arms.values() if cells), {})
-        return Figure(
-            self.title.format(**shown), self.x_label, self.y_label, tuple(series), **self.axes
-        )
+        texts = (text.format(**shown) for text in (self.title, self.x_label, self.y_label))
+        title, x_label, y_label = texts
+        return Figure(title, x_label, y_label, tuple(series), **self.axes)
 
 
 def log_points(x: np.ndarray, logs: np.ndarray) -> tuple[Point, ...]:

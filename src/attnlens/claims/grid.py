@@ -99,15 +99,14 @@ class Grid:
         return {*self.settings, *self.axes, *self.derived}
 
     def values(self, profile: Profile) -> dict[str, list[Any]]:
-        """The values of every parameter, over all arms."""
-        found: dict[str, list[Any]] = {
-            name: [] for name in (*self.settings, *self.axes, *self.derived)
-        }
-        for arm in self.blocks:
-            for parameters in self._combinations(arm, profile):
+        """The values of every parameter, over all arms that the profile has cells of."""
+        found: dict[str, list[Any]] = {}
+        for arm, count in self.blocks.items():
+            for parameters in self._combinations(arm, profile) if _at(count, profile) else ():
                 for name, value in parameters.items():
-                    if value not in found[name]:
-                        found[name].append(value)
+                    known = found.setdefault(name, [])
+                    if value not in known:
+                        known.append(value)
         return found
 
     def with_settings(self, changes: Mapping[str, Any]) -> Grid:

@@ -17,10 +17,11 @@ The texts of a claim take their numbers from here: `$slope` in `Claim.prediction
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from attnlens.core.statistics import judge, judge_exactly
@@ -44,6 +45,8 @@ class Quantity:
     region    a region, or a function of the values of `per` (in their order)
     per       parameters of the grid: one part of the claim for each combination of their values
     where     only cells with these parameters are used; arms without such cells have no such part
+    against   parameters of the reference cells: the judged numbers are the estimate minus that of
+              the reference, pair by pair; the reference itself is not judged
     exact     True if there is no sampling error: every single number must lie in the region
     """
 
@@ -53,11 +56,14 @@ class Quantity:
     region: Region | Callable[..., Region]
     per: tuple[str, ...] = ()
     where: Mapping[str, Any] = field(default_factory=dict)
+    against: Mapping[str, Any] = field(default_factory=dict)
     exact: bool = False
 
     def parts(self, measured: Sequence[Measured]) -> Iterator[Part]:
         """One judged part per combination of the parameters `per`."""
-        cells = [c for c in measured if self.where.items() <= c.parameters.items()]
+        cells = _with(measured, self.where)
+        if self.against:
+            cells = [cell for cell in cells if not _with([cell], self.against)]
         if not cells:
             return
         groups = group_by(cells, *self.per) if self.per else {(): cells}
@@ -65,7 +71,11 @@ class Quantity:
             values = values if isinstance(values, tuple) else (values,)
             region = self.region if isinstance(self.region, Region) else self.region(*values)
             judged = judge_exactly if self.exact else judge
-            yield judged(self._name(group), self.estimate(group), region)
+            numbers = self.estimate(group)
+            if self.against:
+                reference = _with(measured, self.against)
+                numbers = np.asarray(numbers) - np.asarray(self.estimate(reference))
+            yield judged(self._name(group), numbers, region)
 
     def _name(self, group: Sequence[Measured]) -> str:
         span = span_of(self.estimate, group) if "{span}" in self.name else ""
@@ -79,6 +89,10 @@ class _Shown(float):
 
     def __format__(self, form: str) -> str:
         return super().__format__(form or "g")
+
+
+def _with(cells: Iterable[Measured], parameters: Mapping[str, Any]) -> list[Measured]:
+    return [cell for cell in cells if parameters.items() <= cell.parameters.items()]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ too many: censoring moves every ratio towards one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,22 +24,32 @@ from jax import Array
 
 from attnlens.instruments.samples.sample_size import crossing
 from attnlens.networks import Baseline, fit
-from attnlens.worlds import Episode, SparseTeacher, World
+from attnlens.worlds import Episode, SparseTeacher, TokenTeacher, World
 
-TEST_SAMPLES = 512  # per seed; they cause a few per cent of the variance of an error
+from .claim import Measured
 
-# Known attention: all students have 32 inputs, for every p. Unused inputs are zero, so that all
-# students share start and program. With f given, known attention is the baseline on x ⊙ f(x).
-PADDED_FEATURES = 32
-SPARSE_HIDDEN = 16  # twice the teacher's; 64 gave the same slopes in a pilot
-# 400 steps of Adam on 32 rows with a cosine schedule; 600 and 1000 steps gave the same slopes.
-SPARSE_TRAINING: dict[str, Any] = {
+# Settings of the claims about known attention.
+SPARSE_SETTINGS: dict[str, Any] = {
+    "goal": 0.3,  # ε; B.known-attention has the reason
+    "attended": 4,
+    "teacher_hidden": 8,
+    "noise_std": 0.1,
+    "test_samples": 512,  # per seed; they cause a few per cent of the variance of an error
+    # All students have 32 inputs, for every p. Unused inputs are zero, so that all students share
+    # start and program. With f given, known attention is the baseline on x ⊙ f(x).
+    "padded_features": 32,
+    "hidden": 16,  # twice the teacher's; 64 gave the same slopes in a pilot
+    # 400 steps of Adam on 32 rows with a cosine schedule; 600 and 1000 steps gave the same slopes.
     "steps": 400,
     "batch": 32,
     "learning_rate": 1e-2,
     "schedule": "cosine",
     "l2": 1e-4,
+    # Powers of two around the n(ε) of a pilot (known attention 5 to 20, baseline 60 to 700).
+    "baseline_sizes": [16, 32, 64, 128, 256, 512, 1024],
+    "known_sizes": [2, 4, 8, 16, 32, 64, 128],
 }
+_TRAINING = ("steps", "batch", "learning_rate", "schedule", "l2", "validation")
 
 
 class Samples(NamedTuple):
@@ -65,11 +75,31 @@ class Students(NamedTuple):
     train: np.ndarray
 
 
+def sparse_teacher(parameters: Mapping[str, Any], **changes: Any) -> SparseTeacher:
+    """The teacher with known attention that the parameters of a cell describe."""
+    names = ("features", "attended", "noise_std", "sharpness", "attend")
+    settings = {name: parameters[name] for name in names if name in parameters}
+    return SparseTeacher(**{"hidden": parameters["teacher_hidden"], **settings, **changes})
+
+
+def token_teacher(parameters: Mapping[str, Any], **changes: Any) -> TokenTeacher:
+    """The self-attention teacher that the parameters of a cell describe."""
+    names = ("tokens", "token_dim", "query_dim", "value_dim", "layers", "rank")
+    names += ("noise_std", "sharpness", "focus")
+    settings = {name: parameters[name] for name in names if name in parameters}
+    return TokenTeacher(**{"hidden": parameters["teacher_hidden"], **settings, **changes})
+
+
+def training_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """How students are trained, from the parameters of a cell."""
+    return {name: parameters[name] for name in _TRAINING if name in parameters}
+
+
 @eqx.filter_jit
-def episodes(world: World, keys: Array, rows: int) -> Episode:
-    """One teacher per key, with `rows` labelled samples and `TEST_SAMPLES` fresh ones."""
+def episodes(world: World, keys: Array, rows: int, tested: int) -> Episode:
+    """One teacher per key, with `rows` labelled samples and `tested` fresh ones."""
     # In sequence, not vmapped: half the compile time.
-    return jax.lax.map(lambda key: world.sample(key, rows, TEST_SAMPLES), keys)
+    return jax.lax.map(lambda key: world.sample(key, rows, tested), keys)
 
 
 @eqx.filter_jit
@@ -84,9 +114,11 @@ def _answers(world: Any, latent: Any, *inputs: Any) -> tuple[Array, ...]:
     return tuple(jax.vmap(world.answer)(latent, x) for x in inputs)
 
 
-def _samples(world: World, keys: Array, rows: int, answering: World | None) -> tuple[Samples, Any]:
+def _samples(
+    world: World, keys: Array, rows: int, tested: int, answering: World | None
+) -> tuple[Samples, Any]:
     """The samples and the teachers; see `teacher_samples`."""
-    episode = episodes(world, keys, rows)
+    episode = episodes(world, keys, rows, tested)
     parts = (*episode.tokens, episode.query, episode.answer)
     samples = Samples(*(np.asarray(part) for part in parts))
     if answering is not None:
@@ -99,25 +131,33 @@ def _samples(world: World, keys: Array, rows: int, answering: World | None) -> t
 
 
 def teacher_samples(
-    world: World, keys: Array, rows: int, answering: World | None = None
+    world: World, keys: Array, rows: int, tested: int, answering: World | None = None
 ) -> Samples:
-    """The samples of one teacher per key.
+    """The samples of one teacher per key: `rows` to train on, `tested` to test on.
 
     `answering` is a world of the same kind with another activation or without attention. If it is
     given, weights, inputs and noise of the teachers stay, and the answers are those of `answering`.
     """
-    return _samples(world, keys, rows, answering)[0]
+    return _samples(world, keys, rows, tested, answering)[0]
 
 
 def sparse_samples(
-    world: SparseTeacher, keys: Array, rows: int, answering: SparseTeacher | None = None
+    world: SparseTeacher,
+    keys: Array,
+    rows: int,
+    tested: int,
+    padded_features: int,
+    answering: SparseTeacher | None = None,
 ) -> tuple[Samples, Samples]:
-    """The samples of sparse teachers with inputs x (baseline) and x ⊙ f(x) (known attention)."""
-    samples, latent = _samples(world, keys, rows, answering)
+    """The samples of sparse teachers with inputs x (baseline) and x ⊙ f(x) (known attention).
+
+    Inputs have zeros appended, up to `padded_features`.
+    """
+    samples, latent = _samples(world, keys, rows, tested, answering)
     attention = [np.asarray(f) for f in _attentions(world, latent, samples.inputs, samples.fresh)]
 
     def padded(inputs: np.ndarray) -> np.ndarray:
-        return np.pad(inputs, ((0, 0), (0, 0), (0, PADDED_FEATURES - inputs.shape[-1])))
+        return np.pad(inputs, ((0, 0), (0, 0), (0, padded_features - inputs.shape[-1])))
 
     plain = samples._replace(inputs=padded(samples.inputs), fresh=padded(samples.fresh))
     return plain, samples._replace(
@@ -151,11 +191,16 @@ def train(
 
 
 def train_sparse(
-    samples: Samples, seeds: Sequence[int], sizes: Sequence[int], sharpness: float = 5.0
+    samples: Samples,
+    seeds: Sequence[int],
+    sizes: Sequence[int],
+    parameters: Mapping[str, Any],
+    sharpness: float,
 ) -> np.ndarray:
     """Relative errors (seed, size) of baselines on the features of `samples`."""
-    make = partial(Baseline, features=PADDED_FEATURES, hidden=SPARSE_HIDDEN, sharpness=sharpness)
-    return train(make, samples, seeds, sizes, **SPARSE_TRAINING).errors
+    features, hidden = parameters["padded_features"], parameters["hidden"]
+    make = partial(Baseline, features=features, hidden=hidden, sharpness=sharpness)
+    return train(make, samples, seeds, sizes, **training_of(parameters)).errors
 
 
 def best_width(
@@ -172,6 +217,11 @@ def best_width(
     ]
     errors, held_out, _ = (np.stack(parts) for parts in zip(*students, strict=True))
     return np.take_along_axis(errors, held_out.argmin(0)[None], axis=0)[0]
+
+
+def log_ratios(cell: Measured, student: str) -> np.ndarray:
+    """log of n(ε) of the baseline over n(ε) of `student`, one per seed."""
+    return cell.values["log_n_baseline"] - cell.values[f"log_n_{student}"]
 
 
 def log_sizes(sizes: Sequence[int], errors: np.ndarray, goal: float) -> np.ndarray:

@@ -23,118 +23,122 @@ A replicate is a teacher with its data, the same for both students.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from attnlens.claims.claim import (
-    FIRST_FRESH_SEED,
     PREDICTION,
+    Assumption,
+    Check,
     Claim,
+    Control,
+    Meaning,
     Measured,
     Profile,
-    Work,
-    blocks,
 )
-from attnlens.claims.teacher_student import Samples, teacher_samples, train
+from attnlens.claims.estimates import log_of, log_ratio
+from attnlens.claims.figures import log_point
+from attnlens.claims.grid import Grid
+from attnlens.claims.rule import Quantity, Rule
+from attnlens.claims.teacher_student import (
+    Samples,
+    teacher_samples,
+    token_teacher,
+    train,
+    training_of,
+)
 from attnlens.core.drawing import Figure, Point, Series
-from attnlens.core.statistics import judge as judge_part
-from attnlens.core.statistics import mean_reading
-from attnlens.core.verdicts import Part, Region
+from attnlens.core.verdicts import Region
 from attnlens.networks import SelfAttention
-from attnlens.worlds import TokenTeacher
 from attnlens.worlds.seeding import episode_keys
 
-TOKENS, DIM, VALUE_DIM, RANK, ROWS, FOCUS = 4, 10, 1, 2, 768, 3.0
-HIDDEN = {"teacher": 4, "student": 8}
-STARTS = 8
-TRAINING: dict[str, Any] = {
-    "steps": 1500,
-    "batch": 32,
-    "learning_rate": 1e-2,
-    "schedule": "cosine",
-    "l2": 1e-4,
-}
-EVERY = 150  # the training loss is the mean over the last 150 steps
-QUERY_DIM = {PREDICTION: RANK, "below-rank": 1}
 CONTROL = "below-rank"
-# (blocks, teachers per block). A teacher costs sixteen students of a tenth of a second, so the
-# default profile has only 8, enough if every teacher has a good start. The full profile has nine
-# times as many.
-BLOCKS = {"smoke": (1, 2), "default": (1, 8), "full": (9, 8)}
-SMOKE = {"starts": 2, "steps": 150}
-LOG_RATIO = Region(high=-0.3)
-
-
-def plan(profile: Profile) -> Iterable[Work]:
-    parameters = SMOKE if profile == "smoke" else {"starts": STARTS, "steps": TRAINING["steps"]}
-    for arm in (PREDICTION, CONTROL):
-        for seeds in blocks(*BLOCKS[profile], first=FIRST_FRESH_SEED):
-            cost = 0.1 + 5e-5 * parameters["steps"] * parameters["starts"] * 2 * len(seeds)
-            yield Work(arm, parameters, seeds, cost)
+# A teacher costs sixteen students of a tenth of a second, so the default profile has only 8
+# teachers, enough if every teacher has a good start. The full profile has nine times as many.
+BLOCKS: dict[Profile, int] = {"smoke": 1, "default": 1, "full": 9}
+GRID = Grid(
+    settings={
+        "tokens": 4,
+        "token_dim": 10,  # t, and the query dimension of the teacher and of the wide student
+        "query_dim": 2,  # of the narrow student
+        "value_dim": 1,
+        "rank": 2,
+        "rows": 768,
+        "focus": 3.0,
+        "noise_std": 0.1,
+        "sharpness": 5.0,
+        "test_samples": 512,  # per seed; they cause a few per cent of the variance of an error
+        "teacher_hidden": 4,
+        "hidden": 8,
+        "starts": {"smoke": 2, "default": 8, "full": 8},
+        "steps": {"smoke": 150, "default": 1500, "full": 1500},
+        "every": 150,  # the training loss is the mean over the last 150 steps
+        "batch": 32,
+        "learning_rate": 1e-2,
+        "schedule": "cosine",
+        "l2": 1e-4,
+    },
+    arm_settings={CONTROL: {"query_dim": 1}},
+    blocks={PREDICTION: BLOCKS, CONTROL: BLOCKS},
+    seeds_per_block={"smoke": 2, "default": 8, "full": 8},
+    cost=lambda parameters, seeds: (
+        0.1 + 5e-5 * parameters["steps"] * parameters["starts"] * 2 * seeds
+    ),
+    pilot=range(1000),
+)
+RULE = Rule(
+    Quantity(
+        "log_ratio",
+        "log ratio of test errors, narrow queries over d_q = {token_dim}",
+        log_ratio("narrow", "full"),
+        Region(high=-0.3),
+    )
+)
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
     """Relative errors with narrow and with full queries, one per teacher."""
-    world = TokenTeacher(
-        tokens=TOKENS,
-        token_dim=DIM,
-        query_dim=DIM,
-        value_dim=VALUE_DIM,
-        hidden=HIDDEN["teacher"],
-        rank=RANK,
-        focus=FOCUS,
-    )
-    samples = teacher_samples(world, episode_keys(seeds, DIM, RANK), ROWS)
+    dim, rank = parameters["token_dim"], parameters["rank"]
+    keys, tested = episode_keys(seeds, dim, rank), parameters["test_samples"]
+    world = token_teacher(parameters, query_dim=dim)
+    samples = teacher_samples(world, keys, parameters["rows"], tested)
     return {
-        "narrow": _best(QUERY_DIM[arm], samples, seeds, **parameters),
-        "full": _best(DIM, samples, seeds, **parameters),
+        "narrow": _best(parameters["query_dim"], samples, seeds, parameters),
+        "full": _best(dim, samples, seeds, parameters),
     }
 
 
 def _best(
-    query_dim: int, samples: Samples, seeds: Sequence[int], starts: int, steps: int
+    query_dim: int, samples: Samples, seeds: Sequence[int], parameters: Mapping[str, Any]
 ) -> np.ndarray:
     """The relative error of the start with the lowest training loss, one per teacher."""
-    make = partial(
-        SelfAttention,
-        tokens=TOKENS,
-        token_dim=DIM,
-        query_dim=query_dim,
-        value_dim=VALUE_DIM,
-        hidden=HIDDEN["student"],
-    )
+    names = ("tokens", "token_dim", "value_dim", "hidden", "sharpness")
+    make = partial(SelfAttention, query_dim=query_dim, **{n: parameters[n] for n in names})
+    starts, every = parameters["starts"], min(parameters["every"], parameters["steps"])
     repeated = Samples(*(np.repeat(part, starts, axis=0) for part in samples))
     start_seeds = [seed * 1000 + start for seed in seeds for start in range(starts)]
-    settings = {**TRAINING, "steps": steps, "every": min(EVERY, steps)}
-    students = train(make, repeated, start_seeds, (ROWS,), **settings)
+    training = {**training_of(parameters), "every": every}
+    students = train(make, repeated, start_seeds, (parameters["rows"],), **training)
     errors, losses = (
         part.reshape(len(seeds), starts) for part in (students.errors, students.train)
     )
     return np.take_along_axis(errors, losses.argmin(1)[:, None], axis=1)[:, 0]
 
 
-def _logs(measured: Sequence[Measured], name: str) -> np.ndarray:
-    return np.log(np.concatenate([cell.values[name] for cell in measured]))
-
-
-def judge(measured: Sequence[Measured]) -> list[Part]:
-    quantity = f"log ratio of test errors, narrow queries over d_q = {DIM}"
-    ratio = _logs(measured, "narrow") - _logs(measured, "full")
-    return [judge_part(quantity, ratio, LOG_RATIO)]
-
-
 def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
-    def point(measured: Sequence[Measured], name: str, query_dim: int) -> Point:
-        return mean_reading(_logs(measured, name)).exp_point(query_dim)
+    def point(arm: str, name: str, dim: str) -> Point:
+        cells = arms[arm]
+        return log_point(float(cells[0].parameters[dim]), log_of(name)(cells))
 
-    measured = arms[PREDICTION]
-    enough = (point(measured, "narrow", RANK), point(measured, "full", DIM))
-    below = (point(arms[CONTROL], "narrow", 1),)
+    setting = arms[PREDICTION][0].parameters
+    enough = point(PREDICTION, "narrow", "query_dim"), point(PREDICTION, "full", "token_dim")
+    below = (point(CONTROL, "narrow", "query_dim"),)
     return Figure(
-        f"Test error over the width of queries and keys, {ROWS} samples, true rank {RANK}",
+        f"Test error over the width of queries and keys, {setting['rows']} samples, true rank "
+        f"{setting['rank']}",
         "d_q",
         "relative error (geometric mean)",
         (Series("d_q ≥ rank", enough), Series("d_q below the rank", below, control=True)),
@@ -150,29 +154,42 @@ CLAIM = Claim(
         "below the rank its error is higher."
     ),
     formula=(
-        r"\mathbb{E}\,\log\frac{\mathrm{error}(d_q=r)}{\mathrm{error}(d_q=t)}\;\leq\;-0.3,"
+        r"\mathbb{E}\,\log\frac{\mathrm{error}(d_q=r)}{\mathrm{error}(d_q=t)}\;\leq\;$log_ratio_high,"
         r"\qquad \mathrm{rank}\left(w_Q^{\top}w_K\right)=r<t"
     ),
     prediction=(
-        "The mean log ratio of test errors, d_q = 2 over d_q = 10, is at most −0.3 with true rank "
-        "2, t = 10, n = 768 and the best of eight starts by training loss."
+        "The mean log ratio of test errors, d_q = $rank over d_q = $token_dim, is $log_ratio with "
+        "true rank $rank, t = $token_dim, n = $rows and the best of $starts starts by training "
+        "loss."
     ),
-    controls={CONTROL: "d_q = 1, below the true rank of 2."},
+    controls={CONTROL: Control("d_q = 1, below the true rank of 2.")},
     assumptions=(
-        "The query–key product of the data has low rank, and d_q is at least that rank (not in the "
-        "control).",
-        "There are enough starts to avoid the bad local minima that narrow queries have.",
+        Assumption("The query–key product of the data has low rank", Check.BY_CONSTRUCTION),
+        Assumption("d_q is at least that rank", Check.CONTROL, control=CONTROL),
+        Assumption(
+            "There are enough starts to avoid the bad local minima that narrow queries have"
+        ),
     ),
-    meaning=(
-        "Lower d_q until the validation error rises: above the rank, a larger d_q only costs "
-        "samples. Use several starts when d_q is small."
+    meaning=Meaning(
+        supported=(
+            "Lower d_q until the validation error rises: above the rank, a larger d_q only costs "
+            "samples. Use several starts when d_q is small."
+        ),
+        refuted=(
+            "Narrow queries do not lower the error even where attention has low rank: do not lower "
+            "d_q in order to save samples."
+        ),
+        undecided=(
+            "Whether narrow queries lower the error is open: choose d_q on validation data, with "
+            "several starts where it is small."
+        ),
     ),
     source=(
         "Our own prediction (docs/theory.md, prediction 20); lens B (ICLR 2021 submission) "
         "announces guidelines for practitioners, and their content here is ours."
     ),
-    plan=plan,
+    plan=GRID,
     measure=measure,
-    judge=judge,
+    judge=RULE,
     figure=figure,
 )

@@ -23,122 +23,111 @@ independent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from attnlens.claims.claim import PREDICTION, Claim, Measured, Profile, Work, blocks, group_by
-from attnlens.claims.rates import points
-from attnlens.claims.teacher_student import log_sizes, sparse_samples, train_sparse
+from attnlens.claims.claim import (
+    PREDICTION,
+    Assumption,
+    Check,
+    Claim,
+    Control,
+    Meaning,
+    Measured,
+    group_by,
+)
+from attnlens.claims.estimates import ScalingLaw
+from attnlens.claims.figures import Lines, log_points
+from attnlens.claims.grid import Grid
+from attnlens.claims.rule import Quantity, Rule
+from attnlens.claims.teacher_student import (
+    SPARSE_SETTINGS,
+    log_ratios,
+    log_sizes,
+    sparse_samples,
+    sparse_teacher,
+    train_sparse,
+)
 from attnlens.core.drawing import Figure, Point, Series
-from attnlens.core.statistics import judge as judge_part
-from attnlens.core.statistics import slopes
-from attnlens.core.verdicts import Part, Region
-from attnlens.worlds import SparseTeacher
+from attnlens.core.verdicts import Region
 from attnlens.worlds.seeding import episode_keys
 
-ATTENDED = 4
-GOAL = 0.3
-FEATURES = {"smoke": (8, 32), "default": (8, 16, 32), "full": (8, 16, 32)}
-# Powers of two around the n(ε) of a pilot (known attention 5 to 20, baseline 60 to 700).
-BASELINE_SIZES = (16, 32, 64, 128, 256, 512, 1024)
-KNOWN_SIZES = (2, 4, 8, 16, 32, 64, 128)
-# (blocks, seeds per block). The slope of one seed has a standard deviation of about 0.8 and the
-# effect is about 1.2, so with 24 seeds the interval is ± 0.35 and lies above 0.5.
-BLOCKS = {"smoke": (1, 3), "default": (3, 8), "full": (27, 8)}
-# The true slope of the control is 0. Its estimate, from the smallest and the largest p, has a
-# smaller standard deviation of 0.35.
-CONTROL_BLOCKS = {"smoke": (1, 3), "default": (2, 8), "full": (18, 8)}
-SLOPE = Region(low=0.5)
 CONTROL = "not-told"
-
-
-def plan(profile: Profile) -> Iterable[Work]:
-    for arm in (PREDICTION, CONTROL):
-        feature_counts = FEATURES[profile] if arm == PREDICTION else FEATURES["smoke"]
-        for features in feature_counts:
-            for seeds in blocks(*(BLOCKS if arm == PREDICTION else CONTROL_BLOCKS)[profile]):
-                yield Work(arm, {"features": features}, seeds, cost=0.1 * len(seeds))
+GRID = Grid(
+    settings={**SPARSE_SETTINGS, "sharpness": 5.0},
+    axes={"features": {"smoke": (8, 32), "default": (8, 16, 32), "full": (8, 16, 32)}},
+    # With f ≡ 1 the student that is given f needs as many samples as the baseline.
+    arm_settings={CONTROL: {"features": (8, 32), "known_sizes": SPARSE_SETTINGS["baseline_sizes"]}},
+    blocks={
+        # The slope of one seed has a standard deviation of about 0.8 and the effect is about 1.2,
+        # so with 24 seeds the interval is ± 0.35 and lies above 0.5.
+        PREDICTION: {"smoke": 1, "default": 3, "full": 27},
+        # The true slope of the control is 0. Its estimate, from the smallest and the largest p, has
+        # a smaller standard deviation of 0.35.
+        CONTROL: {"smoke": 1, "default": 2, "full": 18},
+    },
+    seeds_per_block={"smoke": 3, "default": 8, "full": 8},
+    cost=lambda parameters, seeds: 0.1 * seeds,
+)
+RATIO = ScalingLaw(partial(log_ratios, student="known"), "features", logged=True)
+RULE = Rule(
+    Quantity("slope", "slope of the log ratio of n({goal}) in log p", RATIO.slopes, Region(low=0.5))
+)
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
     """Relative errors (seed, size) of both students, and log n(ε) per seed."""
-    features = parameters["features"]
-    world = SparseTeacher(features=features, attended=ATTENDED)
-    keys = episode_keys(seeds, features)
-    rows = BASELINE_SIZES[-1]
-    plain, attended = sparse_samples(world, keys, 2 * rows)
-    sizes, starts = KNOWN_SIZES, seeds
+    sizes = {name: parameters[f"{name}_sizes"] for name in ("baseline", "known")}
+    rows = sizes["baseline"][-1]
+    keys = episode_keys(seeds, parameters["features"])
+    tested, width = parameters["test_samples"], parameters["padded_features"]
+    plain, attended = sparse_samples(sparse_teacher(parameters), keys, 2 * rows, tested, width)
+    starts = seeds
     if arm == CONTROL:
         # With f ≡ 1 known attention is the baseline. It has its own rows and starts, so that the
         # rule is applied to two independent measurements of the same quantity.
-        attended = plain.rows(rows, 2 * rows)
-        sizes, starts = BASELINE_SIZES, [seed + 10**6 for seed in seeds]
-    baseline = train_sparse(plain.rows(0, rows), seeds, BASELINE_SIZES)
-    known = train_sparse(attended.rows(0, rows), starts, sizes)
-    return {
-        "baseline": baseline,
-        "log_n_baseline": log_sizes(BASELINE_SIZES, baseline, GOAL),
-        "known": known,
-        "log_n_known": log_sizes(sizes, known, GOAL),
+        attended, starts = plain.rows(rows, 2 * rows), [seed + 10**6 for seed in seeds]
+    train = partial(train_sparse, parameters=parameters, sharpness=parameters["sharpness"])
+    errors = {
+        "baseline": train(plain.rows(0, rows), seeds, sizes["baseline"]),
+        "known": train(attended.rows(0, rows), starts, sizes["known"]),
     }
+    goal = parameters["goal"]
+    return {**errors, **{f"log_n_{k}": log_sizes(sizes[k], e, goal) for k, e in errors.items()}}
 
 
-def _log_ratios(cell: Measured) -> np.ndarray:
-    """log of n(ε) of the baseline over n(ε) of known attention, one per seed."""
-    return cell.values["log_n_baseline"] - cell.values["log_n_known"]
-
-
-def _over_features(measured: Sequence[Measured]) -> tuple[np.ndarray, np.ndarray]:
-    """log p, and log ratios (seed, p)."""
-    groups = group_by(measured, "features")
-    ratios = [np.concatenate([_log_ratios(cell) for cell in cells]) for cells in groups.values()]
-    return np.log(list(groups)), np.array(ratios).T
-
-
-def judge(measured: Sequence[Measured]) -> list[Part]:
-    quantity = f"slope of the log ratio of n({GOAL}) in log p"
-    return [judge_part(quantity, slopes(*_over_features(measured)), SLOPE)]
-
-
-def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
-    names = {PREDICTION: "4 of p features attended to", CONTROL: "f ≡ 1, independent samples"}
-    series = []
-    for arm, measured in arms.items():
-        x, ratios = _over_features(measured)
-        slope = float(slopes(x, ratios).mean())
-        series.append(Series(names[arm], points(x, ratios), slope, control=arm != PREDICTION))
-    return Figure(
-        "Samples that the baseline needs, as a multiple of known attention's",
-        "features p",
-        f"n_baseline({GOAL}) / n_known({GOAL})",
-        tuple(series),
-    )
+FIGURE = Lines(
+    "Samples that the baseline needs, as a multiple of known attention's",
+    "features p",
+    "n_baseline({goal}) / n_known({goal})",
+    RATIO,
+    {PREDICTION: "{attended} of p features attended to", CONTROL: "f ≡ 1, independent samples"},
+)
 
 
 def views(arms: Mapping[str, Sequence[Measured]]) -> list[Figure]:
     """Learning curves at the largest p, with n(ε) where each curve crosses ε."""
     features, cells = list(group_by(arms[PREDICTION], "features").items())[-1]
-    series, marks = [], []
-    for name, label, sizes in (
-        ("known", "known attention", KNOWN_SIZES),
-        ("baseline", "baseline", BASELINE_SIZES),
-    ):
+    parameters = cells[0].parameters
+    goal, series, marks = parameters["goal"], [], []
+    for name, label in (("known", "known attention"), ("baseline", "baseline")):
         logs = np.log(np.concatenate([cell.values[name] for cell in cells]))
-        series.append(Series(label, points(np.log(sizes), logs)))
+        series.append(Series(label, log_points(np.log(parameters[f"{name}_sizes"]), logs)))
         log_n = np.concatenate([cell.values[f"log_n_{name}"] for cell in cells])
         n = float(np.exp(log_n.mean()))  # the judged quantity is a mean of logs
-        mark = f"{label}: n({GOAL}) = {n:.0f}"
-        marks.append(Series(mark, (Point(n, GOAL),), mark=True, like=label))
-    edge = (Point(float(KNOWN_SIZES[0]), GOAL), Point(float(BASELINE_SIZES[-1]), GOAL))
-    goal = Series(f"goal ε = {GOAL}", edge, line=True)
+        mark = f"{label}: n({goal}) = {n:.0f}"
+        marks.append(Series(mark, (Point(n, goal),), mark=True, like=label))
+    ends = parameters["known_sizes"][0], parameters["baseline_sizes"][-1]
+    line = Series(f"goal ε = {goal}", tuple(Point(float(n), goal) for n in ends), line=True)
     return [
         Figure(
             f"Learning curves with {features} features, and the samples that ε needs",
             "samples n",
             "relative test error",
-            (*series, goal, *marks),
+            (*series, line, *marks),
         )
     ]
 
@@ -152,32 +141,47 @@ CLAIM = Claim(
     ),
     formula=(
         r"\frac{\mathrm{d}\,\log\left(n_{\mathrm{baseline}}(\varepsilon)/"
-        r"n_{\mathrm{known}}(\varepsilon)\right)}{\mathrm{d}\,\log p}\;\geq\;0.5"
+        r"n_{\mathrm{known}}(\varepsilon)\right)}{\mathrm{d}\,\log p}\;\geq\;$slope_low"
     ),
     prediction=(
-        "The slope of the log ratio of n(ε) in log p is at least 0.5, with relative error ε = 0.3, "
-        "4 attended features and p = 8, 16, 32."
+        "The slope of the log ratio of n(ε) in log p is $slope, with relative error ε = $goal, "
+        "$attended attended features and p = $features."
     ),
     controls={
-        CONTROL: "The network is given f ≡ 1: both are then baselines, on independent samples."
+        CONTROL: Control(
+            "The network is given f ≡ 1: both are then baselines, on independent samples."
+        )
     },
     assumptions=(
-        "The attention weights are known (the control breaks this) and zero off a small support.",
-        "Both networks can reach ε: known attention is the teacher's own class; the baseline "
-        "approximates it.",
-        "Stochastic gradient descent finds good minima of both.",
+        Assumption("The attention weights are known", Check.CONTROL, control=CONTROL),
+        Assumption("They are zero off a small support", Check.BY_CONSTRUCTION),
+        Assumption(
+            "Both networks can reach ε: known attention is the teacher's own class; the baseline "
+            "approximates it"
+        ),
+        Assumption("Stochastic gradient descent finds good minima of both"),
     ),
-    meaning=(
-        "A network that is given the relevant inputs needs fewer labelled samples, by a factor "
-        "that grows with the number of irrelevant inputs."
+    meaning=Meaning(
+        supported=(
+            "A network that is given the relevant inputs needs fewer labelled samples, by a factor "
+            "that grows with the number of irrelevant inputs."
+        ),
+        refuted=(
+            "Giving a network its attention does not save more samples when there are more "
+            "irrelevant inputs: do not expect that removing inputs pays off with their number."
+        ),
+        undecided=(
+            "Whether the saving grows with the number of irrelevant inputs is open: measure it at "
+            "your own number of inputs."
+        ),
     ),
     source=(
         "Lens B (ICLR 2021 submission), sections 2 and 3.1 (known attention); our formalisation: "
         "docs/theory.md, prediction 15."
     ),
-    plan=plan,
+    plan=GRID,
     measure=measure,
-    judge=judge,
-    figure=figure,
+    judge=RULE,
+    figure=FIGURE,
     views=views,
 )

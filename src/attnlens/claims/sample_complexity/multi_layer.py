@@ -12,30 +12,20 @@ redraws teacher, data and starts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from attnlens.claims import token_students
-from attnlens.claims.claim import Claim, Measured, Profile, Work
-from attnlens.core.drawing import Figure
+from attnlens.claims.claim import Claim, Meaning
 from attnlens.networks import MultiLayerSelfAttention
-
-# (blocks, seeds per block), as in B.self-attention.
-BLOCKS = {"smoke": (1, 2), "default": (2, 8), "full": (18, 8)}
-SECONDS = 0.14  # per seed and sample size
-
-
-def plan(profile: Profile) -> Iterable[Work]:
-    return token_students.plan(profile, BLOCKS, SECONDS)
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    return token_students.measure(arm, parameters, seeds, layers=2, student=MultiLayerSelfAttention)
-
-
-def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
-    title = "Error of two layers of self-attention and of the baseline, over samples"
-    return token_students.figure(arms, title)
+    student = partial(
+        MultiLayerSelfAttention, layers=parameters["layers"], query_dim=parameters["query_dim"]
+    )
+    return token_students.measure(arm, parameters, seeds, student)
 
 
 CLAIM = Claim(
@@ -47,28 +37,36 @@ CLAIM = Claim(
     ),
     formula=(
         r"\mathbb{E}\,\log\frac{n_{\mathrm{baseline}}(\varepsilon)}"
-        r"{n_{\mathrm{two\ layers}}(\varepsilon)}\;\geq\;0.3"
+        r"{n_{\mathrm{two\ layers}}(\varepsilon)}\;\geq\;$log_ratio_low"
     ),
-    prediction=(
-        "The mean log ratio of n(0.6), baseline over two layers of self-attention, is at least "
-        "0.3; four tokens of dimension four; the baseline's width is chosen on held-out samples."
+    prediction=token_students.PREDICTED.format(student="two layers of self-attention"),
+    controls=token_students.CONTROLS,
+    assumptions=token_students.assumptions(
+        "two layers of self-attention", "Both students can reach ε"
     ),
-    controls={token_students.CONTROL: "A teacher without attention: a is the identity."},
-    assumptions=(
-        "The labels come from two layers of self-attention (the control breaks this).",
-        "Both students can reach ε.",
-        "Stochastic gradient descent finds good minima of both.",
-    ),
-    meaning=(
-        "Two layers of attention can be learned from few samples where the data have them. Where "
-        "the data have none, two layers are harder to switch off than one."
+    meaning=Meaning(
+        supported=(
+            "Two layers of attention can be learned from few samples where the data have them. "
+            "Where the data have none, two layers are harder to switch off than one."
+        ),
+        refuted=(
+            "Two layers of attention save few samples or none even on data that have two layers: "
+            "do not add a layer in order to save labels."
+        ),
+        undecided=(
+            "Whether a second layer of attention saves samples is open: compare it with a plain "
+            "network on held-out samples of your data."
+        ),
     ),
     source=(
         "Lens B (ICLR 2021 submission), section 3.3 (multi-layer self-attention); our "
         "formalisation: docs/theory.md, prediction 16."
     ),
-    plan=plan,
+    plan=token_students.grid(layers=2, seconds=0.14),
     measure=measure,
-    judge=token_students.judge,
-    figure=figure,
+    judge=token_students.RULE,
+    figure=partial(
+        token_students.figure,
+        title="Error of two layers of self-attention and of the baseline, over samples",
+    ),
 )

@@ -32,23 +32,29 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnlens.claims.claim import PREDICTION, Measured, group_by
+from attnlens.claims.estimates import pooled
+from attnlens.claims.figures import mean_point
+from attnlens.claims.rule import Quantity, Rule
+from attnlens.claims.teacher_student import training_of
 from attnlens.core.drawing import Point, Series
-from attnlens.core.statistics import judge as judge_part
-from attnlens.core.statistics import mean_reading
-from attnlens.core.verdicts import Part, Region
+from attnlens.core.verdicts import Region
 from attnlens.data.dataset import Dataset
 from attnlens.networks import Baseline, SelfAttention, fit
 
-DIFFERENCE = Region(high=-0.02)
 CONTROL = "scrambled"
-# Hidden units; in a pilot 128 and 512 units changed no error by more than its standard error. One
-# width is enough for the smoke profile, which only checks that a claim runs.
-WIDTHS = {"smoke": [8], "default": [8, 32], "full": [8, 32]}
-QUERY_DIM, VALUE_DIM = 8, 16
-STEPS = 200  # the best validation loss is reached after 30 to 120
-LEARNING_RATE = 5e-3
-BATCH = 32
 MODELS = ("attention", "baseline", "mean token")
+SETTINGS: dict[str, Any] = {
+    # Hidden units; in a pilot 128 and 512 units changed no error by more than its standard error.
+    # One width is enough for the smoke profile, which only checks that a claim runs.
+    "widths": {"smoke": [8], "default": [8, 32], "full": [8, 32]},
+    "query_dim": 8,
+    "value_dim": 16,
+    "sharpness": 5.0,
+    "steps": 200,  # the best validation loss is reached after 30 to 120
+    "batch": 32,
+    "learning_rate": 5e-3,
+    "schedule": "cosine",
+}
 
 
 class Split(NamedTuple):
@@ -59,12 +65,14 @@ class Split(NamedTuple):
     test: Dataset
 
 
+def set_sizes(parameters: Mapping[str, Any]) -> dict[str, int]:
+    """Samples of each set of a split; the largest number of labels is that of the training set."""
+    own = {name: parameters[f"{name}_samples"] for name in ("validation", "test")}
+    return {"train": max(parameters["counts"]), **own}
+
+
 def errors(
-    arm: str,
-    splits: Sequence[Split],
-    seeds: Sequence[int],
-    counts: Sequence[int],
-    widths: Sequence[int],
+    arm: str, splits: Sequence[Split], seeds: Sequence[int], parameters: Mapping[str, Any]
 ) -> dict[str, np.ndarray]:
     """Test errors (seed, n) of the models at n = `counts`, and shortened hashes of the splits."""
     sets = [*zip(*splits, strict=True)]  # training, validation and test sets of all splits
@@ -75,27 +83,29 @@ def errors(
         tokens = [_flat(array)[..., order].reshape(array.shape) for array in tokens]
     classes = len(splits[0].train.classes)
     errors_by_model = {
-        model: _errors([*_candidates(model, tokens, classes, widths)], labels, seeds, counts)
+        model: _errors(
+            [*_candidates(model, tokens, classes, parameters)], labels, seeds, parameters
+        )
         for model in MODELS
     }
     return {**errors_by_model, "hashes": np.stack([_hashes(split) for split in splits])}
 
 
 def _candidates(
-    model: str, tokens: Sequence[np.ndarray], classes: int, widths: Sequence[int]
+    model: str, tokens: Sequence[np.ndarray], classes: int, parameters: Mapping[str, Any]
 ) -> Iterator[tuple[Any, list[np.ndarray]]]:
     """The networks to train for a model, one per width, with their inputs."""
     length, dim = tokens[0].shape[2:]
-    for hidden in widths:
-        shared = {"hidden": hidden, "outputs": classes}
+    for hidden in parameters["widths"]:
+        shared = {"hidden": hidden, "outputs": classes, "sharpness": parameters["sharpness"]}
         if model == "attention":
-            sizes = {"token_dim": dim, "query_dim": QUERY_DIM, "value_dim": VALUE_DIM}
-            make = partial(SelfAttention, tokens=length, **sizes, **shared)
+            sizes = {name: parameters[name] for name in ("query_dim", "value_dim")}
+            make = partial(SelfAttention, tokens=length, token_dim=dim, **sizes, **shared)
             yield make, [array.swapaxes(-1, -2) for array in tokens]
         elif model == "baseline":
             make = partial(Baseline, features=length * dim, **shared)
             yield make, [_flat(array) for array in tokens]
-        elif hidden == max(widths):
+        elif hidden == max(parameters["widths"]):
             # The sum of p tokens divided by √p has the scale of one token.
             pooled = [array.sum(2) / np.float32(np.sqrt(length)) for array in tokens]
             yield partial(Baseline, features=dim, **shared), pooled
@@ -105,9 +115,10 @@ def _errors(
     candidates: Sequence[tuple[Any, list[np.ndarray]]],
     labels: Sequence[np.ndarray],
     seeds: Sequence[int],
-    counts: Sequence[int],
+    parameters: Mapping[str, Any],
 ) -> np.ndarray:
     """Test errors (seed, n) of the candidate with the lowest validation loss."""
+    counts = parameters["counts"]
     shape = (len(seeds), len(counts))
     validation_losses, test_errors = [], []
     for make, (train, validation, test) in candidates:
@@ -120,11 +131,8 @@ def _errors(
             seeds=seeds,
             samples=counts,
             loss="softmax",
-            steps=STEPS,
-            batch=BATCH,
-            learning_rate=LEARNING_RATE,
-            schedule="cosine",
             block=len(seeds) * len(counts),
+            **training_of(parameters),
         )
         validation_losses.append(np.nanmin(fitted.validation, 1).reshape(shape))
         test_errors.append(_error_rates(fitted.models, test, labels[2]))
@@ -156,25 +164,32 @@ def _hashes(split: Split) -> np.ndarray:
     return np.array([int(digest[:14], 16) for digest in split.train.splits.values()], np.int64)
 
 
-def judge(measured: Sequence[Measured], kind: str, counts: Sequence[int]) -> list[Part]:
+def rule(kind: str) -> Rule:
     """Attention minus baseline: one part per number of labels and value of the parameter `kind`."""
-    parts = []
-    for value, cells in group_by(measured, kind).items():
-        difference = np.concatenate([c.values["attention"] - c.values["baseline"] for c in cells])
-        for count, column in zip(counts, difference.T, strict=True):
-            quantity = f"test error of attention minus baseline ({value}, {count} labels)"
-            parts.append(judge_part(quantity, column, DIFFERENCE))
-    return parts
+    return Rule(
+        *(
+            Quantity(
+                f"{key}_labels",
+                f"test error of attention minus baseline ({{{kind}}}, {{counts[{column}]}} labels)",
+                pooled(partial(_difference, column=column)),
+                Region(high=-0.02),
+                per=(kind,),
+            )
+            for column, key in enumerate(("fewer", "more"))
+        )
+    )
 
 
-def lines(
-    arms: Mapping[str, Sequence[Measured]], kind: str, counts: Sequence[int]
-) -> tuple[Series, ...]:
+def _difference(cell: Measured, column: int) -> np.ndarray:
+    return (cell.values["attention"] - cell.values["baseline"])[:, column]
+
+
+def lines(arms: Mapping[str, Sequence[Measured]], kind: str) -> tuple[Series, ...]:
     """Test error over the number of labels: one line per model, arm and value of `kind`."""
     return tuple(
         Series(
             f"{model}, {value}{', scrambled' * (arm != PREDICTION)}",
-            _points(np.concatenate([cell.values[model] for cell in cells]), counts),
+            _points(np.concatenate([cell.values[model] for cell in cells]), cells[0].parameters),
             control=arm != PREDICTION,
         )
         for arm, measured in arms.items()
@@ -183,6 +198,5 @@ def lines(
     )
 
 
-def _points(errors: np.ndarray, counts: Sequence[int]) -> tuple[Point, ...]:
-    readings = [mean_reading(column) for column in errors.T]
-    return tuple(reading.point(count) for count, reading in zip(counts, readings, strict=True))
+def _points(errors: np.ndarray, parameters: Mapping[str, Any]) -> tuple[Point, ...]:
+    return tuple(map(mean_point, parameters["counts"], errors.T))

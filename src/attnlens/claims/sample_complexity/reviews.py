@@ -23,58 +23,62 @@ controls requires more than 4.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from attnlens.claims.claim import PREDICTION, Claim, Measured, Profile, Work, blocks
+from attnlens.claims.claim import PREDICTION, Assumption, Claim, Control, Meaning, Measured, Profile
+from attnlens.claims.grid import Grid
 from attnlens.core.drawing import Figure
-from attnlens.core.verdicts import Part
 from attnlens.data.dataset import split
 from attnlens.data.optional import INSTALL
 from attnlens.data.sets.reviews import movie_reviews
 from attnlens.data.text import Embedding
 
-from .real_data import CONTROL, WIDTHS, Split, errors, lines
-from .real_data import judge as judge_differences
+from .real_data import CONTROL, SETTINGS, Split, errors, lines, rule, set_sizes
 
-COUNTS = (500, 1500)  # labels
-PARTS = 10  # of 2,490 reviews each; all but four of the 24,904 are used
-SIZES = {"train": max(COUNTS), "validation": 200, "test": 790}
-TOKENS, DIM = 32, 32  # words per review, and numbers per word; larger values take too long
-SPLITS_PER_CELL = {"smoke": 2, "default": 5, "full": 5}
-BLOCKS = {"smoke": 1, "default": 2, "full": 18}  # 10 parts; 9 × 10
-
-
-def plan(profile: Profile) -> Iterable[Work]:
-    parameters = {"data": "imdb", "widths": WIDTHS[profile]}
-    for seeds in blocks(BLOCKS[profile], SPLITS_PER_CELL[profile]):
-        for arm in (PREDICTION, CONTROL):
-            yield Work(arm, parameters, seeds, 0.8 * len(seeds))
+KIND = "data"
+BLOCKS: dict[Profile, int] = {"smoke": 1, "default": 2, "full": 18}  # 10 parts; 9 × 10
+GRID = Grid(
+    settings={
+        "data": "imdb",
+        "parts": 10,  # of 2,490 reviews each; all but four of the 24,904 are used
+        "counts": [500, 1500],  # labels
+        "validation_samples": 200,
+        "test_samples": 790,
+        # Words per review, and numbers per word; larger values take too long.
+        "tokens": 32,
+        "token_dim": 32,
+        **SETTINGS,
+    },
+    blocks={PREDICTION: BLOCKS, CONTROL: BLOCKS},
+    seeds_per_block={"smoke": 2, "default": 5, "full": 5},
+    cost=lambda parameters, seeds: 0.8 * seeds,
+)
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
     """Test errors of the models, one per part and number of labels."""
-    splits = [draw_split(parameters["data"], seed) for seed in seeds]
-    return errors(arm, splits, seeds, COUNTS, parameters["widths"])
+    name, sizes = parameters["data"], tuple(set_sizes(parameters).items())
+    shape = parameters["parts"], parameters["tokens"], parameters["token_dim"]
+    splits = [draw_split(name, sizes, *shape, seed) for seed in seeds]
+    return errors(arm, splits, seeds, parameters)
 
 
-@lru_cache(maxsize=5)  # prediction and control of the same parts often share a worker
-def draw_split(name: str, seed: int) -> Split:
+@lru_cache(maxsize=10)  # the parts of one division: prediction and control often share a worker
+def draw_split(
+    name: str, sizes: tuple[tuple[str, int], ...], parts: int, tokens: int, dim: int, seed: int
+) -> Split:
     """A part of the reviews, as word vectors that were learned from its training texts."""
-    division, part = divmod(seed, PARTS)
-    sets = split(movie_reviews(name), SIZES, division, part)
-    embedding = Embedding.learn(sets["train"], dim=DIM)
-    return Split(*(embedding(texts, TOKENS) for texts in sets.values()))
-
-
-def judge(measured: Sequence[Measured]) -> list[Part]:
-    return judge_differences(measured, "data", COUNTS)
+    division, part = divmod(seed, parts)
+    sets = split(movie_reviews(name), dict(sizes), division, part)
+    embedding = Embedding.learn(sets["train"], dim=dim)
+    return Split(*(embedding(texts, tokens) for texts in sets.values()))
 
 
 def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
     title = "Test error on film reviews, over the number of labels"
-    return Figure(title, "labels", "test error", lines(arms, "data", COUNTS))
+    return Figure(title, "labels", "test error", lines(arms, KIND))
 
 
 CLAIM = Claim(
@@ -86,35 +90,46 @@ CLAIM = Claim(
     ),
     formula=(
         r"\mathrm{error}_n\left(w_2^{\top}\varphi(w_1\,\mathrm{vec}(w_V x\,a(x)))\right)"
-        r"-\mathrm{error}_n\left(w_2^{\top}\varphi(w_1\,\mathrm{vec}(x))\right)\;\le\;-0.02"
+        r"-\mathrm{error}_n\left(w_2^{\top}\varphi(w_1\,\mathrm{vec}(x))\right)\;\le\;$fewer_labels_high"
     ),
     prediction=(
-        "The test error of self-attention minus that of the baseline is at most −0.02 at 500 and "
-        "at 1,500 labels, over ten parts of the data; widths are chosen on validation data."
+        "The test error of self-attention minus that of the baseline is $fewer_labels at each of "
+        "$counts labels, over $parts parts of the data; widths are chosen on validation data."
     ),
     controls={
-        CONTROL: (
+        CONTROL: Control(
             "The numbers of the word vectors of a review are permuted, in the same way in every "
             "review: no information is lost and the baseline is not affected, but a token is no "
             "longer a word."
         )
     },
     assumptions=(
-        "The meaning of a word does not depend on its position.",
-        "The first 32 known words are enough to predict the verdict of a review.",
+        Assumption("The meaning of a word does not depend on its position"),
+        Assumption("The first 32 known words are enough to predict the verdict of a review"),
     ),
-    meaning=(
-        "Attention gains by pooling: a word learned at one position is known at all positions. The "
-        "network without attention on the mean word pools too, and the figure shows how well. With "
-        "few labels try pooling first, and use attention only if that is not enough."
+    meaning=Meaning(
+        supported=(
+            "Attention gains by pooling: a word learned at one position is known at all positions. "
+            "The network without attention on the mean word pools too, and the figure shows how "
+            "well. With few labels try pooling first, and use attention only if that is not "
+            "enough."
+        ),
+        refuted=(
+            "Attention does not lower the error on reviews with the same labels: with few labels "
+            "use a network on the mean word vector instead."
+        ),
+        undecided=(
+            "Whether attention lowers the error on reviews is open: with few labels try a network "
+            "on the mean word vector first."
+        ),
     ),
     source=(
         "Lens B (ICLR 2021 submission), abstract and section 3 (sample complexity); our "
         "formalisation on IMDB reviews: docs/theory.md, prediction 16."
     ),
     requires={"movie_reviews": INSTALL},
-    plan=plan,
+    plan=GRID,
     measure=measure,
-    judge=judge,
+    judge=rule(KIND),
     figure=figure,
 )

@@ -22,123 +22,160 @@ The control has 1/τ₀ in place of log 2/τ₀.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from attnlens.claims.claim import PREDICTION, Claim, Measured, Profile, Work, blocks, group_by
-from attnlens.claims.teacher_student import log_sizes, sparse_samples, train_sparse
+from attnlens.claims.claim import (
+    PREDICTION,
+    Assumption,
+    Check,
+    Claim,
+    Control,
+    Meaning,
+    Measured,
+    group_by,
+)
+from attnlens.claims.estimates import pooled
+from attnlens.claims.figures import log_point
+from attnlens.claims.grid import Grid, Grids
+from attnlens.claims.rule import Quantity, Rule
+from attnlens.claims.teacher_student import (
+    SPARSE_SETTINGS,
+    log_ratios,
+    log_sizes,
+    sparse_samples,
+    sparse_teacher,
+    train_sparse,
+)
 from attnlens.core.drawing import Figure, Point, Series
-from attnlens.core.statistics import judge as judge_part
-from attnlens.core.statistics import judge_exactly, mean_reading
-from attnlens.core.verdicts import Part, Region
+from attnlens.core.verdicts import Region
 from attnlens.networks import softplus
-from attnlens.worlds import SparseTeacher
 from attnlens.worlds.seeding import episode_keys
 from attnlens.worlds.sparse_teacher import softplus as by_logaddexp
 
-SHARPNESS = {"2": 2.0, "5": 5.0, "20": 20.0, "relu": math.inf}
-REFERENCE = "5"  # the default of networks and worlds
-GRID = np.arange(-2000, 2001) / 100  # steps of 0.01; 0 is one of the points
-ROUNDING = 4 * float(np.finfo(float).eps)
-FEATURES, ATTENDED, GOAL = 16, 4, 0.3  # as in B.known-attention, with its grids
-BASELINE_SIZES = (16, 32, 64, 128, 256, 512, 1024)
-KNOWN_SIZES = (2, 4, 8, 16, 32, 64, 128)
-# (blocks, seeds per block). A paired difference has a standard deviation of 0.2 to 0.35: 32 seeds
-# give ± 0.08 to 0.12, with which τ₀ = 2 may stay undecided (288 other seeds gave −0.118 ± 0.021).
-# The full profile has nine times as many.
-BLOCKS = {"smoke": (1, 3), "default": (4, 8), "full": (36, 8)}
-DIFFERENCE = Region(-0.2, 0.2)
 CONTROL = "wrong-constant"
+REFERENCE = 5.0  # the default of networks and worlds
+DISTANCE = Grid(
+    settings={
+        "part": "distance",
+        "sharpnesses": [2.0, 5.0, 20.0],
+        "constant": math.log(2),
+        # x = −20, −19.99, …, 20; 0 is one of the points.
+        "largest": 20,
+        "points_per_unit": 100,
+    },
+    arm_settings={CONTROL: {"constant": 1.0}},
+    blocks={PREDICTION: 1, CONTROL: 1},
+    seeds_per_block=1,
+    cost=lambda parameters, seeds: 0.1,
+)
+RATIO = {
+    "part": "ratio",
+    **SPARSE_SETTINGS,  # as in B.known-attention
+    "features": 16,
+    # Teachers are drawn at this τ₀; then only their answers change.
+    "drawn_sharpness": REFERENCE,
+}
+SIZE: dict[str, Any] = {
+    # A paired difference has a standard deviation of 0.2 to 0.35: 32 seeds give ± 0.08 to 0.12,
+    # with which τ₀ = 2 may stay undecided (288 other seeds gave −0.118 ± 0.021). The full profile
+    # has nine times as many.
+    "blocks": {PREDICTION: {"smoke": 1, "default": 4, "full": 36}},
+    "seeds_per_block": {"smoke": 3, "default": 8, "full": 8},
+    "cost": lambda parameters, seeds: 0.1 * seeds,
+}
+SOFTPLUS = Grid(
+    settings={**RATIO, "activation": "softplus"},
+    axes={"sharpness": {"smoke": (5.0,), "default": (2.0, 5.0, 20.0), "full": (2.0, 5.0, 20.0)}},
+    **SIZE,
+)
+RELU = Grid(settings={**RATIO, "activation": "relu"}, **SIZE)
 
-
-def plan(profile: Profile) -> Iterable[Work]:
-    for arm in (PREDICTION, CONTROL):
-        yield Work(arm, {"part": "distance"}, (0,), cost=0.1)
-    for name in ("5", "relu") if profile == "smoke" else SHARPNESS:
-        for seeds in blocks(*BLOCKS[profile]):
-            yield Work(
-                PREDICTION, {"part": "ratio", "sharpness": name}, seeds, cost=0.1 * len(seeds)
-            )
+LOG_RATIOS = pooled(partial(log_ratios, student="known"))
+AGAINST = {"activation": "softplus", "sharpness": REFERENCE}
+ROUNDING_UNITS = 4
+RULE = Rule(
+    Quantity(
+        "relu",
+        f"log ratio of n({{goal}}) with ReLU minus that with τ₀ = {REFERENCE:g}",
+        LOG_RATIOS,
+        Region(-0.2, 0.2),
+        where={"activation": "relu"},
+        against=AGAINST,
+    ),
+    Quantity(
+        "softplus",
+        f"log ratio of n({{goal}}) with τ₀ = {{sharpness}} minus that with τ₀ = {REFERENCE:g}",
+        LOG_RATIOS,
+        Region(-0.2, 0.2),
+        per=("sharpness",),
+        where={"activation": "softplus"},
+        against=AGAINST,
+    ),
+    Quantity(
+        "distance",
+        "relative deviation of the sup-distance to ReLU from the constant over τ₀",
+        pooled("deviation"),
+        Region(high=ROUNDING_UNITS * float(np.finfo(float).eps)),
+        where={"part": "distance"},
+        exact=True,
+    ),
+)
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    if parameters["part"] == "distance":
-        constant = math.log(2) if arm == PREDICTION else 1.0
-        return {"deviation": _deviations(constant)[None], "distance": _distances()[None]}
-    return _log_sizes(SHARPNESS[parameters["sharpness"]], seeds)
+    return (_distances if parameters["part"] == "distance" else _log_sizes)(parameters, seeds)
 
 
-def _distances() -> np.ndarray:
-    """sup |φ − ReLU| over the grid: (implementation, finite τ₀)."""
-    x = jnp.asarray(GRID)
-    return np.array(
+def _distances(parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+    """sup |φ − ReLU| over the points (1, implementation, τ₀), and its relative deviation."""
+    per_unit, taus = parameters["points_per_unit"], parameters["sharpnesses"]
+    last = parameters["largest"] * per_unit
+    x = np.arange(-last, last + 1) / per_unit
+    relu = np.maximum(x, 0)
+    distances = np.array(
         [
-            [np.abs(np.asarray(phi(x, tau)) - np.maximum(GRID, 0)).max() for tau in _finite()]
+            [np.abs(np.asarray(phi(jnp.asarray(x), tau)) - relu).max() for tau in taus]
             for phi in (softplus, by_logaddexp)
         ]
     )
+    predicted = parameters["constant"] / np.array(taus)
+    deviations = np.abs(distances - predicted) / predicted
+    return {"deviation": deviations[None], "distance": distances[None]}
 
 
-def _deviations(constant: float) -> np.ndarray:
-    """|sup − constant/τ₀| relative to constant/τ₀."""
-    predicted = constant / np.array(_finite())
-    return np.abs(_distances() - predicted) / predicted
-
-
-def _finite() -> list[float]:
-    return [tau for tau in SHARPNESS.values() if math.isfinite(tau)]
-
-
-def _log_sizes(sharpness: float, seeds: Sequence[int]) -> dict[str, Any]:
+def _log_sizes(parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
     """log n(ε) of both students, one per seed."""
-    world = SparseTeacher(features=FEATURES, attended=ATTENDED)
-    answering = SparseTeacher(features=FEATURES, attended=ATTENDED, sharpness=sharpness)
+    sharpness = math.inf if parameters["activation"] == "relu" else parameters["sharpness"]
+    sizes = {name: parameters[f"{name}_sizes"] for name in ("baseline", "known")}
     plain, attended = sparse_samples(
-        world, episode_keys(seeds, FEATURES), BASELINE_SIZES[-1], answering=answering
+        sparse_teacher(parameters, sharpness=parameters["drawn_sharpness"]),
+        episode_keys(seeds, parameters["features"]),
+        sizes["baseline"][-1],
+        parameters["test_samples"],
+        parameters["padded_features"],
+        answering=sparse_teacher(parameters, sharpness=sharpness),
     )
-    baseline = train_sparse(plain, seeds, BASELINE_SIZES, sharpness)
-    known = train_sparse(attended, seeds, KNOWN_SIZES, sharpness)
-    return {
-        "log_n_baseline": log_sizes(BASELINE_SIZES, baseline, GOAL),
-        "log_n_known": log_sizes(KNOWN_SIZES, known, GOAL),
-    }
-
-
-def _ratios(measured: Sequence[Measured]) -> dict[str, np.ndarray]:
-    """Log ratios by sharpness, one per seed."""
-    cells = [cell for cell in measured if cell.parameters["part"] == "ratio"]
-    return {
-        name: np.concatenate(
-            [cell.values["log_n_baseline"] - cell.values["log_n_known"] for cell in group]
-        )
-        for name, group in group_by(cells, "sharpness").items()
-    }
-
-
-def judge(measured: Sequence[Measured]) -> list[Part]:
-    exact = [cell for cell in measured if cell.parameters["part"] == "distance"]
-    deviations = np.concatenate([cell.values["deviation"] for cell in exact])
-    quantity = "relative deviation of the sup-distance to ReLU from the constant over τ₀"
-    parts = [judge_exactly(quantity, deviations, Region(high=ROUNDING))]
-    ratios = _ratios(measured)
-    for name in ratios.keys() - {REFERENCE}:
-        label = "ReLU" if name == "relu" else f"τ₀ = {name}"
-        quantity = f"log ratio of n({GOAL}) with {label} minus that with τ₀ = {REFERENCE}"
-        parts.append(judge_part(quantity, ratios[name] - ratios[REFERENCE], DIFFERENCE))
-    return sorted(parts, key=lambda part: part.quantity)
+    values = {}
+    for name, samples in (("baseline", plain), ("known", attended)):
+        errors = train_sparse(samples, seeds, sizes[name], parameters, sharpness)
+        values[f"log_n_{name}"] = log_sizes(sizes[name], errors, parameters["goal"])
+    return values
 
 
 def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
-    ratios = _ratios(arms[PREDICTION])
-    points = []
-    for name, values in ratios.items():
-        sharpness = 100.0 if name == "relu" else SHARPNESS[name]
-        points.append(mean_reading(values).exp_point(sharpness))
-    (cell,) = [c for c in arms[PREDICTION] if c.parameters["part"] == "distance"]
-    taus = _finite()
+    cells = group_by(arms[PREDICTION], "part")
+    kinds = group_by(cells["ratio"], "activation")
+    points = [
+        *(log_point(t, LOG_RATIOS(c)) for t, c in group_by(kinds["softplus"], "sharpness").items()),
+        log_point(100.0, LOG_RATIOS(kinds["relu"])),
+    ]
+    (cell,) = cells["distance"]
+    taus = cell.parameters["sharpnesses"]
     pairs = zip(taus, cell.values["distance"][0, 0], strict=True)
     distances = tuple(Point(tau, float(distance)) for tau, distance in pairs)
     return Figure(
@@ -146,7 +183,7 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
         "sharpness τ₀ (ReLU drawn at 100)",
         "ratio of n(ε); sup-distance",
         (
-            Series("n_baseline / n_known", tuple(sorted(points, key=lambda p: p.x))),
+            Series("n_baseline / n_known", tuple(points)),
             Series("sup |φ − ReLU|", distances, reference=-1.0),
             Series("1/τ₀", tuple(Point(t, 1 / t) for t in taus), control=True),
         ),
@@ -165,24 +202,35 @@ CLAIM = Claim(
         r"=\frac{\log 2}{\tau_0}"
     ),
     prediction=(
-        "The sup-distance to ReLU is log 2/τ₀ to 4 rounding units; the log ratio of n(0.3) at "
-        "p = 16 equals that at τ₀ = 5 within ± 0.2, for τ₀ = 2, 20 and ReLU."
+        f"The sup-distance to ReLU is log 2/τ₀ to {ROUNDING_UNITS} rounding units; the log ratio "
+        f"of n($goal) at p = $features minus that at τ₀ = {REFERENCE:g} is $softplus for "
+        "τ₀ = 2 and 20, and $relu for ReLU."
     ),
-    controls={CONTROL: "The constant 1/τ₀ instead of log 2/τ₀."},
+    controls={CONTROL: Control("The constant 1/τ₀ instead of log 2/τ₀.")},
     assumptions=(
-        "Teacher and students have the same activation (by construction).",
-        "n(ε) is determined as in B.known-attention.",
+        Assumption("Teacher and students have the same activation", Check.BY_CONSTRUCTION),
+        Assumption("n(ε) is determined as in B.known-attention"),
     ),
-    meaning=(
-        "The smooth activation of lens B serves its proofs; choose between ReLU and softplus for "
-        "other reasons."
+    meaning=Meaning(
+        supported=(
+            "The smooth activation of lens B serves its proofs; choose between ReLU and softplus "
+            "for other reasons."
+        ),
+        refuted=(
+            "What known attention saves depends on the activation: measure it with the activation "
+            "that you use, not with the softplus of lens B."
+        ),
+        undecided=(
+            "Whether the saving is the same at every sharpness is open: keep the activation fixed "
+            "when you compare networks."
+        ),
     ),
     source=(
         "Lens B (ICLR 2021 submission), section 3 (softplus activation); our formalisation: "
         "docs/theory.md, prediction 19."
     ),
-    plan=plan,
+    plan=Grids(DISTANCE, SOFTPLUS, RELU),
     measure=measure,
-    judge=judge,
+    judge=RULE,
     figure=figure,
 )

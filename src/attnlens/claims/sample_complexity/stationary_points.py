@@ -29,57 +29,56 @@ represent the teacher.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from attnlens.claims.claim import PREDICTION, Claim, Measured, Profile, Work, blocks, group_by
+from attnlens.claims.claim import (
+    PREDICTION,
+    Assumption,
+    Check,
+    Claim,
+    Control,
+    Meaning,
+    Measured,
+    group_by,
+)
+from attnlens.claims.figures import mean_point
+from attnlens.claims.grid import Grid, Grids
+from attnlens.claims.rule import Quantity, Rule
 from attnlens.core.drawing import Figure, Point, Series
-from attnlens.core.statistics import judge as judge_part
-from attnlens.core.statistics import mean_reading
-from attnlens.core.verdicts import Part, Region
-from attnlens.instruments.landscape.audit import descend
-from attnlens.networks import Baseline, SelfAttention
-from attnlens.worlds import TokenTeacher
+from attnlens.core.verdicts import Region
 
-TOKENS = TOKEN_DIM = 3
-HIDDEN = 3
-SHAPE: dict[str, Any] = {
-    "tokens": TOKENS,
-    "token_dim": TOKEN_DIM,
-    "query_dim": 1,
-    "value_dim": 1,
-    "hidden": HIDDEN,
-}
-L2 = 1e-4  # a hundredth of the noise variance 0.01 at ‖w‖ = 1
-SAMPLES = 512
-OTHER_SAMPLES = (64, 256, 1024, 4096)  # drawn, not judged
-THRESHOLD = 0.05
-STARTS = {"smoke": 8, "default": 16, "full": 16}
-TEACHERS = {"smoke": 4, "default": 16, "full": 144}
-OTHER_TEACHERS = 32
-TEACHERS_PER_CELL = 2
-MAX_STEPS = 2000
-REGION = Region(high=THRESHOLD)
+from .landscape import SETTINGS, attention, baseline, search
+
 CONTROL = "baseline"
-NETWORKS = {
-    PREDICTION: partial(SelfAttention, **SHAPE),
-    CONTROL: partial(Baseline, features=TOKENS * TOKEN_DIM, hidden=HIDDEN),
+NAMES = {PREDICTION: "self-attention", CONTROL: "baseline"}
+SHARED = {
+    **SETTINGS,
+    "baseline_hidden": 3,
+    "starts": {"smoke": 8, "default": 16, "full": 16},
 }
 
 
-def plan(profile: Profile) -> Iterable[Work]:
-    counts = {SAMPLES: TEACHERS[profile]}
-    if profile == "full":
-        counts |= dict.fromkeys(OTHER_SAMPLES, OTHER_TEACHERS)
-    for arm in NETWORKS:
-        for samples, teachers in counts.items():
-            for seeds in blocks(teachers // TEACHERS_PER_CELL, TEACHERS_PER_CELL):
-                parameters = {"samples": samples, "starts": STARTS[profile]}
-                yield Work(arm, parameters, seeds, 0.1 + 9e-5 * samples * STARTS[profile] / 8)
+def _seconds(parameters: Mapping[str, Any], seeds: int) -> float:
+    return 0.1 + 9e-5 * parameters["samples"] * parameters["starts"] / 8
+
+
+JUDGED = Grid(
+    settings={**SHARED, "role": "judged", "samples": 512},
+    blocks={arm: {"smoke": 2, "default": 8, "full": 72} for arm in NAMES},
+    seeds_per_block=2,
+    cost=_seconds,
+)
+DRAWN = Grid(
+    settings={**SHARED, "role": "drawn"},
+    axes={"samples": (64, 256, 1024, 4096)},
+    blocks={arm: {"smoke": 0, "default": 0, "full": 16} for arm in NAMES},
+    seeds_per_block=2,
+    cost=_seconds,
+)
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
@@ -87,21 +86,11 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
 
     Both arrays are (teacher, start).
     """
-    searches = [
-        descend(
-            NETWORKS[arm],
-            TokenTeacher(**SHAPE),
-            seed,
-            samples=parameters["samples"],
-            starts=parameters["starts"],
-            l2=L2,
-            max_steps=MAX_STEPS,
-        )
-        for seed in seeds
-    ]
+    make = (attention if arm == PREDICTION else baseline)(parameters)
+    searches = [search(make, parameters, seed) for seed in seeds]
     return {
-        "index": np.stack([search.index for search in searches]),
-        "excess": np.stack([search.excess for search in searches]),
+        "index": np.stack([ends.index for ends in searches]),
+        "excess": np.stack([ends.excess for ends in searches]),
     }
 
 
@@ -113,20 +102,24 @@ def worst_minima(cells: Sequence[Measured]) -> np.ndarray:
     return np.where(np.isfinite(worst), worst, np.nan)
 
 
-def judge(measured: Sequence[Measured]) -> list[Part]:
-    judged = group_by(measured, "samples")[SAMPLES]
-    quantity = f"excess of the worst local minimum of a teacher (n = {SAMPLES})"
-    return [judge_part(quantity, worst_minima(judged), REGION)]
+RULE = Rule(
+    Quantity(
+        "worst",
+        "excess of the worst local minimum of a teacher (n = {samples})",
+        worst_minima,
+        Region(high=0.05),
+        where={"role": "judged"},
+    )
+)
 
 
 def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
     series = []
     for arm, measured in arms.items():
-        name = "self-attention" if arm == PREDICTION else "baseline"
+        name = NAMES[arm]
         for label, reduce in (("worst", worst_minima), ("median", _median_minima)):
-            points = []
-            for samples, cells in group_by(measured, "samples").items():
-                points.append(mean_reading(reduce(cells)).point(samples))
+            by_samples = group_by(measured, "samples").items()
+            points = [mean_point(samples, reduce(cells)) for samples, cells in by_samples]
             finite = tuple(point for point in points if np.isfinite(point.y))
             series.append(Series(f"{name}, {label} minimum", finite, control=arm != PREDICTION))
         index = np.concatenate([cell.values["index"].ravel() for cell in measured])
@@ -137,10 +130,11 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
         saddles = index > 0
         if saddles.any():
             rows = zip(samples[saddles], excess[saddles], strict=True)
-            points = tuple(Point(float(n), float(e)) for n, e in rows)
-            series.append(Series(f"{name}, saddles", points, control=arm != PREDICTION))
+            dots = tuple(Point(float(n), float(e)) for n, e in rows)
+            series.append(Series(f"{name}, saddles", dots, control=arm != PREDICTION))
     title, quantity = "Test excess of the local minima that starts find", "excess / variance"
-    if len({point.x for line in series for point in line.points}) > 1:
+    drawn = {point.x for line in series for point in line.points}
+    if len(drawn) > 1:
         return Figure(title, "samples n", f"{quantity} of the answer", tuple(series))
     # Only the judged n was run: the series are drawn side by side, not on top of each other.
     columns = tuple(
@@ -148,7 +142,8 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
         for place, line in enumerate(series, 1)
     )
     names = tuple(line.name for line in columns)
-    return Figure(title, f"n = {SAMPLES}", f"{quantity} of the answer", columns, False, names=names)
+    label = f"n = {drawn.pop():g}"
+    return Figure(title, label, f"{quantity} of the answer", columns, False, names=names)
 
 
 def _median_minima(cells: Sequence[Measured]) -> np.ndarray:
@@ -160,23 +155,22 @@ def _median_minima(cells: Sequence[Measured]) -> np.ndarray:
 
 def views(arms: Mapping[str, Sequence[Measured]]) -> list[Figure]:
     """The map of stationary points: test excess against index, one point per start."""
-    series, highest = [], 0
+    series, highest, samples = [], 0, 0
     for place, (arm, measured) in enumerate(arms.items()):
-        cells = group_by(measured, "samples").get(SAMPLES, [])
+        cells = group_by(measured, "role")["judged"]
         index = np.concatenate([cell.values["index"].ravel() for cell in cells])
         excess = np.concatenate([cell.values["excess"].ravel() for cell in cells])
-        highest = max(highest, int(index.max()))
+        highest, samples = max(highest, int(index.max())), cells[0].parameters["samples"]
         points = tuple(
             # Index 0 is drawn at x = 1; the arms are shifted so that neither hides the other.
             Point(1 + float(i) + 0.2 * place - 0.1, float(e))
             for i, e in zip(index, excess, strict=True)
             if i >= 0
         )
-        name = "self-attention" if arm == PREDICTION else "baseline"
-        series.append(Series(name, points, control=arm != PREDICTION))
+        series.append(Series(NAMES[arm], points, control=arm != PREDICTION))
     return [
         Figure(
-            f"Map of stationary points, n = {SAMPLES}: index 0 is a local minimum",
+            f"Map of stationary points, n = {samples}: index 0 is a local minimum",
             "index (negative eigenvalues)",
             "test excess",
             tuple(series),
@@ -195,34 +189,43 @@ CLAIM = Claim(
     ),
     formula=(
         r"\nabla \hat L(w)=0,\ \nabla^2 \hat L(w)\succeq 0 \;\Rightarrow\; "
-        r"\mathbb{E}\left(f_w(x)-m(x)\right)^2 \le 0.05\,\mathrm{Var}\,m(x)"
+        r"\mathbb{E}\left(f_w(x)-m(x)\right)^2 \le $worst_high\,\mathrm{Var}\,m(x)"
     ),
     prediction=(
-        f"At n = {SAMPLES} the worst local minimum (index 0, gradient norm ≤ 1e-8) of 16 starts "
-        f"has a test excess of at most {THRESHOLD} of the answer's variance, on average over "
-        f"teachers."
+        "At n = $samples the worst local minimum (index 0, gradient norm ≤ $tolerance) of $starts "
+        "starts has a test excess of $worst of the answer's variance, on average over teachers."
     ),
-    controls={CONTROL: "The baseline network of equal width on the same data."},
+    controls={CONTROL: Control("The baseline network of equal width on the same data.")},
     assumptions=(
-        "Student and teacher have the same shape (by construction).",
-        f"Parameters are bounded: an ℓ₂ penalty of {L2:g} (by construction).",
-        f"n = {SAMPLES} is enough (24 samples per parameter); if the claim is refuted, this n or "
-        "every n is too small.",
-        "Sixteen random starts find the worst minimum (they can only miss it, which favours the "
-        "claim).",
+        Assumption("Student and teacher have the same shape", Check.BY_CONSTRUCTION),
+        Assumption("Parameters are bounded by an ℓ₂ penalty", Check.BY_CONSTRUCTION),
+        Assumption(
+            "There are enough samples (24 per parameter); if the claim is refuted, this n or every "
+            "n is too small"
+        ),
+        Assumption(
+            "The random starts find the worst minimum; they can only miss it, which favours the "
+            "claim"
+        ),
     ),
-    meaning=(
-        "If it holds, one training run is as good as any other. If it does not, train from several "
-        "starts and keep the one with the lowest training loss: the typical minimum is far better "
-        "than the worst."
+    meaning=Meaning(
+        supported="One training run is as good as any other: there is no need for several starts.",
+        refuted=(
+            "Some minima predict badly: train from several starts and keep the one with the lowest "
+            "training loss. The typical minimum is far better than the worst."
+        ),
+        undecided=(
+            "Whether some minima predict badly is open: train from several starts and keep the one "
+            "with the lowest training loss."
+        ),
     ),
     source=(
         "Lens B (ICLR 2021 submission), abstract and section 1; our formalisation: "
         "docs/theory.md, prediction 17."
     ),
-    plan=plan,
+    plan=Grids(JUDGED, DRAWN),
     measure=measure,
-    judge=judge,
+    judge=RULE,
     figure=figure,
     views=views,
 )
