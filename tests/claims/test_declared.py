@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -274,28 +276,46 @@ NUMBER = re.compile(r"[−-]?\d+(?:\.\d+)?(?:e[−-]?\d+)?")
 
 
 def stated_numbers(text: str) -> set[float]:
-    """The numbers of a sentence; those inside a name such as "4L" or "d_2" are left out."""
-    plain = re.sub(r"[A-Za-zα-ω]_?\d+|\d+[A-Za-zα-ω]", "", text.replace(",", ""))
+    """The numbers of a sentence, without those of a formula, "−2/(m+4)", or of a name, "4L"."""
+    plain = re.sub(r"\S+/\(\S+\)|index 0", "", text.replace(",", ""))
+    plain = re.sub(r"[A-Za-zα-ω]_?\d+|\d+(?!e[−-]?\d)[A-Za-zα-ω]", "", plain)
     return {float(match.replace("−", "-")) for match in NUMBER.findall(plain)}
+
+
+def test_numbers_of_a_sentence():
+    text = "At 4L, with 1e-08 and −0.5 of 1,024, the slope is −2/(m+4) ± 0.05 (index 0)."
+    assert stated_numbers(text) == {1e-8, -0.5, 1024.0, 0.05}
 
 
 def known_numbers(claim: Claim) -> set[float]:
     """The numbers that the rule and the settings of a claim contain, also as per cent and exp."""
-    rule = claim.judge.quantities if isinstance(claim.judge, Rule) else ()
-    numbers: set[float] = set()
-    for quantity in rule:
-        regions = [quantity.region] if isinstance(quantity.region, Region) else []
-        for bound in (b for r in regions for b in (r.low, r.high) if np.isfinite(b)):
-            forms = (bound, 100 * bound, np.exp(bound), 100 * np.exp(bound), -bound)
-            numbers |= {float(f"{form:.3g}") for form in forms}
-        if regions and all(np.isfinite([regions[0].low, regions[0].high])):
-            centre = (regions[0].low + regions[0].high) / 2
-            numbers |= {float(f"{centre:.3g}"), float(f"{regions[0].high - centre:.3g}")}
-    return numbers | settings_numbers(claim)
+    assert isinstance(claim.judge, Rule)
+    values = claim.plan.values("default")  # type: ignore[attr-defined]
+    works = list(claim.plan("default"))
+    numbers = {  # how many values a parameter has in an arm
+        float(len({str(w.parameters.get(name)) for w in works if w.arm == arm}))
+        for name in values
+        for arm in claim.arms
+    }
+    for quantity in claim.judge.quantities:
+        groups = itertools.product(*(values[name] for name in quantity.per))
+        for group in groups:
+            region = quantity.region
+            numbers |= forms(region if isinstance(region, Region) else region(*group))
+    return numbers | settings_numbers(values)
 
 
-def settings_numbers(claim: Claim) -> set[float]:
-    values = claim.plan.values("default") if hasattr(claim.plan, "values") else {}
+def forms(region: Region) -> set[float]:
+    """The ends of a region, their forms in per cent and as ratios, its centre and half-width."""
+    low, high = region.low, region.high
+    found = {(low + high) / 2, (high - low) / 2} if np.isfinite([low, high]).all() else set()
+    for bound in (bound for bound in (low, high) if np.isfinite(bound)):
+        ratio = np.exp(min(bound, 10.0))
+        found |= {bound, -bound, 100 * bound, ratio, 100 * ratio, 100 * abs(ratio - 1)}
+    return {float(f"{value:.3g}") for value in found}
+
+
+def settings_numbers(values: Any) -> set[float]:
     numbers: set[float] = set()
 
     def collect(value) -> None:

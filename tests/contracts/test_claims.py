@@ -31,8 +31,10 @@ def test_the_registry_lists_each_claim_under_its_own_id():
 @each_claim
 def test_a_claim_has_all_its_texts(claim: Claim):
     assert re.fullmatch(r"[AB]\.[a-z-]+", claim.id)
-    for name in ("title", "statement", "formula", "prediction", "meaning", "source"):
+    for name in ("title", "statement", "formula", "prediction", "source"):
         assert getattr(claim, name).strip(), name
+    meanings = [claim.meaning.of(outcome) for outcome in ("supported", "refuted", "undecided")]
+    assert len({*map(str.strip, meanings)} - {""}) == 3  # a sentence of its own per verdict
     assert claim.controls
     assert claim.assumptions
     assert "<math" in render_formula(claim.formula)

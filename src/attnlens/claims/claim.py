@@ -289,11 +289,6 @@ def _listed(values: Sequence[Any]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-# First seed of the claims whose settings were changed after their results on lower seeds had been
-# seen: the seeds on which a setting was chosen must not judge the claim.
-FIRST_FRESH_SEED = 1000
-
-
 def blocks(count: int, size: int, first: int = 0) -> list[tuple[int, ...]]:
     """`count` blocks of `size` seeds, starting at seed `first`.
 
