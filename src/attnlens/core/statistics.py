@@ -36,7 +36,11 @@ def mean_reading(replicates: ArrayLike) -> Reading:
 
 
 def t_interval(reading: Reading, level: float = LEVEL) -> tuple[float, float]:
-    """`reading.interval(level)`."""
+    """The interval of a reading: the same as `reading.interval(level)`.
+
+    >>> t_interval(Reading(2.0, 0.0, 9))
+    (2.0, 2.0)
+    """
     return reading.interval(level)
 
 
