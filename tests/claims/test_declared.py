@@ -48,6 +48,7 @@ GRID = Grid(
     seeds_per_block=10,
     arm_settings={"shifted": {"shift": 100.0, "width": (2,)}},
 )
+MEAN = Quantity("mean", "mean at width {width}", pooled("x"), Region(-1.5, 3.0), ("width",))
 CLAIM = Claim(
     id="T.declared",
     title="The mean",
@@ -60,9 +61,7 @@ CLAIM = Claim(
     source="Tests.",
     plan=GRID,
     measure=measure,
-    judge=Rule(
-        Quantity("mean", "mean at width {width}", pooled("x"), Region(-1.5, 3.0), ("width",))
-    ),
+    judge=Rule(MEAN),
 )
 
 
@@ -127,14 +126,14 @@ def test_a_rule_judges_one_part_per_group():
 
 def test_a_quantity_without_cells_is_no_part_of_an_arm():
     absent = Quantity("absent", "absent", pooled("x"), Region(0, 1), where={"width": 7})
-    rule = Rule(*CLAIM.judge.quantities, absent)
+    rule = Rule(MEAN, absent)
     measured = cells(CLAIM, "default")["prediction"]
     assert set(rule.by_key(measured)) == {"mean"}
     assert len(rule(measured)) == 2
 
 
 def test_the_region_may_depend_on_the_group():
-    quantity = replace(CLAIM.judge.quantities[0], region=lambda width: Region(high=width))
+    quantity = replace(MEAN, region=lambda width: Region(high=width))
     parts = list(quantity.parts(cells(CLAIM, "default")["prediction"]))
     assert [part.region.high for part in parts] == [1, 2]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -52,7 +54,7 @@ def test_the_excess_of_the_other_target_comes_from_its_own_row_of_the_weights():
 
 def test_the_network_of_the_generalisation_claim_has_the_stated_parameter_count():
     # Queries and keys 2·4·3 each, values 2; of 5 features: skip 5, hidden 16·5 + 16, answer 16 + 1.
-    settings = generalisation_samples.GRID.settings
+    settings: Any = generalisation_samples.GRID.settings
     dim = settings["key_dim"]
     model = reader(settings, key_dim=dim, query_dim=dim)(jax.random.key(0))
     assert count(model) == 24 + 24 + 2 + 5 + 96 + 17 == 168
@@ -61,7 +63,7 @@ def test_the_network_of_the_generalisation_claim_has_the_stated_parameter_count(
 def test_the_floor_of_the_maximum_is_the_stated_one():
     """E Var(max z | X) = E max² − E (E[max | X])², by sampling the posterior means and integrating
     over the maximum's distribution function Π Φ((t − μ_g)/s)."""
-    settings = heads.GRID.settings
+    settings: Any = heads.GRID.settings
     precision = 1 + settings["tokens_per_group"] / settings["noise_std"] ** 2
     assert precision == 33
     spread = precision**-0.5

@@ -26,7 +26,7 @@ from attnlens.core.checks import BadInput
 from .claim import PROFILES, Profile, Work, blocks
 
 T = TypeVar("T")
-PerProfile = T | Mapping[Profile, T]
+PerProfile = T | Mapping[Any, T]
 """One value for every profile, or a mapping from the profile to its value."""
 NO_SEEDS = range(0)
 

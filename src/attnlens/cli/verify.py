@@ -202,7 +202,9 @@ def _print_plan(
 
 def _verdict_words(entry: dict[str, Any]) -> str:
     if entry["exact"]:
-        return {"supported": "holds", "refuted": "fails"}.get(entry["verdict"], entry["verdict"])
+        return {"supported": "holds", "refuted": "fails", "undecided": "undecided"}[
+            entry["verdict"]
+        ]
     return entry["verdict"] + ("" if entry["holm"] else " (not by Holm)")
 
 

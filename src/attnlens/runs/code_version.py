@@ -15,8 +15,8 @@ import importlib.util
 from functools import cache
 from pathlib import Path
 
-# Left out: imported inside `plot` methods only, and no number comes from it.
-DRAWING_PACKAGE = "attnlens.report.draw."
+# Left out, because no number of a cell comes from them: what draws, and what judges cells.
+WITHOUT_NUMBERS = ("attnlens.report.draw.", "attnlens.claims.figures.", "attnlens.claims.rule.")
 NATIVE_PACKAGE = "attnlens.attention.native"
 
 
@@ -51,7 +51,8 @@ def reachable_modules(module: str) -> set[str]:
     waiting = [module]
     while waiting:
         name = waiting.pop()
-        if name not in modules and not f"{name}.".startswith(DRAWING_PACKAGE):
+        left_out = f"{name}.".startswith(WITHOUT_NUMBERS) and name != module
+        if name not in modules and not left_out:
             modules.add(name)
             waiting += imports(name)
     return modules
