@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attnlens.core.checks import BadInput
-from attnlens.networks import Asked, Reader, count
+from attnlens.networks import Reader, ReaderInputs, count
 from network_builders import blank, put
 
 EPS = np.finfo(float).eps
@@ -27,7 +27,9 @@ def test_a_forward_pass_by_hand():
         second=[[5.0]],
         second_bias=[0.25],
     )
-    inputs = Asked(jnp.array([[0.0], [1.0]]), jnp.array([[1.0, 2.0], [3.0, 1.0]]), jnp.ones(1))
+    inputs = ReaderInputs(
+        jnp.array([[0.0], [1.0]]), jnp.array([[1.0, 2.0], [3.0, 1.0]]), jnp.ones(1)
+    )
     weight = np.exp(3.0) / (1 + np.exp(3.0))
     read = (1 - weight) * (1 - 2) + weight * (3 - 1)
     hidden = np.log(2) / 5  # softplus of zero at sharpness 5
@@ -51,7 +53,7 @@ def test_order_does_not_matter_without_positions_and_does_with_them():
     tokens = jax.random.normal(jax.random.key(1), (6, 2))
     for places, symmetric in ((0, True), (6, False)):
         model = Reader(jax.random.key(0), key_dim=2, value_dim=2, heads=2, max_length=places)
-        forth, back = (model(Asked(x, x)) for x in (tokens, tokens[::-1]))
+        forth, back = (model(ReaderInputs(x, x)) for x in (tokens, tokens[::-1]))
         # A mean over six tokens in another order: six roundings of numbers near one.
         assert (abs(float((forth - back)[0])) < 100 * EPS) == symmetric
 
@@ -60,8 +62,8 @@ def test_tokens_outside_the_mask_are_not_read():
     model = Reader(jax.random.key(0), key_dim=2, value_dim=2)
     tokens = jax.random.normal(jax.random.key(1), (4, 2))
     longer = jnp.concatenate([tokens, jnp.full((2, 2), 7.0)])
-    masked = model(Asked(longer, longer, mask=jnp.arange(6) < 4))
-    np.testing.assert_allclose(masked, model(Asked(tokens, tokens)), atol=100 * EPS)
+    masked = model(ReaderInputs(longer, longer, mask=jnp.arange(6) < 4))
+    np.testing.assert_allclose(masked, model(ReaderInputs(tokens, tokens)), atol=100 * EPS)
 
 
 @pytest.mark.parametrize(
@@ -76,4 +78,4 @@ def test_wrong_settings_raise_a_sentence_with_their_name(wrong: dict, name: str)
 def test_more_tokens_than_positions_raise_one_sentence():
     model = Reader(jax.random.key(0), key_dim=1, max_length=2)
     with pytest.raises(BadInput, match="positions for 2 tokens; got 3"):
-        model(Asked(jnp.ones((3, 1)), jnp.ones((3, 1))))
+        model(ReaderInputs(jnp.ones((3, 1)), jnp.ones((3, 1))))

@@ -25,7 +25,7 @@ from attnlens.instruments.samples.curves import LearningCurves
 from attnlens.instruments.transfer.condition import Transfer, against
 from attnlens.networks import Encoder, SelfAttention
 from attnlens.networks.encoder import Tokens
-from attnlens.networks.reader import Asked, Reader
+from attnlens.networks.reader import Reader, ReaderInputs
 from attnlens.report.alt_text import alt_text
 from attnlens.report.draw.lines import COLOURS, GREYS, MOST_POINTS, colours, drawable, to_plotly
 from attnlens.report.draw.maps import map_to_plotly
@@ -79,7 +79,9 @@ def test_the_weights_of_an_encoder_are_those_that_its_heads_use():
 
 def test_the_weights_of_a_reader_give_what_it_reads():
     model = random_model(Reader, key_dim=2, value_dim=1, heads=3, hidden=4)
-    asked = Asked(*(np.random.default_rng(i).normal(size=(6, n)) for i, n in ((1, 2), (2, 1))))
+    asked = ReaderInputs(
+        *(np.random.default_rng(i).normal(size=(6, n)) for i, n in ((1, 2), (2, 1)))
+    )
     weights, reads = eqx.filter_jit(lambda m, x: (m.attention(x), m.represent(x)))(model, asked)
     by_weights = np.einsum("hrv,hl,lv->hr", model.value, weights, asked.value).reshape(-1)
     np.testing.assert_allclose(by_weights, reads, rtol=1000 * EPS)

@@ -108,21 +108,21 @@ class Dataset:
         labels = np.ascontiguousarray(self.labels, "<f8").tobytes()
         return hashlib.sha256(b"".join(self.digests) + labels).hexdigest()
 
-    def take(self, rows: Sequence[int] | np.ndarray, said: str) -> Dataset:
-        """The rows with these indices, in this order; `said` is added to the history."""
+    def take(self, rows: Sequence[int] | np.ndarray, description: str) -> Dataset:
+        """The rows with these indices, in this order; `description` is added to the history."""
         rows = np.asarray(rows, int)
         inputs = (
             tuple(self.inputs[i] for i in rows)
             if isinstance(self.inputs, tuple)
             else self.inputs[rows]
         )
-        history = (*self.history, said)
+        history = (*self.history, description)
         return dataclasses.replace(self, inputs=inputs, labels=self.labels[rows], history=history)
 
-    def tokens(self, tokens: np.ndarray, said: str) -> Dataset:
-        """The same samples as tokens; the sentence `said`, how they were made, is added to the
+    def tokens(self, tokens: np.ndarray, description: str) -> Dataset:
+        """The same samples as tokens; the sentence `description`, how they were made, is added to the
         history."""
-        history = (*self.history, said)
+        history = (*self.history, description)
         return dataclasses.replace(self, kind="tokens", inputs=tokens, history=history)
 
 

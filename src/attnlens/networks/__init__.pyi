@@ -8,8 +8,8 @@ from .encoder import Tokens as Tokens
 from .losses import LOSSES as LOSSES
 from .losses import Hidden as Hidden
 from .parameters import count as count
-from .reader import Asked as Asked
 from .reader import Reader as Reader
+from .reader import ReaderInputs as ReaderInputs
 from .registry import NETWORKS as NETWORKS
 from .self_attention import MultiLayerSelfAttention as MultiLayerSelfAttention
 from .self_attention import SelfAttention as SelfAttention

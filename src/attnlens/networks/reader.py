@@ -28,12 +28,12 @@ from .activation import softplus
 from .parameters import normals
 
 
-class Asked(NamedTuple):
+class ReaderInputs(NamedTuple):
     """Tokens as keys (L, key_dim) and values (L, value_dim), with a query and a mask.
 
     `query` has shape (query_dim,); `mask` (L,) is true where there is a token.
 
-    >>> inputs = Asked(jnp.zeros((5, 2)), jnp.ones((5, 1)), query=jnp.zeros(2))
+    >>> inputs = ReaderInputs(jnp.zeros((5, 2)), jnp.ones((5, 1)), query=jnp.zeros(2))
     >>> inputs.key.shape, inputs.value.shape, inputs.query.shape
     ((5, 2), (5, 1), (2,))
     """
@@ -54,7 +54,7 @@ class Reader(eqx.Module):
 
     >>> import jax
     >>> model = Reader(jax.random.key(0), key_dim=2, value_dim=1, query_dim=2, hidden=8)
-    >>> model(Asked(jnp.ones((5, 2)), jnp.ones((5, 1)), jnp.ones(2))).shape
+    >>> model(ReaderInputs(jnp.ones((5, 2)), jnp.ones((5, 1)), jnp.ones(2))).shape
     (1,)
     """
 
@@ -115,18 +115,18 @@ class Reader(eqx.Module):
         self.positions = places if max_length else None
         self.sharpness, self.operator = sharpness, operator
 
-    def represent(self, inputs: Asked) -> Float[Array, " reads"]:
+    def represent(self, inputs: ReaderInputs) -> Float[Array, " reads"]:
         """The reads of all heads, one after the other."""
         keys, values = self._with_positions(inputs)
         means = self._means(inputs, keys, values)
         return jnp.einsum("hrv,hv->hr", self.value, means).reshape(-1)
 
-    def attention(self, inputs: Asked) -> Float[Array, "heads length"]:
+    def attention(self, inputs: ReaderInputs) -> Float[Array, "heads length"]:
         """The weights of each head in a row: the output when the values are the identity."""
         keys, _ = self._with_positions(inputs)
         return self._means(inputs, keys, jnp.eye(keys.shape[0], dtype=keys.dtype))
 
-    def _with_positions(self, inputs: Asked) -> tuple[Any, Any]:
+    def _with_positions(self, inputs: ReaderInputs) -> tuple[Any, Any]:
         """Keys and values, with positions added if the network has them."""
         keys, values = inputs.key, inputs.value
         if self.positions is not None:
@@ -140,7 +140,7 @@ class Reader(eqx.Module):
             keys, values = keys + places[:, :split], values + places[:, split:]
         return keys, values
 
-    def _means(self, inputs: Asked, keys: Any, values: Any) -> Array:
+    def _means(self, inputs: ReaderInputs, keys: Any, values: Any) -> Array:
         """The weighted mean of the values that each head reads."""
         query = jnp.ones(1, keys.dtype) if inputs.query is None else inputs.query
         in_key_space = jnp.einsum("hdk,hda,a->hk", self.key, self.query, query)
@@ -149,7 +149,7 @@ class Reader(eqx.Module):
             in_key_space, keys, values, temperature=float(self.key.shape[1]) ** 0.5, **keywords
         )
 
-    def __call__(self, inputs: Asked) -> Float[Array, " outputs"]:
+    def __call__(self, inputs: ReaderInputs) -> Float[Array, " outputs"]:
         features = self.represent(inputs)
         if inputs.query is not None:
             features = jnp.concatenate([features, inputs.query])
@@ -168,4 +168,4 @@ class Reader(eqx.Module):
 
         `inference_error` can therefore measure the network as it measures any operator.
         """
-        return jax.vmap(lambda one: self(Asked(key, value, one)))(query)
+        return jax.vmap(lambda one: self(ReaderInputs(key, value, one)))(query)

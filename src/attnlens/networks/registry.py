@@ -14,7 +14,7 @@ from jaxtyping import Array, Key
 from .dense import Attended, Baseline, Gated, KnownAttention
 from .encoder import Encoder, Tokens
 from .losses import Hidden
-from .reader import Asked, Reader
+from .reader import Reader, ReaderInputs
 from .self_attention import MultiLayerSelfAttention, SelfAttention
 
 
@@ -57,14 +57,14 @@ def masked(key: Key[Array, ""]) -> tuple[Tokens, Hidden]:
     return Tokens(x, None, hidden), Hidden(x, hidden)
 
 
-def with_query(key: Key[Array, ""]) -> tuple[Asked, Array]:
+def with_query(key: Key[Array, ""]) -> tuple[ReaderInputs, Array]:
     x, y = numbers((5, 3), key)
-    return Asked(x, x[:, :1], x[0]), y
+    return ReaderInputs(x, x[:, :1], x[0]), y
 
 
-def pooled(key: Key[Array, ""]) -> tuple[Asked, Array]:
+def pooled(key: Key[Array, ""]) -> tuple[ReaderInputs, Array]:
     x, y = classes((5, 3), key)
-    return Asked(x, x), y
+    return ReaderInputs(x, x), y
 
 
 def gated(key: Key[Array, ""]) -> Gated:

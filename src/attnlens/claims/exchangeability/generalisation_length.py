@@ -33,7 +33,7 @@ from attnlens.claims.trained_networks import FITTING, NETWORK, fitting, reader
 from attnlens.core.verdicts import Region
 from attnlens.instruments.inference.learned import TEST, TRAIN, draw, learn
 from attnlens.networks.dense import Baseline
-from attnlens.networks.reader import Asked
+from attnlens.networks.reader import ReaderInputs
 from attnlens.worlds import NormalMean
 
 CONTROL = "flattened"
@@ -82,7 +82,7 @@ class Flattened(eqx.Module):
     def __init__(self, key: Any, **sizes: Any):
         self.network = Baseline(key, **sizes)
 
-    def __call__(self, inputs: Asked) -> Any:
+    def __call__(self, inputs: ReaderInputs) -> Any:
         return self.network(inputs.value.reshape(-1))
 
 

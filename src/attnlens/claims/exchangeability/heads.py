@@ -54,7 +54,7 @@ from attnlens.claims.rule import Quantity, Rule
 from attnlens.core.drawing import Map
 from attnlens.core.verdicts import Region
 from attnlens.instruments.inference.learned import TEST, TRAIN
-from attnlens.networks.reader import Asked, Reader
+from attnlens.networks.reader import Reader, ReaderInputs
 from attnlens.training.ensemble import fit
 from attnlens.worlds.seeding import episode_keys
 
@@ -136,14 +136,14 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
     if arm == PREDICTION and seeds[0] == GRID.pilot.stop:
         # An example to be drawn: the attention weights of one network on one sequence.
         model = fitted.model(int(best[0]))
-        asked = Asked(*(jnp.asarray(part[0, 0], model.key.dtype) for part in test[0][:2]))
-        values["weights"] = np.asarray(model.attention(asked), float)
+        inputs = ReaderInputs(*(jnp.asarray(part[0, 0], model.key.dtype) for part in test[0][:2]))
+        values["weights"] = np.asarray(model.attention(inputs), float)
     return values
 
 
 def _draw(
     parameters: Mapping[str, Any], seeds: Sequence[int], part: int, count: int
-) -> tuple[Asked, np.ndarray]:
+) -> tuple[ReaderInputs, np.ndarray]:
     """Tokens and labels of every seed: (seeds, count, …)."""
     groups, size = parameters["groups"], parameters["tokens_per_group"]
 
@@ -156,7 +156,7 @@ def _draw(
 
     values, labels = (np.asarray(x) for x in jax.vmap(one)(episode_keys(seeds, part)))
     keys = np.repeat(np.eye(groups), size, axis=0)
-    return Asked(np.broadcast_to(keys, (len(seeds), count, *keys.shape)), values), labels
+    return ReaderInputs(np.broadcast_to(keys, (len(seeds), count, *keys.shape)), values), labels
 
 
 FIGURE = Lines(

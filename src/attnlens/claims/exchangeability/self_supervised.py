@@ -38,7 +38,7 @@ from attnlens.claims.grid import Grid, Grids
 from attnlens.claims.rule import Quantity, Rule
 from attnlens.claims.trained_networks import FITTING, fitting, reader
 from attnlens.core.verdicts import Region
-from attnlens.networks.reader import Asked, Reader
+from attnlens.networks.reader import Reader, ReaderInputs
 from attnlens.training.ensemble import fit
 from attnlens.worlds.seeding import episode_keys
 
@@ -134,7 +134,7 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
             outputs=token_dim,
             read_dim=latent_dim,
         ),
-        Asked(pretraining.tokens, pretraining.tokens),
+        ReaderInputs(pretraining.tokens, pretraining.tokens),
         next_token,
         seeds=seeds,
         samples=samples,
@@ -162,7 +162,7 @@ def _reads(model: Reader, tokens: np.ndarray) -> np.ndarray:
 
 @jax.jit
 def _represent(model: Reader, tokens: Any) -> Any:
-    return jax.vmap(lambda x: model.represent(Asked(x, x)))(tokens)
+    return jax.vmap(lambda x: model.represent(ReaderInputs(x, x)))(tokens)
 
 
 def _draw(

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from attnlens.core import checks
-from attnlens.networks.reader import Asked
+from attnlens.networks.reader import ReaderInputs
 from attnlens.worlds.base import ExactWorld, Pairs
 
 LABELS = ("next", "latent")
@@ -30,7 +30,7 @@ CHUNK = 256  # episodes per call of the compiled program
 class Episodes(NamedTuple):
     """Episodes as NumPy arrays with any leading axes."""
 
-    inputs: Asked
+    inputs: ReaderInputs
     target: Any  # (..., dim): the label
     exact: Any  # (..., dim): f*(X), its exact conditional mean
     uncertainty: Any  # (...): E[mean over dim of (m − f*(X))² | X], of the label without its noise
@@ -75,11 +75,11 @@ def _draw(
         tokens = episode.tokens
         if isinstance(tokens, Pairs):
             seen: Any = Pairs(tokens.key[:-1], tokens.value[:-1])
-            inputs = Asked(seen.key, seen.value, tokens.key[-1] if label == "next" else None)
+            inputs = ReaderInputs(seen.key, seen.value, tokens.key[-1] if label == "next" else None)
             target = tokens.value[-1]
         else:
             seen = tokens[:-1]
-            inputs, target = Asked(seen, seen), tokens[-1]
+            inputs, target = ReaderInputs(seen, seen), tokens[-1]
         target = episode.latent if label == "latent" else target
         if not exact:
             unknown = jnp.full_like(target, jnp.nan)

@@ -24,14 +24,14 @@ NETWORKS = (Encoder, Reader, SelfAttention, MultiLayerSelfAttention)
 
 
 def attention_maps(
-    subject: Any, example: Any = None, *, names: Sequence[str] = (), asked: Sequence[str] = ()
+    subject: Any, example: Any = None, *, names: Sequence[str] = (), query_names: Sequence[str] = ()
 ) -> Map:
     """The attention weights of one example as panels, one per head and layer.
 
     subject: a network of `attnlens.networks`, with `example` its input; or the weights of any
     model, as an array (queries, tokens), (heads, queries, tokens) or (layers, heads, queries,
     tokens).
-    names: the names of the tokens. asked: the names of the queries; by default those of the tokens,
+    names: the names of the tokens. query_names: the names of the queries; by default those of the tokens,
     where there are as many queries as tokens.
 
     >>> print(attention_maps(np.array([[0.75, 0.25], [0.5, 0.5]]), names=["cat", "sat"]))
@@ -48,9 +48,14 @@ def attention_maps(
     queries, tokens = panels[0][1].shape
     if isinstance(subject, Reader):  # one query per head: the heads are the rows
         panels = [("weights", np.concatenate([weights for _, weights in panels]))]
-        asked, queries = [f"head {i + 1}" for i in range(len(panels[0][1]))], len(panels[0][1])
+        query_names, queries = (
+            [f"head {i + 1}" for i in range(len(panels[0][1]))],
+            len(panels[0][1]),
+        )
     labels = _names("names", names, tokens)
-    query_labels = _names("asked", asked or (labels if queries == tokens else ()), queries)
+    query_labels = _names(
+        "query_names", query_names or (labels if queries == tokens else ()), queries
+    )
     return Map(
         "Attention weights",
         "token looked at",
