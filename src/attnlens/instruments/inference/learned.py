@@ -239,8 +239,8 @@ def generalisation(
 
         gap = E [test(f̂) − train(f̂)]
 
-    `make` is a function of a random key that returns a network whose input is `ReaderInputs`; a small
-    `Reader` by default. n varies at the first of `lengths`, L at the middle one of `samples`.
+    `make` is a function of a random key that returns a network whose input is `ReaderInputs`; by
+    default a small `Reader`. n varies at the first of `lengths`, L at the middle one of `samples`.
     `training` overrides the settings of `fit`. Every seed draws new data and initial parameters.
 
     >>> from attnlens.worlds import NormalMean
