@@ -79,11 +79,11 @@ def test_the_weights_of_an_encoder_are_those_that_its_heads_use():
 
 def test_the_weights_of_a_reader_give_what_it_reads():
     model = random_model(Reader, key_dim=2, value_dim=1, heads=3, hidden=4)
-    asked = ReaderInputs(
+    inputs = ReaderInputs(
         *(np.random.default_rng(i).normal(size=(6, n)) for i, n in ((1, 2), (2, 1)))
     )
-    weights, reads = eqx.filter_jit(lambda m, x: (m.attention(x), m.represent(x)))(model, asked)
-    by_weights = np.einsum("hrv,hl,lv->hr", model.value, weights, asked.value).reshape(-1)
+    weights, reads = eqx.filter_jit(lambda m, x: (m.attention(x), m.represent(x)))(model, inputs)
+    by_weights = np.einsum("hrv,hl,lv->hr", model.value, weights, inputs.value).reshape(-1)
     np.testing.assert_allclose(by_weights, reads, rtol=1000 * EPS)
 
 
@@ -217,11 +217,11 @@ def transfer(kappa: float) -> Transfer:
 
 
 def test_transfers_are_drawn_at_their_condition_number():
-    figure = against({"near": transfer(1.5), "never asked": transfer(math.inf)})
+    figure = against({"near": transfer(1.5), "never inputs": transfer(math.inf)})
     near, never = figure.series
     assert near.points == (Reading(0.25, 0.02, 60).point(1.5),)
     assert never.points == ()
-    assert never.name == "never asked: κ infinite, error 0.25"
+    assert never.name == "never inputs: κ infinite, error 0.25"
 
 
 READING = Reading(2.0, 0.5, 10)

@@ -31,8 +31,8 @@ def attention_maps(
     subject: a network of `attnlens.networks`, with `example` its input; or the weights of any
     model, as an array (queries, tokens), (heads, queries, tokens) or (layers, heads, queries,
     tokens).
-    names: the names of the tokens. query_names: the names of the queries; by default those of the tokens,
-    where there are as many queries as tokens.
+    names: the names of the tokens. query_names: the names of the queries; by default those of the
+    tokens, where there are as many queries as tokens.
 
     >>> print(attention_maps(np.array([[0.75, 0.25], [0.5, 0.5]]), names=["cat", "sat"]))
     Attention weights
