@@ -342,8 +342,10 @@ def _world_work() -> Work:
 
     def both(name: str, solver: str, home: str = HERE) -> list[Contender]:
         return [
-            _contender(f"{name} ({said})", "episodes", home, solver=solver, processes=int(count))
-            for count, said in each
+            _contender(
+                f"{name} ({description})", "episodes", home, solver=solver, processes=int(count)
+            )
+            for count, description in each
         ]
 
     return Work(

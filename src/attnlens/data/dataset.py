@@ -120,7 +120,7 @@ class Dataset:
         return dataclasses.replace(self, inputs=inputs, labels=self.labels[rows], history=history)
 
     def tokens(self, tokens: np.ndarray, description: str) -> Dataset:
-        """The same samples as tokens; `description`, how they were made, is added to the history."""
+        """The same samples as tokens; `description` says how they were made (for the history)."""
         history = (*self.history, description)
         return dataclasses.replace(self, kind="tokens", inputs=tokens, history=history)
 
