@@ -261,7 +261,7 @@ WORKS = [
     Work(
         name="posterior of a linear regression's weights",
         group="amortised posterior after training",
-        description="Sets of 16 tokens, a latent of dimension 3, 16,384 simulations, and 30 seconds of "
+        task="Sets of 16 tokens, a latent of dimension 3, 16,384 simulations, and 30 seconds of "
         "training for everybody, so times are equal by design; a peer that ends earlier has "
         "stopped by its own rule. C2ST is that of the best possible classifier (0.5 is perfect).",
         contenders=[

@@ -61,7 +61,7 @@ class Work:
 
     name: str
     group: str
-    description: str
+    task: str
     contenders: Sequence[Contender]
     setting: Mapping[str, Any] = field(default_factory=dict)
     quick: Mapping[str, Any] | None = None  # overrides in the quick form; None: no quick form
@@ -84,7 +84,7 @@ class Growth:
     time: float  # the exponent that theory gives for the largest sizes
     memory: float
     argument: str = "length"
-    description: str = ""
+    task: str = ""
     threads: str = "all"
     repeats: int = 3
 

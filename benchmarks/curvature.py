@@ -291,7 +291,7 @@ WORKS = [
     Work(
         name="Hessian spectrum",
         group="landscape",
-        description="Stochastic Lanczos quadrature, 80 steps × 10 probes, of a transformer with 19,786 "
+        task="Stochastic Lanczos quadrature, 80 steps × 10 probes, of a transformer with 19,786 "
         "parameters on 512 examples; peers run one probe of ten, and times are scaled. The "
         "distance is to the exact spectrum at 1,498 parameters.",
         contenders=[
@@ -317,7 +317,7 @@ WORKS = [
     Work(
         name="Hessian product",
         group="landscape",
-        description="One product with the Hessian of the same transformer; its cost in gradients beside.",
+        task="One product with the Hessian of the same transformer; its cost in gradients beside.",
         contenders=[
             Contender("attnlens", PRODUCT + "attnlens", threads="one"),
             Contender("PyTorch (one thread)", PRODUCT + "torch", PEERS, "one"),
@@ -341,7 +341,7 @@ GROWTH = [
         time=2.0,
         memory=1.0,
         argument="width",
-        description="Parameters grow with the square of the width, what is held between layers with the "
+        task="Parameters grow with the square of the width, what is held between layers with the "
         "width; all 512 examples at once.",
         threads="one",
     ),

@@ -262,7 +262,7 @@ GROWTH = [
         {"who": "attnlens", "permutations": 1000},
         time=1,
         memory=1,
-        description="one sequence, 1,000 permutations",
+        task="one sequence, 1,000 permutations",
         threads="one",
     ),
     Growth(
@@ -273,7 +273,7 @@ GROWTH = [
         time=1,
         memory=1,
         argument="permutations",
-        description="one sequence of 256 tokens",
+        task="one sequence of 256 tokens",
         threads="one",
     ),
 ]

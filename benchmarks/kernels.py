@@ -342,10 +342,8 @@ def _world_work() -> Work:
 
     def both(name: str, solver: str, home: str = HERE) -> list[Contender]:
         return [
-            _contender(
-                f"{name} ({description})", "episodes", home, solver=solver, processes=int(count)
-            )
-            for count, description in each
+            _contender(f"{name} ({task})", "episodes", home, solver=solver, processes=int(count))
+            for count, task in each
         ]
 
     return Work(

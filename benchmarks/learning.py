@@ -40,7 +40,7 @@ def data() -> tuple[np.ndarray, np.ndarray]:
     return tokens, y
 
 
-def description(errors: Any) -> dict[str, float]:
+def task(errors: Any) -> dict[str, float]:
     """The mean over folds of the squared error at the largest size, as a share of y's variance."""
     return {"test error": float(np.mean(np.asarray(errors)))}
 
@@ -64,7 +64,7 @@ def curve_attnlens(models: Sequence[str], steps: int = STEPS) -> Run:
         )
 
     def accuracy(curves: Any) -> dict[str, float]:
-        return description([curves[name].readings[-1].value for name in models])
+        return task([curves[name].readings[-1].value for name in models])
 
     return Run(call, accuracy, STEPS / steps)
 
@@ -110,7 +110,7 @@ def curve_sklearn(models: Sequence[str], steps: int = STEPS, folds: int = 2) -> 
         )
 
     def accuracy(found: Any) -> dict[str, float]:
-        return description(-found[2][-1] / y.var())
+        return task(-found[2][-1] / y.var())
 
     return Run(call, accuracy, len(models) * FOLDS / folds * STEPS / steps)
 
@@ -134,7 +134,7 @@ def curve_joblib(models: Sequence[str], steps: int = STEPS, folds: int = 2) -> R
         )
 
     def accuracy(found: Any) -> dict[str, float]:
-        return description(np.array(found[-folds:]) / y.var())
+        return task(np.array(found[-folds:]) / y.var())
 
     return Run(call, accuracy, len(models) * FOLDS / folds * STEPS / steps)
 
@@ -146,7 +146,7 @@ def work(name: str, models: Sequence[str], told: str, why: str = "") -> Work:
     return Work(
         name=name,
         group="training",
-        description=f"{told}, 8 sample sizes, 16 folds, 600 Adam steps each; scikit-learn's plain "
+        task=f"{told}, 8 sample sizes, 16 folds, 600 Adam steps each; scikit-learn's plain "
         "networks run on 2 folds and are scaled.",
         contenders=[
             Contender("attnlens", MAKE + "attnlens", threads="one"),

@@ -295,7 +295,7 @@ WORKS = [
     Work(
         name="Ensemble of attention networks",
         group="training",
-        description="32 self-attention networks of 8,640 parameters, 300 Adam steps on batches of 64 "
+        task="32 self-attention networks of 8,640 parameters, 300 Adam steps on batches of 64 "
         "each. PyTorch's loop runs 4 of them and scikit-learn 8 (plain networks: it has no "
         "attention), scaled.",
         contenders=[
@@ -338,7 +338,7 @@ GROWTH = [
         memory=1.0,
         argument="models",
         threads="one",
-        description="30 steps on batches of 64.",
+        task="30 steps on batches of 64.",
     ),
     Growth(
         name="Training over the batch",
@@ -349,7 +349,7 @@ GROWTH = [
         memory=1.0,
         argument="batch",
         threads="one",
-        description="32 networks, 30 steps.",
+        task="32 networks, 30 steps.",
     ),
     Growth(
         name="Training over the tokens",
@@ -360,7 +360,7 @@ GROWTH = [
         memory=2.0,
         argument="tokens",
         threads="one",
-        description="Attention reads every pair of tokens; the head of 8 units, its weights and the "
+        task="Attention reads every pair of tokens; the head of 8 units, its weights and the "
         "projections grow only linearly.",
     ),
 ]

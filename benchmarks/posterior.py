@@ -317,7 +317,7 @@ WORKS = [
     Work(
         name="64 logistic posteriors by NUTS",
         group="reference posterior",
-        description="64 episodes of 16 tokens, latent of dimension 2, float64: 4 chains of 500 draws "
+        task="64 episodes of 16 tokens, latent of dimension 2, float64: 4 chains of 500 draws "
         "after 500 steps of warm-up, acceptance target 0.9. Peers that go episode by episode run "
         "on some of the episodes, and their time is scaled to 64. The truth is a grid in float64.",
         contenders=[

@@ -173,7 +173,7 @@ def text(found: Mapping[str, Any]) -> str:
     for group, works in groups(found):
         lines += ["", f"== {group}"]
         for work in works:
-            lines += ["", f"{work['name']}: {work['description']}"]
+            lines += ["", f"{work['name']}: {work['task']}"]
             lines += aligned([HEAD, *(row.cells for row in rows(work))])
             lines += [f"  {line}" for line in (limited(work, found["limits"]), work["why"]) if line]
     if found["growth"]:
@@ -212,7 +212,7 @@ def markdown(found: Mapping[str, Any]) -> str:
     for group, works in groups(found):
         parts += ["", f"## {group}"]
         for work in works:
-            parts += ["", f"### {work['name']}", "", work["description"], ""]
+            parts += ["", f"### {work['name']}", "", work["task"], ""]
             parts += piped([HEAD, *(row.cells for row in rows(work))])
             after = [line for line in (limited(work, found["limits"]), work["why"]) if line]
             parts += ["", " ".join(after)] if after else []
@@ -276,7 +276,7 @@ def page(found: Mapping[str, Any]) -> str:
         parts.append(f"<h2>{escape(group)}</h2>")
         for work in works:
             parts.append(
-                f"<h3>{escape(work['name'])}</h3><p class='soft'>{escape(work['description'])}</p>"
+                f"<h3>{escape(work['name'])}</h3><p class='soft'>{escape(work['task'])}</p>"
             )
             parts += [bar(row) for row in rows(work) if not row.own]
             parts.append(details(HEAD, [row.cells for row in rows(work)]))

@@ -77,7 +77,7 @@ def earlier(path: Path, like: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def record(work: Work, entries: Iterable[Entry], load: float) -> dict[str, Any]:
-    kept = ("name", "group", "description", "operations", "limit", "why")
+    kept = ("name", "group", "task", "operations", "limit", "why")
     found = {name: getattr(work, name) for name in kept}
     return {**found, "aims": dict(work.aims), "load": load, "entries": [*map(asdict, entries)]}
 
@@ -141,7 +141,7 @@ def grown(
     megabytes = [max(measured["peak"], 0.0) for measured in found]
     record = {
         "name": growth.name,
-        "description": growth.description,
+        "task": growth.task,
         "argument": growth.argument,
         "sizes": [*sizes],
         "seconds": seconds,

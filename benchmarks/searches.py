@@ -100,7 +100,7 @@ WORKS = [
     Work(
         name="Grid of sample sizes",
         group="training",
-        description="4 models × 8 sample sizes × 16 seeds: 512 networks of 200 steps. No peer does it.",
+        task="4 models × 8 sample sizes × 16 seeds: 512 networks of 200 steps. No peer does it.",
         contenders=[Contender("attnlens", MAKE + "grid", threads="one")],
         quick={"steps": 50},
         repeats=1,
@@ -108,7 +108,7 @@ WORKS = [
     Work(
         name="Stationary points",
         group="training",
-        description="Saddle-free Newton from 64 starts of a 60-parameter network. No peer does it.",
+        task="Saddle-free Newton from 64 starts of a 60-parameter network. No peer does it.",
         contenders=[Contender("attnlens", MAKE + "stationary", threads="one")],
         quick={"starts": 8},
         repeats=1,

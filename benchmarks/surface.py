@@ -193,7 +193,7 @@ WORKS = [
     Work(
         name="Loss surface",
         group="landscape",
-        description="51 × 51 points of a transformer with 19,786 parameters on 512 examples; 16 × 16 are "
+        task="51 × 51 points of a transformer with 19,786 parameters on 512 examples; 16 × 16 are "
         "run, 6 × 6 of the peers', and scaled.",
         contenders=contenders(16, 6),
         setting={"width": LARGE, "samples": SAMPLES},
@@ -207,7 +207,7 @@ WORKS = [
     Work(
         name="Loss surface, small",
         group="landscape",
-        description="51 × 51 points of a transformer with 1,498 parameters on 32 examples; 17 × 17 of the "
+        task="51 × 51 points of a transformer with 1,498 parameters on 32 examples; 17 × 17 of the "
         "peers' are run and scaled.",
         contenders=contenders(51, 17),
         setting={"width": SMALL, "samples": FEW},
@@ -229,7 +229,7 @@ GROWTH = [
         time=2.0,
         memory=0.0,
         argument="points",
-        description="Points along each axis; 64 of them are computed in one call, so that memory stays.",
+        task="Points along each axis; 64 of them are computed in one call, so that memory stays.",
         threads="one",
     ),
 ]

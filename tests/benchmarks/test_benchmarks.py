@@ -109,7 +109,7 @@ def test_tables_and_pages_show_every_fact_and_escape_markup(found):
         ):
             assert words in output
     assert "<script" not in page
-    assert "<script" not in markdown.replace(found["works"][0]["description"], "")
+    assert "<script" not in markdown.replace(found["works"][0]["task"], "")
     assert "(aim 0%: reached)" in text
     assert "http" not in page
     assert page.count("class='bar'") == 4
@@ -149,8 +149,8 @@ def test_every_row_of_the_table_still_exists():
         missing = found["not measured"][kind]
         measured = [row["name"] for row in found[kind]]
         assert measured == [row.name for row in rows if row.name not in missing]
-    words = {row["name"]: (row["description"], row["why"]) for row in found["works"]}
-    assert words == {work.name: (work.said, work.why) for work in works() if work.name in words}
+    words = {row["name"]: (row["task"], row["why"]) for row in found["works"]}
+    assert words == {work.name: (work.task, work.why) for work in works() if work.name in words}
     homes = {contender.home for work in works() for contender in work.contenders}
     assert homes == {HERE, *environments.extras()}
 

@@ -217,11 +217,11 @@ def transfer(kappa: float) -> Transfer:
 
 
 def test_transfers_are_drawn_at_their_condition_number():
-    figure = against({"near": transfer(1.5), "never inputs": transfer(math.inf)})
+    figure = against({"near": transfer(1.5), "never asked": transfer(math.inf)})
     near, never = figure.series
     assert near.points == (Reading(0.25, 0.02, 60).point(1.5),)
     assert never.points == ()
-    assert never.name == "never inputs: κ infinite, error 0.25"
+    assert never.name == "never asked: κ infinite, error 0.25"
 
 
 READING = Reading(2.0, 0.5, 10)
