@@ -1,9 +1,9 @@
 """Names of `attnlens.training` that users import from `attnlens.networks`."""
 
-from attnlens.training.ensemble import Fitted, fit
 from attnlens.training.groups import Progress
 from attnlens.training.settings import Member, TrainingSettings
 from attnlens.training.stationary import StationaryPoint, StationaryPoints, stationary_points
+from attnlens.training.trainer import Fitted, fit
 
 __all__ = [
     "Fitted",

@@ -1,6 +1,6 @@
 """Training: ensembles of networks, checkpoints, streaming, and the search for stationary points.
 
-The trainer is `ensemble.fit`; `steps` is its compiled inner loop.
+The trainer is `trainer.fit`; `steps` is its compiled inner loop.
 """
 
 import lazy_loader

@@ -55,7 +55,7 @@ from attnlens.core.drawing import Map
 from attnlens.core.verdicts import Region
 from attnlens.instruments.inference.learned import TEST, TRAIN
 from attnlens.networks.reader import Reader, ReaderInputs
-from attnlens.training.ensemble import fit
+from attnlens.training.trainer import fit
 from attnlens.worlds.seeding import episode_keys
 
 CONTROL = "average"

@@ -39,7 +39,7 @@ from attnlens.claims.rule import Quantity, Rule
 from attnlens.claims.trained_networks import FITTING, fitting, reader
 from attnlens.core.verdicts import Region
 from attnlens.networks.reader import Reader, ReaderInputs
-from attnlens.training.ensemble import fit
+from attnlens.training.trainer import fit
 from attnlens.worlds.seeding import episode_keys
 
 CONTROL = "shuffled"

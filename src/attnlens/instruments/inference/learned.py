@@ -38,9 +38,9 @@ from attnlens.core.readings import Curve, Reading
 from attnlens.core.status import Status
 from attnlens.networks.layout import Layout
 from attnlens.networks.reader import Reader
-from attnlens.training.ensemble import Fitted, fit
 from attnlens.training.settings import Recipe
 from attnlens.training.steps import TrainingStatus
+from attnlens.training.trainer import Fitted, fit
 from attnlens.worlds.base import ExactWorld
 from attnlens.worlds.seeding import episode_keys
 
