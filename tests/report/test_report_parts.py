@@ -126,7 +126,7 @@ def test_untrusted_claims_come_first_then_refuted_then_supported_by_lens():
     ]
     chosen = findings(sections)
     assert [f["anchor"] for f in chosen] == ["B-broken", "B-lost", "B-wrong"]
-    assert "cannot tell them apart: A control." in chosen[0]["sentence"]
+    assert "the experiment shows nothing: A control." in chosen[0]["sentence"]
     assert chosen[1]["headline"] == "Title of B.lost: no verdict"
     assert chosen[2]["sentence"] == "Slope of B.wrong decides."
 

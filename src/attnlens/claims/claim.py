@@ -35,6 +35,7 @@ Profile = Literal["smoke", "default", "full"]
 """Size of a run: minutes with wide intervals, the usual one, or hours with narrow intervals."""
 PROFILES: tuple[Profile, ...] = ("smoke", "default", "full")
 PREDICTION = "prediction"
+"""The name of the arm that is not a control."""
 TEMPLATES = ("prediction", "formula", "controls", "meaning")  # fields of `Claim` with placeholders
 
 

@@ -42,12 +42,21 @@ def pooled(values: Values) -> Callable[[Sequence[Measured]], np.ndarray]:
 
 
 def log_of(values: Values) -> Callable[[Sequence[Measured]], np.ndarray]:
-    """The logarithms of the values of all cells."""
+    """The logarithms of the values of all cells.
+
+    >>> log_of("x")([Measured({}, (0, 1), {"x": np.ones(2)})]).tolist()
+    [0.0, 0.0]
+    """
     return lambda cells: np.log(pooled(values)(cells))
 
 
 def log_ratio(top: Values, bottom: Values) -> Callable[[Sequence[Measured]], np.ndarray]:
-    """log top − log bottom, pair by pair."""
+    """log top − log bottom, pair by pair.
+
+    >>> cell = Measured({}, (0, 1), {"x": np.ones(2), "y": np.full(2, np.e)})
+    >>> log_ratio("y", "x")([cell]).tolist()
+    [1.0, 1.0]
+    """
     return lambda cells: log_of(top)(cells) - log_of(bottom)(cells)
 
 
@@ -62,6 +71,10 @@ class ScalingLaw:
     within     True if a cell holds all points as columns and its parameter `axis` lists them
     over       a second array: the power law is that of the ratio of the two averages
     logged     True if the values are logarithms already
+
+    >>> cells = [Measured({"length": n}, (0,), {"error": np.array([n**-0.5])}) for n in (1, 4, 16)]
+    >>> ScalingLaw("error", "length").slopes(cells).tolist()
+    [-0.5]
     """
 
     values: Values

@@ -27,6 +27,13 @@ class Lines:
     fit        True to draw the fitted power law through the points
     reference  the predicted exponent, a function of the values of `per`, drawn for the prediction
     extra      further series, from the cells of all arms
+
+    >>> law = ScalingLaw("error", "length")
+    >>> figure = Lines("Error over length", "tokens L", "error", law, {"prediction": "attention"})
+    >>> values = ({"error": np.full(2, 1 / n)} for n in (1, 4))
+    >>> cells = [Measured({"length": n}, (0, 1), v) for n, v in zip((1, 4), values, strict=True)]
+    >>> figure({"prediction": cells}).series[0].slope
+    -1.0
     """
 
     title: str

@@ -117,7 +117,13 @@ class Grid:
 
 @dataclass(frozen=True)
 class Grids:
-    """Several grids in one claim, for parts that need different cells."""
+    """Several grids in one claim, for parts that need different cells.
+
+    >>> long = Grid(axes={"length": (64,)}, blocks={"prediction": 1}, seeds_per_block=1)
+    >>> wide = Grid(axes={"width": (8,)}, blocks={"prediction": 1}, seeds_per_block=1)
+    >>> [work.parameters for work in Grids(long, wide)("default")]
+    [{'length': 64}, {'width': 8}]
+    """
 
     parts: tuple[Grid, ...]
 
