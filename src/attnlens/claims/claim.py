@@ -180,8 +180,9 @@ class Claim:
                 object.__setattr__(self, name, _filled(template, values, self.id))
 
     def _setting_words(self) -> dict[str, str]:
-        values = self.plan.values("default") if hasattr(self.plan, "values") else {}
-        return {name: _listed(items) for name, items in values.items()}
+        values = getattr(self.plan, "values", None)
+        declared = values("default") if values else {}
+        return {name: _listed(items) for name, items in declared.items()}
 
     def at(self, changes: Mapping[str, Any]) -> Claim:
         """A variation of the claim, with other settings and an id that names them.
