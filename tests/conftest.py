@@ -45,6 +45,14 @@ settings.register_profile("attnlens", deadline=None, derandomize=True, max_examp
 settings.load_profile("attnlens")
 
 
+# The longest tests: they start first, so that no process waits for one of them at the end.
+LONGEST = ("test_ray_cells_cluster.py::TestOnACluster", "test_killed_at_200_random_moments")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not any(name in item.nodeid for name in LONGEST))
+
+
 @pytest.fixture(autouse=True, scope="module")
 def bounded_memory() -> Iterator[None]:
     """Drop compiled programs between files when a process uses more than 2 GB; otherwise they would
