@@ -246,9 +246,9 @@ def sbi(
     def accuracy(estimator: Any) -> Mapping[str, float]:
         def log_density(tokens: np.ndarray, points: np.ndarray) -> np.ndarray:
             sets = torch.as_tensor(tokens, dtype=torch.float32)
-            asked = torch.as_tensor(points, dtype=torch.float32).swapaxes(0, 1)
+            values = torch.as_tensor(points, dtype=torch.float32).swapaxes(0, 1)
             with torch.no_grad():
-                return estimator.log_prob(asked, condition=sets).swapaxes(0, 1).numpy()
+                return estimator.log_prob(values, condition=sets).swapaxes(0, 1).numpy()
 
         return judge(log_density, length)
 

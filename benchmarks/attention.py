@@ -330,7 +330,8 @@ def _kernel_works() -> list[Work]:
 
 WORKS = [*_softmax_works(), *_kernel_works()]
 
-# Memory is that of the work itself (`settle`): tiles of fixed size, so linear in the length.
+# The memory of the computation without that of its compilation (`settle`). Tiles have a fixed size,
+# so it must be linear in the length.
 GROWTH = [
     Growth(
         "softmax attention, forward",

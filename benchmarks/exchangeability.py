@@ -182,8 +182,8 @@ WORKS = [
     Work(
         "exchangeability of 64 sequences",
         GROUP,
-        "64 p-values, one a sequence: 256 tokens, 1,000 permutations; SciPy takes all sequences in "
-        "one call, MAPIE is timed on a part and scaled up",
+        "64 p-values, one per sequence: 256 tokens, 1,000 permutations; SciPy takes all sequences "
+        "in one call, MAPIE is timed on a part and scaled up",
         _contenders("each", "attnlens", "scipy", "lag", "mapie"),
         {"count": 64, "length": 256, "permutations": 1000},
         quick={},

@@ -142,11 +142,11 @@ def curve_joblib(models: Sequence[str], steps: int = STEPS, folds: int = 2) -> R
 MAKE = "benchmarks.learning:curve_"
 
 
-def work(name: str, models: Sequence[str], told: str, why: str = "") -> Work:
+def work(name: str, models: Sequence[str], description: str, why: str = "") -> Work:
     return Work(
         name=name,
         group="training",
-        task=f"{told}, 8 sample sizes, 16 folds, 600 Adam steps each; scikit-learn's plain "
+        task=f"{description}, 8 sample sizes, 16 folds, 600 Adam steps each; scikit-learn's plain "
         "networks run on 2 folds and are scaled.",
         contenders=[
             Contender("attnlens", MAKE + "attnlens", threads="one"),

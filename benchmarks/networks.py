@@ -189,7 +189,7 @@ def adam(torch: Any, weights: Any, kind: str) -> Any:
 def ensemble_torch_stacked(
     models: int = MODELS, steps: int = STEPS, optimiser: str = "foreach"
 ) -> Run:
-    """Written by hand with `bmm`."""
+    """PyTorch with the weights of all models stacked, multiplied by `bmm`, without `vmap`."""
     torch, _, tokens, y = torch_ready()
 
     def forward(w: Any, batch: Any) -> Any:

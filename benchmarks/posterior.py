@@ -10,7 +10,8 @@ standard error of the same number of *independent* draws (root mean square over 
     log predictive     log Ê σ(⟨z, q⟩) − log E σ(⟨z, q⟩), over sd(σ)/(√N E σ), at eight queries q
 
 1 is as good as independent draws; N over the square of the first is the effective number of draws,
-and divided by the seconds of the call it is `effective draws a second`, measured against the truth.
+and divided by the seconds of the call it is `effective draws per second`, measured against the
+truth.
 attnlens runs all episodes from one seed, so its errors are similar in similar episodes.
 
 The truth is a sum over a grid. The trapezoidal rule on the plane is exact to e^{−2πa/h} for a
@@ -116,7 +117,7 @@ def judged(sampler: Callable[[Episodes], np.ndarray], episodes: int, length: int
             "error of the mean (standard errors)": mean_error,
             "of the log predictive": float(np.sqrt(np.mean(off_predictive**2))),
             "both known to a share of": (2 * off.size) ** -0.5,
-            "effective draws a second": rate,
+            "effective draws per second": rate,
         }
 
     return Run(call, accuracy, episodes / few)
@@ -326,7 +327,7 @@ WORKS = [
             Contender("BlackJAX", f"{HERE}:blackjax", THERE, setting={"devices": DEVICES}),
             Contender("PyMC (one process)", f"{HERE}:pymc", THERE, setting={"few": 2, "cores": 1}),
             Contender(
-                "PyMC (a process a core)",
+                "PyMC (one process per core)",
                 f"{HERE}:pymc",
                 THERE,
                 setting={"few": 2, "cores": CORES},

@@ -28,10 +28,10 @@ import numpy as np
 from benchmarks.contest import Run, apart
 
 KEPT = Path(__file__).with_name("regression.json")
-LEAST = 2 / 3  # of the stored ratio
+LEAST = 2 / 3  # the smallest share of the stored ratio that passes
 TRIES = 3
 BUDGET = 4.0  # seconds of pairs per case
-PAIRS = 5  # at least
+PAIRS = 5  # the smallest number of pairs of timings per case
 STEPS = 300  # of training
 Pair = tuple[Callable[[], Any], Callable[[], Any]]  # ours, plain
 

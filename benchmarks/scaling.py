@@ -78,10 +78,11 @@ def processor_seconds() -> float:
 
 
 def timed(engine: Any, workers: int, work: list[Cell]) -> tuple[float, float, float]:
-    """Seconds from the first outcome to the last, the mean seconds of a cell, and processor time
-    beside the cells after the first quarter, as a share of the workers' time."""
+    """Seconds from the first outcome to the last; the mean seconds of a cell; and the overhead:
+    processor time that no cell used, as a share of the workers' time, after the first quarter of
+    the cells."""
     seconds, computing = list[float](), 0.0
-    began: float | None = None  # the first outcome
+    began: float | None = None  # the time of the first outcome
     warmed = before = after = took = 0.0
     spans = list[np.ndarray]()
     warm = len(work) // 4

@@ -30,8 +30,8 @@ from benchmarks.transformer import (
 )
 
 POINTS = 51
-FEW = 32  # samples of the small surface
-# Profiled part by part on one core.
+FEW = 32  # samples behind the loss of the small surface
+# From a profile of each part of the computation, on one core.
 WHY = (
     "Half of the time is matrix products, at the rate that a core has for large ones, so that no "
     "more than twice this is to be had; softmax and attention's own small products take a third."

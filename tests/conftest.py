@@ -40,6 +40,14 @@ from hypothesis import settings  # noqa: E402
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
+# Compiled programs are kept from one run to the next: a second run of the tests takes less than
+# half of the processor time. Set here and not in the environment, so that processes which a test
+# starts, and may kill, keep to their own folder.
+CACHE = os.environ.get("ATTNLENS_CACHE") or Path.home() / ".cache" / "attnlens"
+jax.config.update("jax_compilation_cache_dir", str(Path(CACHE) / "tests"))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
 # The same examples in every run: a test fails because of a change, not by chance.
 settings.register_profile("attnlens", deadline=None, derandomize=True, max_examples=30)
 settings.load_profile("attnlens")

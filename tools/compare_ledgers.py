@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from attnlens.core.checks import BadInput, ExplainedError
+from attnlens.core.serialise import ledger_entries
 from attnlens.runs.ledger import upgraded
 from attnlens.runs.store.errors import FILE
 from attnlens.runs.store.store import Store
@@ -65,7 +66,7 @@ def read(path: Path) -> Run:
             ledger, page = store.document("ledger"), store.document("page")
     if file.is_file():
         ledger = json.loads(file.read_text())
-    if ledger is None:
+    if not isinstance(ledger, dict):
         raise BadInput(f"{path} must be a results folder or a ledger file; it holds no ledger.")
     return Run(upgraded(ledger), page)
 
@@ -98,8 +99,8 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
 
 
 def facts_by_claim(run: Run, with_parts: bool) -> dict[str, Facts]:
-    """The facts of every claim in the ledger, with the parts on the page if asked for."""
-    facts = {entry["id"]: entry_facts(entry) for entry in run.ledger["claims"]}
+    """The facts of every claim in the ledger, with the parts on the page where they are wanted."""
+    facts = {entry["id"]: entry_facts(entry) for entry in ledger_entries(run.ledger)}
     if with_parts and run.page is not None:
         for section in run.page["claims"]:
             arms = {"prediction": section["verdict"]}

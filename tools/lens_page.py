@@ -26,6 +26,7 @@ from typing import Any
 from attnlens.claims import find
 from attnlens.core.drawing import View
 from attnlens.core.serialise import view_from_plain
+from attnlens.core.verdicts import verdict_words
 from attnlens.report.templating import minus, number
 from attnlens.runs.pages import finished
 from attnlens.runs.store.store import Store
@@ -40,8 +41,34 @@ TITLES = {
     "B": "sample complexity and the loss landscape",
 }
 
+# Controls that a stored run may hold under an earlier name.
+FORMER_ARMS = {"constant-attention": "not-told"}
+# Claims whose texts name what is installed (MiniLM or not): the page shows those of the stored run.
+TEXTS = ("statement", "prediction", "refutation")
+WITH_STORED_TEXTS = {"A.position-pairs"}
 # Why a claim was not supported: explanations that cannot be derived from its numbers.
 WHY = {
+    ("A.size-free", "undecided"): (
+        "Eleven of the twelve ratios lie inside the region. At L = 32, k = 2 the interval "
+        "reaches beyond its upper end: the excess of a network trained at this length is small, "
+        "and how closely its excess at 2L follows the closed form varies most between seeds."
+    ),
+    ("A.trained-efficiency", "refuted"): (
+        "A softmax head does not whiten its keys: in the regression world the mean squared error "
+        "of the best single head tends to 4.7 times the posterior variance as the length grows. "
+        "So the network comes closer to the exact predictor in absolute terms "
+        "(`A.trained-approaches-bayes`), but not relative to what is left to know."
+    ),
+    ("A.self-supervised", "undecided"): (
+        "The default profile has 8 replicates, too few for regions this narrow: its power is near "
+        "0. The full profile is planned to decide (power about 0.9). Both estimates lie inside "
+        "their regions."
+    ),
+    ("A.learned-representation", "undecided"): (
+        "The default profile has too few replicates for regions this narrow: its power is near 0. "
+        "The full profile is planned to decide (power 0.97). All three estimates lie inside their "
+        "regions."
+    ),
     ("B.stationary-points", "refuted"): (
         'The median minimum is good; the worst of sixteen starts is not, and "every" is about '
         "the worst. In pilots more samples improved the median and did not improve the worst, "
@@ -112,10 +139,12 @@ def keep(folders: list[Path], file: Path = RUN, draw: bool = True) -> None:
         with Store.reading(folder) as store:
             ledger, page = finished(store)
         sections = {section["id"]: section for section in page["claims"]}
-        for entry in ledger.pop("claims"):
+        for entry in (*ledger.pop("claims"), *ledger.pop("exact_checks")):
             section = sections[entry["id"]]
             drawn = [section["figure"], *section.get("views", [])] if draw else []
             claims[entry["id"]] = {"entry": entry, "drawn": [rounded(d) for d in drawn if d]}
+            if entry["id"] in WITH_STORED_TEXTS:
+                claims[entry["id"]]["texts"] = {name: section[name] for name in TEXTS}
             if draw and "verdict" in section:
                 claims[entry["id"]] |= judged(section)
         runs.append(ledger | {"claims": sorted(sections)})
@@ -174,10 +203,8 @@ def page(lens: str, file: Path = RUN, full: Path = FULL) -> str:
         f"the words.",
         "",
         *without_run([claim.id for claim in of_lens if claim.id not in entries]),
-        "| claim | verdict | quantity | estimate | 95 % interval | needed | control | seconds |",
-        "|---|---|---|---|---|---|---|---|",
-        *[row(entries[claim.id]) for claim in claims],
-        "",
+        *table([entries[claim.id] for claim in claims if not claim.exact]),
+        *exact_checks([entries[claim.id] for claim in claims if claim.exact]),
         *tightened(lens, entries, full),
     ]
     for claim in claims:
@@ -189,18 +216,22 @@ def page(lens: str, file: Path = RUN, full: Path = FULL) -> str:
 def section(claim: Any, kept: dict[str, Any]) -> list[str]:
     """The section of one claim: statement, formula, measurement, controls and meaning."""
     entry, figures = kept["entry"], len(kept["drawn"])
+    texts = kept.get("texts") or {name: getattr(claim, name) for name in TEXTS}
     controls = [control(arm, record.words, kept) for arm, record in claim.controls.items()]
     marks = [f"<!-- figure: {name_of(claim.id, place + 1)} -->" for place in range(figures)]
     return [
         f"## {claim.title}",
         "",
-        f"`{claim.id}` · **{entry['verdict']}** · {claim.source}",
+        f"`{claim.id}` · **{verdict_words(entry['verdict'], claim.exact)}** · {claim.source}",
         "",
-        f"{claim.statement}",
+        texts["statement"],
         "",
         f"$$ {claim.formula} $$",
         "",
-        f"*Predicted:* {claim.prediction}",
+        f"*Predicted:* {texts['prediction']}",
+        "",
+        *([f"*Whose prediction:* {claim.attribution}", ""] if claim.attribution else []),
+        minus(texts["refutation"]),
         "",
         f"*Measured:* {minus(entry['reason'])}",
         "",
@@ -220,8 +251,10 @@ def section(claim: Any, kept: dict[str, Any]) -> list[str]:
 def control(arm: str, words: str, kept: dict[str, Any]) -> str:
     """One control: description, outcome and, if the run stored it, the deciding number."""
     reasons = kept.get("reasons", {})
-    measured = minus(reasons.get(arm, reasons.get(words, "")))
-    outcome = kept["entry"]["controls"].get(arm, "not in that run")
+    former = FORMER_ARMS.get(arm, arm)
+    measured = minus(reasons.get(arm, reasons.get(former, reasons.get(words, ""))))
+    stored = kept["entry"]["controls"]
+    outcome = stored.get(arm, stored.get(former, "not in that run"))
     return f"- *Control, {outcome}:* {words}" + (f" *Measured:* {measured}" if measured else "")
 
 
@@ -318,10 +351,30 @@ def without_run(claims: list[str]) -> list[str]:
     return [f"Not in that run: {', '.join(f'`{c}`' for c in claims)}.", ""] if claims else []
 
 
-def row(entry: dict[str, Any]) -> str:
+def table(entries: list[dict[str, Any]], check: bool = False) -> list[str]:
+    """One row per claim."""
+    return [
+        "| claim | verdict | quantity | estimate | 95 % interval | needed | control | seconds |",
+        "|---|---|---|---|---|---|---|---|",
+        *[row(entry, check) for entry in entries],
+        "",
+    ]
+
+
+def exact_checks(entries: list[dict[str, Any]]) -> list[str]:
+    """The table of the exact checks; nothing for a lens without any."""
+    words = "Exact checks hold by algebra, up to rounding or a probe's error. They are no evidence:"
+    return (
+        [f"{words} they are not counted as supported.", "", *table(entries, check=True)]
+        if entries
+        else []
+    )
+
+
+def row(entry: dict[str, Any], check: bool = False) -> str:
     cells = [
         f"`{entry['id']}`",
-        entry["verdict"],
+        verdict_words(entry["verdict"], check),
         in_cell(entry["quantity"]),
         number(entry["estimate"]),
         interval(entry["exact"], *entry["interval"]),
@@ -339,7 +392,9 @@ def tightened(lens: str, entries: dict[str, dict[str, Any]], file: Path) -> list
     different ranges. (The row of a claim with several parts shows the one that decides.)
     """
     kept = json.loads(file.read_text()) if file.is_file() else {"claims": {}, "runs": []}
-    in_page_order = [name for name in entries if name in kept["claims"]]
+    in_page_order = [
+        name for name, entry in entries.items() if name in kept["claims"] and not entry["exact"]
+    ]
     if not in_page_order:
         return []
     rows = []

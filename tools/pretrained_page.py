@@ -87,7 +87,7 @@ def measure(out: Path = RUN) -> None:
         }
     picture = integrations.attention_map(encoder, SENTENCE, 1, 1)
     maps = integrations.attention_maps(encoder, SENTENCE).mean(1).round(4).tolist()
-    results["maps"] = {"pieces": picture.details["pieces"], "layers": maps}
+    results["maps"] = {"pieces": list(picture.pieces), "layers": maps}
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(results, indent=1, allow_nan=True) + "\n")
 
@@ -188,7 +188,7 @@ def slope_with_interval(r: dict[str, Any]) -> str:
 def kappa_with_interval(r: dict[str, Any]) -> str:
     stored = restored(r)
     if stored.status is Status.NOT_COVERED:
-        return f"∞ ({stored.details['outside']:.0%} not asked about)"
+        return f"∞ ({stored.details['outside']:.0%} not covered)"
     return f"{r['value']:.2f} ({r['low']:.2f} to {r['high']:.2f})".replace("inf", "∞")
 
 

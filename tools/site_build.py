@@ -33,7 +33,7 @@ from typing import Any
 from attnlens.runs.engines import cache
 
 # The persistent compilation cache of the workers; also set before JAX is imported.
-os.environ.update(cache.settings(cache.default_folder()))
+os.environ.update(cache.settings(cache.usable_folder()))
 
 import site_check
 import site_examples
@@ -52,7 +52,10 @@ NAVIGATION: dict[str, list[str]] = {
         "howto/order.md",
         "howto/transfer.md",
         "howto/flat.md",
+        "howto/inspect.md",
         "howto/own-claim.md",
+        "howto/publish-a-lens.md",
+        "howto/paper.md",
         "cluster.md",
     ],
     "In depth": [

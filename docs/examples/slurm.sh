@@ -14,8 +14,12 @@ set -euo pipefail
 
 bin=$HOME/attnlens/bin
 export RAY_USAGE_STATS_ENABLED=0
-# On a disk of the node: thousands of processes would wait for a shared one.
-export ATTNLENS_CACHE=${TMPDIR:-/tmp}/attnlens-compiled
+# On a disk of the node: thousands of processes would wait for a shared one. Compiled code is executed,
+# so the folder must be yours alone: attnlens creates it on each node, for you only, with a name that
+# nobody can guess, and refuses a folder that others can write to.
+export ATTNLENS_CACHE
+ATTNLENS_CACHE=$(mktemp --dry-run "${TMPDIR:-/tmp}/attnlens-XXXXXXXXXXXXXXXX")
+trap 'srun --overlap --ntasks-per-node=1 rm -rf "$ATTNLENS_CACHE"' EXIT
 
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 head=$(srun --nodes=1 --ntasks=1 -w "${nodes[0]}" hostname --ip-address | awk '{print $1}')

@@ -1,6 +1,6 @@
 """Will it transfer? The condition number of a downstream target.
 
-Pretraining asks about three hidden directions, about the third one only weakly. The downstream
+Pretraining targets depend on three hidden directions, on the third one only weakly. The downstream
 target needs the third. The weaker the queries in that direction, the larger κ; κ² is the factor by
 which the pretraining error can grow downstream. The line is the exact value, the points are
 estimated from 400 rows.

@@ -4,6 +4,7 @@ from . import integrations as integrations
 from . import networks as networks
 from . import worlds as worlds
 from .advice import advise as advise
+from .advice import inspect as inspect
 from .advice import landscape as landscape
 from .advice import transfer as transfer
 from .core.cells import Cell as Cell
@@ -29,6 +30,8 @@ from .integrations import AttentionClassifier as AttentionClassifier
 from .integrations import AttentionRegressor as AttentionRegressor
 from .integrations import KernelAttentionRegressor as KernelAttentionRegressor
 from .integrations import from_torch as from_torch
+from .runs.loading import load as load
+from .runs.replicate import replicate as replicate
 from .runs.verify import verify as verify
 
 __version__: str

@@ -22,9 +22,11 @@ from attnlens.instruments.samples.labelled import labelled
 from attnlens.worlds import TokenTeacher
 
 QUESTIONS = [
+    Question.DECISION,
+    Question.ATTENTION,
+    Question.TWICE_THE_LABELS,
     Question.ORDER,
     Question.FEWEST_LABELS,
-    Question.MORE_LABELS,
     Question.COLUMNS,
     Question.SPARSITY,
     Question.LOW_RANK,
@@ -267,8 +269,10 @@ TINY: dict[str, Any] = {
 @pytest.mark.slow
 def test_noise_as_labels_gives_no_winner_and_no_advice():
     sheet = attnlens.advise((noise(120, 4), noise(120, 1, seed=1)[:, 0]), **TINY)
-    undecided = [q for q in QUESTIONS if q not in (Question.LOW_RANK, Question.HEALTH)]
+    answered = (Question.LOW_RANK, Question.HEALTH, Question.ATTENTION)
+    undecided = [q for q in QUESTIONS if q not in answered]
     assert [q for q in undecided if sheet[q].known] == []
+    assert sheet.attention.outcome is AnswerOutcome.NO_SIGN
     assert "ignores the inputs" in sheet.fewest_labels.answer
     json.dumps(sheet.plain(), allow_nan=False)
 
@@ -287,7 +291,10 @@ def test_the_baseline_is_advised_on_a_linear_table(tmp_path: Path):
     columns = sheet.columns
     assert columns.known
     assert columns.answer.startswith("2 of 4, the most important ones, are enough")
-    assert len(sheet.figures) == 3
+    assert len(sheet.figures) == 4
+    assert sheet.decision.answer.startswith("use linear")
+    assert sheet.decision.readings["linear"].value < 0.02  # noise of 0.01 in a variance of 2
+    assert sheet.more_labels.known  # an error was given
 
 
 def teacher(rows: int, **settings) -> tuple[np.ndarray, np.ndarray]:
@@ -306,7 +313,7 @@ def test_attention_is_advised_where_the_labels_come_from_it():
     goal = labels.default_goal(curves, trial.trivial)
     choice, answer = labels.fewest_labels(curves, goal, trial.trivial)
     assert answer.known, answer
-    assert choice.model in ("self-attention", "multi-layer")
+    assert choice.model == "self-attention"
     assert "; baseline needs" in answer.answer
 
 

@@ -132,7 +132,9 @@ def test_a_failing_import_is_explained(tmp_path: Path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(BadInput, match="needs 'no_such_package_at_all', which is not installed"):
         landscape("needs_something:make")
-    with pytest.raises(BadInput, match="'is_broken' cannot be imported: SyntaxError"):
+    with pytest.raises(
+        BadInput, match=r"the import of 'is_broken' failed in line 1 of is_broken\.py: SyntaxError"
+    ):
         landscape("is_broken:make")
 
 

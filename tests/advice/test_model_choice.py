@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import LinearRegression
 
 from attnlens.advice.budget import Effort
@@ -15,10 +16,15 @@ from attnlens.advice.questions.labels import (
     ModelChoice,
     default_goal,
     fewest_labels,
+    label_ratio,
+    labels_needed,
     more_labels,
 )
 from attnlens.advice.trials import Trial, trivial_error
+from attnlens.core.readings import BoundedReading
 from attnlens.core.sheets import Answer, AnswerOutcome
+from attnlens.core.status import Status
+from attnlens.instruments import learning_curve
 from attnlens.instruments.samples.curves import LearningCurves
 from attnlens.instruments.samples.labelled import labelled
 
@@ -61,7 +67,8 @@ def test_the_winner_and_its_ratio_are_those_of_the_laws():
     assert answer.known
     assert answer.answer.startswith("self-attention; baseline needs")
     ratio = answer.readings["baseline_over_self_attention"]
-    assert ratio.details["low"] < 256 / 64 < ratio.details["high"]
+    assert isinstance(ratio, BoundedReading)
+    assert ratio.low < 256 / 64 < ratio.high
     assert choice.model == "self-attention"
     assert "labels for error 0.25 (as requested)" in answer.evidence
 
@@ -121,7 +128,8 @@ def test_no_more_labels_are_needed_where_those_at_hand_are_enough():
     assert answer.known
     assert answer.answer.startswith("none for error 0.1")
     labels = answer.readings["labels"]
-    assert labels.details["low"] < 100 < labels.details["high"]
+    assert isinstance(labels, BoundedReading)
+    assert labels.low < 100 < labels.high
 
 
 def test_more_labels_are_counted_beyond_those_at_hand():
@@ -129,9 +137,10 @@ def test_more_labels_are_counted_beyond_those_at_hand():
     choice, _ = choose(measured, 0.02)  # n(0.02) = 2500, beyond the largest size
     answer = more_labels(choice, 0.02, 1100)
     assert answer.known
-    low, high = (answer.readings["labels"].details[end] for end in ("low", "high"))
-    assert low <= 2500 * 1.1
-    assert high >= 2500 / 1.1
+    labels = answer.readings["labels"]
+    assert isinstance(labels, BoundedReading)
+    assert labels.low <= 2500 * 1.1
+    assert labels.high >= 2500 / 1.1
     assert answer.answer.startswith("about 1,40")
 
 
@@ -184,3 +193,58 @@ def test_ignoring_the_inputs_errs_on_all_but_the_commonest_class(classes: int):
     trial = Trial.of(data, Effort(len(y), 4, 4, 10), len(y), 4, 0, {})
     assert trial.trivial == trivial_error(data)
     assert trial.trivial == pytest.approx(1 - (60 + 20) / len(y), abs=1e-15)
+
+
+def test_a_model_with_a_smaller_error_is_taken_where_ratios_decide_nothing():
+    """The curves cross: both reach ε with few labels, and with all of them one is far better."""
+    measured = curves(0.02, baseline=(0.50, 0.05), self_attention=(0.62, 0.12))
+    goal = Goal(0.45)  # reached at 8.2 labels and at 14.4, below the smallest size
+    choice, answer = fewest_labels(measured, goal, 1.0)
+    assert choice.model == "self-attention"
+    assert answer.known
+    assert answer.readings["baseline_more_error"].interval()[0] > 0
+
+
+def test_a_ratio_is_called_at_least_its_lower_bound():
+    # ε = 0.3 is far beyond the reach of the flat baseline in most draws, but not in all.
+    measured = curves(0.3, 3, baseline=(0.6, 0.1), self_attention=(1, 0.3))
+    for error in (0.2, 0.25, 0.3):
+        ratio = measured.ratio("baseline", "self-attention", error)
+        answer = label_ratio(
+            dataclasses.replace(measured, target_error=error), "baseline", "self-attention"
+        )
+        if ratio.status is Status.AT_LEAST:
+            assert str(ratio) == f"at least {ratio.low:,.3g}"
+            assert answer.known == (ratio.low > 1)
+            break
+    else:
+        raise AssertionError("no ratio is a bound")
+
+
+def test_a_model_at_chance_did_not_train_and_has_no_ratio():
+    measured = curves(0.02, baseline=(1, 0.3), multi_layer=(1.0, 0.0))
+    choice, answer = choose(measured, 0.3)
+    assert choice.model == "baseline"
+    assert "did not train: multi-layer" in answer.answer
+    assert not any("multi_layer_over" in name for name in answer.readings)
+    needed = labels_needed(measured, "multi-layer", measured.samples()["multi-layer"], TRIVIAL)
+    assert not needed.known
+    assert "did not train" in needed.answer
+
+
+def test_error_rates_with_more_labels_stay_below_one():
+    measured = dataclasses.replace(
+        curves(0.8, baseline=(0.9, 0.01)), quantity="error rate", test_rows=500
+    )
+    _, later = measured.more_labels(10_000)["baseline"]
+    assert later.high <= 1
+    assert later.low < later.high
+
+
+def test_the_target_error_is_that_of_the_best_model():
+    random = np.random.default_rng(0)
+    x = random.normal(size=(60, 2))
+    models = {"linear": LinearRegression(), "mean": DummyRegressor()}
+    result = learning_curve(x, x[:, 0] + 0.3 * random.normal(size=60), models=models, folds=4)
+    best = min(reading.value for reading in result["linear"].readings)
+    assert result.target_error == pytest.approx(1.1 * best, rel=1e-12)

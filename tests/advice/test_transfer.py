@@ -41,8 +41,8 @@ def write_table(folder: Path, **more: np.ndarray) -> Path:
 
 
 def kappa(sheet) -> tuple[float, float]:
-    details = sheet.condition.readings["kappa"].details
-    return details["low"], details["high"]
+    kappa = sheet.condition.readings["kappa"]
+    return kappa.low, kappa.high
 
 
 def test_kappa_and_other_scores_from_arrays():

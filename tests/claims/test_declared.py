@@ -103,6 +103,12 @@ def test_seeds_of_the_pilot_are_never_judged():
         cells_of(replace(CLAIM, plan=plan), "default")
 
 
+def test_every_arm_of_a_plan_is_the_prediction_or_a_control():
+    misspelled = replace(GRID, blocks={"prediction": 1, "shfted": 1}, arm_settings={})
+    with pytest.raises(BadInput, match="prediction, shifted; got 'shfted'"):
+        cells_of(replace(CLAIM, plan=misspelled), "smoke")
+
+
 def test_a_parameter_is_a_setting_or_an_axis():
     with pytest.raises(BadInput, match="'width' as both"):
         replace(GRID, settings={"width": 1})
@@ -333,12 +339,41 @@ def settings_numbers(values: Any) -> set[float]:
     return numbers
 
 
+# Numbers in texts that follow from settings by arithmetic.
+DERIVED = {
+    "A.exchangeable": {96.0},  # tokens: sequences times length
+    # κ² of a target half of which lies along one direction: 1/2 where pretraining leaves it out,
+    # and (1 + 1/0.1²)/2 = 50.5 where its questions are ten times weaker.
+    "A.condition-number": {2.0, 50.5},
+}
+
+
+def texts_of(claim: Claim) -> list[str]:
+    """Every text of a claim in which a number may stand."""
+    return [
+        claim.title,
+        claim.statement,
+        claim.prediction,
+        *(control.words for control in claim.controls.values()),
+        *(assumption.words for assumption in claim.assumptions),
+        *(text for text in vars(claim.meaning).values()),
+    ]
+
+
 @each_claim
-def test_every_number_in_the_prediction_is_one_of_the_rule_or_the_settings(claim: Claim):
+def test_every_number_in_a_text_is_one_of_the_rule_or_the_settings(claim: Claim):
     if not isinstance(claim.judge, Rule):
         pytest.skip("the claim judges by a function of its own")
-    unknown = stated_numbers(claim.prediction) - known_numbers(claim)
-    assert not unknown, f"{claim.prediction}: {unknown}"
+    known = known_numbers(claim) | DERIVED.get(claim.id, set())
+    unknown = {
+        text: numbers for text in texts_of(claim) if (numbers := stated_numbers(text) - known)
+    }
+    assert not unknown
+
+
+def test_a_number_that_is_no_setting_is_noticed():
+    changed = replace(CLAIM, meaning=Meaning("Good with 77 samples.", "Bad.", "Open."))
+    assert stated_numbers(texts_of(changed)[-3]) - known_numbers(changed) == {77.0}
 
 
 @each_claim

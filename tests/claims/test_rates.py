@@ -11,7 +11,6 @@ import pytest
 from attnlens.claims import Claim, Measured, Rule, ScalingLaw, find
 from attnlens.claims.claim import group_by
 from attnlens.claims.exchangeability import cme_rate, softmax_shrinking
-from attnlens.claims.exchangeability.trained_is_bayes import asymptotic_cells
 from attnlens.core.readings import t_quantile
 from attnlens.core.statistics import log_of_mean, mean_reading, slopes
 from attnlens.runs.planning import cells_of
@@ -21,7 +20,7 @@ def falling(m: int, power: float, lengths: tuple[int, ...] = (16, 64, 256)) -> l
     """Two blocks per length with root mean squares L^power and √2 L^power."""
     return [
         Measured(
-            {"manifold_dim": m, "length": length},
+            {"manifold_dim": m, "length": length, "part": "slope"},
             (2 * block, 2 * block + 1),
             {
                 "squared": np.full(2, (block + 1.0) * length ** (2 * power)),
@@ -44,31 +43,10 @@ def test_the_quantity_of_a_rate_names_its_range_and_explains_m():
     ]
 
 
-def test_the_quantity_of_a_difference_of_rates_names_its_range():
-    *ratios, slope = cme_rate.RULE(falling(2, -0.5))
-    assert [part.estimate for part in ratios] == [1.0] * 3
-    assert "m = 2, L = 64" in ratios[1].quantity
-    assert slope.estimate == 0
-    assert slope.quantity.endswith("(keys on a sphere of dimension m = 2, L 16 to 256)")
-
-
-@pytest.mark.parametrize(
-    ("uncertainty", "fitted"),
-    [
-        ((0.9, 0.8, 0.7, 0.6), [64, 128]),  # none resolves half: the two longest
-        ((0.9, 0.8, 0.7, 0.4), [64, 128]),
-        ((0.9, 0.4, 0.3, 0.2), [32, 64, 128]),
-        ((0.4, 0.3, 0.2, 0.1), [16, 32, 64, 128]),
-    ],
-)
-def test_slopes_are_fitted_where_half_of_the_prior_variance_is_resolved(
-    uncertainty: tuple[float, ...], fitted: list[int]
-):
-    cells = [
-        Measured({"length": length}, (0, 1), {"uncertainty": np.full(2, var)})
-        for length, var in zip((16, 32, 64, 128), uncertainty, strict=True)
-    ]
-    assert [cell.parameters["length"] for cell in asymptotic_cells(cells)] == fitted
+def test_ratios_of_the_calibration_are_judged_at_each_length():
+    short, long = cme_rate.RULE(falling(2, -0.5, (16, 64)))
+    assert (short.estimate, long.estimate) == (1.0, 1.0)
+    assert "m = 2, L = 64" in long.quantity
 
 
 def designs(claim: Claim) -> dict[str, tuple[int, tuple[int, ...]]]:

@@ -113,8 +113,11 @@ def test_the_control_permutes_the_numbers_of_every_sample_in_the_same_way(
     monkeypatch.setattr(real_data, "_errors", record)
     drawn = noisy_images.draw_split(SPLIT, 0)
     plain, moved = (
-        (real_data.errors(arm, [drawn], (0,), SPLIT), inputs["tokens"][2][0])[1]
-        for arm in ("prediction", real_data.CONTROL)
+        (
+            real_data.errors([drawn], (0,), {**SPLIT, "permuted": permuted}),
+            inputs["tokens"][2][0],
+        )[1]
+        for permuted in (False, True)
     )
     assert plain.shape == moved.shape == (1000, 64, 9)  # tokens as columns
     np.testing.assert_array_equal(plain, drawn.test.array.swapaxes(1, 2).astype("float32"))

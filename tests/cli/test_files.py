@@ -205,7 +205,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 
 def command_line(case, path: Path, out: Path) -> list[object]:
-    name, *options = arguments(case.asked)
+    name, *options = arguments(case.options)
     return [name, path, *options, "--out", out]
 
 

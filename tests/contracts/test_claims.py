@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from attnlens.claims import CLAIMS, Claim, Measured, find
-from attnlens.claims.claim import PROFILES
+from attnlens.claims.claim import PREDICTION, PROFILES
+from attnlens.claims.power import claim_power
 from attnlens.core.cells import Cell
 from attnlens.core.serialise import to_plain, view_from_plain
 from attnlens.report.page import render_formula
@@ -127,6 +128,8 @@ QUICK = ("A.weights-are-posterior", "A.softmax-smoothed")
 WITH_VIEWS = (
     "A.weights-are-posterior",
     "A.exchangeable",
+    "A.size-free",
+    "A.learned-representation",
     "A.heads",
     "B.known-attention",
     "B.stationary-points",
@@ -168,6 +171,11 @@ def test_smoke_cells_are_pure_share_programs_and_can_be_judged_and_drawn(claim: 
     drawn = views([view_from_plain(to_plain(view)) for view in claim.views(arms)])
     json.dumps(drawn, allow_nan=False)
     assert bool(drawn) == (claim.id in WITH_VIEWS)
+    # The replicates that the power of the claim counts on are those that are judged.
+    planned = claim_power(claim, "smoke")
+    judged = {part.quantity: part.count for part in claim.judge(arms[PREDICTION])}
+    for part in planned.parts if planned else ():
+        assert part.replicates == judged[part.name], part.name
     for measured in arms.values():
         parts = claim.judge(measured)
         assert parts

@@ -21,7 +21,10 @@ def readings(result: Any) -> tuple[Reading, ...]:
 
 @each_instrument
 def test_every_instrument_returns_readings_with_standard_errors(name: str):
-    for reading in readings(INSTRUMENTS[name]()):
+    result: Any = INSTRUMENTS[name]()
+    assert {r.value for r in readings(result)} <= {row.get("value") for row in result.rows()}
+    assert "<svg" in result._repr_html_()
+    for reading in readings(result):
         assert reading.status == "ok"
         assert math.isfinite(reading.value)
         assert reading.standard_error > 0

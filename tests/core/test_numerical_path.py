@@ -26,7 +26,7 @@ def test_a_path_comes_back_from_json():
 
 
 def test_the_key_says_native_or_xla_for_every_library_and_nothing_else():
-    sources = ["native", "native", "XLA", "XLA", "XLA", "XLA"]
+    sources = ["native", "native", "XLA", "XLA", "XLA", "XLA", "XLA"]
     assert PATH.key == " ".join(f"library{i}={source}" for i, source in enumerate(sources))
     assert library_names(PATH.key) == tuple(library.name for library in PATH.libraries)
     assert NumericalPath().key == ""

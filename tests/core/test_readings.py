@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from attnlens.core.readings import Curve, Reading
+from attnlens.core.readings import BoundedReading, Curve, Reading
 from attnlens.core.sheets import Answer, Sheet
 from attnlens.core.status import SENTENCES, Status
 
@@ -38,7 +38,7 @@ def test_only_numbers_and_bounds_count_as_numbers():
 def test_sentences_of_older_documents_are_kept_as_they_are():
     sentence = "a reason of a third party {"
     reading = Reading(math.nan, math.nan, 0, sentence)  # type: ignore[arg-type]
-    assert (reading.status, reading.details) == (Status.OTHER, {"reason": sentence})
+    assert (reading.status, reading.remark) == (Status.OTHER, sentence)
     assert reading.reason == sentence
 
 
@@ -48,12 +48,12 @@ def test_a_reason_without_its_numbers_is_still_a_sentence():
 
 
 def test_the_json_of_a_sheet_holds_statuses_as_strings():
-    reading = Reading(math.inf, math.nan, 9, Status.NOT_COVERED, {"outside": 0.5})
+    reading = BoundedReading(math.inf, math.nan, 9, Status.NOT_COVERED, low=0.5, high=math.inf)
     sheet = Sheet("title", (), (Answer("q", "a", "e", readings={"kappa": reading}),))
     (answer,) = json.loads(json.dumps(sheet.plain()))["answers"]
     kept = answer["readings"]["kappa"]
     assert Status(kept["status"]) is Status.NOT_COVERED
-    assert (kept["value"], kept["details"]) == (None, {"outside": 0.5})
+    assert (kept["value"], kept["details"]) == (None, {"low": 0.5, "high": None})
 
 
 @pytest.mark.parametrize("count", [2, 3, 9, 400])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attnlens.core.drawing import Figure, Map, Point, Series, Surface
-from attnlens.core.readings import Curve, Reading
+from attnlens.core.readings import BoundedReading, Curve, Reading
 from attnlens.core.serialise import (
     part_to_plain,
     reading_from_plain,
@@ -45,11 +45,13 @@ def test_views_are_read_back(name: str):
     [
         Reading(0.5, 0.1, 9),
         Reading(0.5, 0.1, 1, freedom=199),
-        Reading(9.0, 1.0, 8, Status.EXTRAPOLATED, {"low": 1.0}),
+        BoundedReading(9.0, 1.0, 8, Status.EXTRAPOLATED, low=1.0, high=20.0),
     ],
 )
 def test_readings_are_read_back(reading: Reading):
-    assert reading_from_plain(through_json(reading)) == reading
+    restored = reading_from_plain(through_json(reading))
+    assert Reading.of(restored) == Reading.of(reading)
+    assert restored.details == reading.details
 
 
 def test_numbers_that_json_lacks_are_read_back_as_nan():
@@ -73,7 +75,8 @@ def test_readings_of_older_documents_have_a_sentence_and_no_degrees_of_freedom()
 
 def test_curves_contain_their_readings():
     curve = Curve("length", "error", (16,), (Reading(0.5, 0.1, 9),))
-    assert reading_from_plain(through_json(curve)["readings"][0]) == curve.readings[0]
+    restored = reading_from_plain(through_json(curve)["readings"][0])
+    assert Reading.of(restored) == curve.readings[0]
 
 
 def test_parts_and_verdicts_have_the_form_of_the_page():

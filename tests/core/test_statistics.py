@@ -157,10 +157,22 @@ def test_controls_are_judged_at_the_rate_divided_by_the_number_of_claims():
 def test_exact_parts_are_judged_by_their_worst_value():
     inside = statistics.judge_exactly("x", [0.1, 0.9], Region(high=1.0))
     outside = statistics.judge_exactly("x", [0.1, 1.1], Region(high=1.0))
-    unknown = statistics.judge_exactly("x", [0.1, math.nan], Region(high=1.0))
     assert (inside.estimate, inside.p_support) == (0.9, 0.0)
     assert (outside.estimate, outside.p_refute) == (1.1, 0.0)
-    assert unknown.p_support == 1.0
+
+
+@pytest.mark.parametrize("values", [[math.nan], [0.1, math.nan], [5.0, math.nan], []])
+def test_an_exact_part_that_was_not_measured_is_undecided(values: list[float]):
+    unknown = statistics.judge_exactly("x", values, Region(high=1.0))
+    inside = statistics.judge_exactly("y", [0.5], Region(high=1.0))
+    outside = statistics.judge_exactly("z", [2.0], Region(high=1.0))
+    for parts, outcome in (
+        ([unknown], "undecided"),
+        ([unknown, inside], "undecided"),
+        ([unknown, outside], "refuted"),
+    ):
+        assert statistics.verdicts([parts])[0].outcome == outcome
+        assert statistics.control_verdict(parts, claims=9).outcome == outcome
 
 
 def test_slopes_recover_a_line_exactly():

@@ -149,7 +149,8 @@ def test_links_between_pages_resolve(page: Path):
     links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text)
     marks = [page.read_text().count(f"<!-- {mark} -->") for mark in ("repository", "/repository")]
     assert marks[0] == marks[1]
-    for link in links:  # within the repository; the build of the site follows those of the site
+    # Files of the repository; the build of the site checks links between pages of the site.
+    for link in links:
         assert re.match(r"https?://", link) or (page.parent / link).exists(), link
 
 

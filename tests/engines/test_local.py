@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+import zlib
 from collections import deque
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 
 import toy_claims
 from attnlens.core.cells import Cell
+from attnlens.core.private_files import cache_folder
 from attnlens.runs.engines import cache, local
 from attnlens.runs.engines.base import (
     COMPILER_FLAG,
@@ -140,23 +143,83 @@ def cache_misses() -> int:
 def test_workers_use_the_compilation_cache_and_repair_it():
     assert cache_misses() > 0
     assert cache_misses() == 0
-    entries = sorted(cache.default_folder().glob("*-cache"), key=lambda p: p.stat().st_size)
+    entries = sorted(cache_folder().glob("*-cache"), key=lambda p: p.stat().st_size)
     intact = entries[-1].read_bytes()
     entries[-1].write_bytes(intact[: len(intact) // 2])
+    make_old(entries[-1])
     assert cache_misses() == 1  # the damaged entry was removed, compiled again and written again
     assert cache_misses() == 0
     assert len(entries[-1].read_bytes()) == pytest.approx(len(intact), rel=0.2)
 
 
-def test_repair_removes_only_damaged_entries(tmp_path: Path):
-    import zlib
+def make_old(entry: Path) -> None:
+    """As if it had been written an hour ago: nobody is writing it any more."""
+    hour_ago = time.time() - 3600
+    os.utime(entry, (hour_ago, hour_ago))
 
+
+@pytest.fixture
+def entries(tmp_path: Path) -> Path:
+    """A cache folder with a good, a truncated and an empty entry, and a file that is none."""
+    tmp_path.chmod(0o700)
     (tmp_path / "good-cache").write_bytes(zlib.compress(b"x" * 1000))
     (tmp_path / "short-cache").write_bytes(zlib.compress(os.urandom(1000))[:500])
     (tmp_path / "empty-cache").write_bytes(b"")
     (tmp_path / "other.txt").write_bytes(b"not an entry")
-    assert [p.name for p in cache.repair(tmp_path)] == ["empty-cache", "short-cache"]
-    assert sorted(p.name for p in tmp_path.iterdir() if p.is_file()) == ["good-cache", "other.txt"]
+    return tmp_path
+
+
+def test_repair_removes_only_damaged_entries(entries: Path):
+    for file in entries.iterdir():
+        make_old(file)
+    assert [p.name for p in cache.repair(entries)] == ["empty-cache", "short-cache"]
+    assert sorted(p.name for p in entries.iterdir() if p.is_file()) == ["good-cache", "other.txt"]
+
+
+def test_repair_leaves_what_another_process_may_be_writing(entries: Path, monkeypatch):
+    assert cache.repair(entries) == []
+    # The clock is set back by a day: the entries are from the future, and nobody writes them.
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now - 86400)
+    assert [p.name for p in cache.repair(entries)] == ["empty-cache", "short-cache"]
+
+
+def test_repair_leaves_an_entry_that_changed_after_it_was_read(entries: Path, monkeypatch):
+    make_old(entries / "short-cache")
+
+    def finish_writing(entry: Path) -> bool:
+        """Another process completes the entry just after this one has read half of it."""
+        if entry.name == "short-cache":
+            entry.write_bytes(zlib.compress(b"complete"))
+        return entry.name == "good-cache"
+
+    monkeypatch.setattr(cache, "_is_intact", finish_writing)
+    assert cache.repair(entries) == []
+
+
+@pytest.mark.parametrize("kind", ["link", "another owner", "writable by others"])
+def test_an_entry_that_is_not_the_users_own_is_removed_unread(entries: Path, kind: str):
+    entry = entries / "good-cache"
+    if kind == "link":
+        entry.rename(entries / "elsewhere")
+        entry.symlink_to(entries / "elsewhere")
+    elif kind == "another owner":
+        if os.getuid():
+            pytest.skip("only root can give a file to another user")
+        os.chown(entry, 12345, 12345)
+    else:
+        entries.chmod(0o755)
+        entry.chmod(0o666)
+    assert cache.repair(entries) == [entry]
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o1777])
+def test_a_cache_folder_that_others_can_write_is_not_used(tmp_path: Path, mode: int):
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    assert cache.usable_folder(folder) == folder
+    folder.chmod(mode)
+    assert cache.usable_folder(folder) is None
 
 
 def test_workers_run_without_a_cache_if_it_cannot_be_written(monkeypatch: pytest.MonkeyPatch):
@@ -197,6 +260,21 @@ def test_the_default_time_limit_is_far_above_the_cost():
 def test_a_cell_with_an_array_of_another_dtype_fails():
     (outcome,) = run([replace(one("measure"), measure="tiny_cells:half_precision")], 1)
     assert outcome.failure == "TypeError: array 'x' must hold numbers; got float16"
+
+
+def test_a_cell_with_a_lone_surrogate_in_the_name_of_an_array_fails():
+    (outcome,) = run([replace(one("measure"), measure="tiny_cells:name_with_a_surrogate")], 1)
+    assert outcome.failure == "TypeError: the name of an array must be text; got 'x\\udc80'"
+
+
+def test_a_cell_that_calls_sys_exit_fails_and_the_next_one_has_its_result():
+    measures = ("tiny_cells:exits", "tiny_cells:measure")
+    cells = [Cell("T", "prediction", name, {"shift": 0.0}, (0,), "") for name in measures]
+    failures = {outcome.cell.measure: outcome.failure for outcome in run(cells, 1)}
+    assert failures == {
+        "tiny_cells:exits": "RuntimeError: it called sys.exit(0); let it return instead",
+        "tiny_cells:measure": None,
+    }
 
 
 def test_short_cells_are_assigned_ahead_and_long_ones_one_at_a_time():

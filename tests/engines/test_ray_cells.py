@@ -12,7 +12,7 @@ from attnlens.core.checks import ClusterLost, ResourceError
 from attnlens.runs.engines import ray_cells, ray_tasks
 from attnlens.runs.engines.base import Limits, Outcome
 from attnlens.runs.engines.ray_cells import Batch, BatchQueue, Driver, own_folder
-from attnlens.runs.engines.ray_tasks import Tasks
+from attnlens.runs.engines.ray_tasks import SECONDS_WITHOUT_CPU, Tasks
 from fake_ray import FakeRay, cell_results
 from running import SUPPORT
 
@@ -222,3 +222,19 @@ def test_the_expected_seconds_of_a_batch():
     assert queue.seconds(batch) == 4.0
     queue.pace[batch.program] = 10.0
     assert queue.seconds(batch) == 20.0
+
+
+@pytest.mark.parametrize(("idle", "sentences"), [(0.0, 1), (1.0, 0)])
+def test_a_cluster_without_a_free_cpu_is_reported_once(idle: float, sentences: int):
+    now, notices = [0.0], []
+    ray = FakeRay(lambda *_: None, cpus=3)  # its tasks do not end
+    ray.idle_cpus = idle
+    tasks: Tasks[Batch] = Tasks(ray, ray, lambda: now[0], notices.append)
+    tasks.send(Batch([Cell("T", "prediction", "tiny_cells:measure", {}, (0,), "")]))
+    assert tasks.finished() == []
+    assert notices == []  # not at once: the cluster may be starting
+    for _ in range(3):
+        now[0] += SECONDS_WITHOUT_CPU
+        tasks.finished()
+    assert len(notices) == sentences
+    assert all("(3 in all)" in notice for notice in notices)

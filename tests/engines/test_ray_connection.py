@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import socket
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,8 @@ import pytest
 from attnlens.attention.native import build
 from attnlens.core.cells import Cell
 from attnlens.core.checks import BadInput, ResourceError
-from attnlens.core.numerical_path import NativeLibrary, NativeStatus
+from attnlens.core.numerical_path import NativeLibrary, NativeStatus, NumericalPath
+from attnlens.core.private_files import private_folder
 from attnlens.runs.compute import runner_of
 from attnlens.runs.engines import ray_cells, ray_connection
 from attnlens.runs.engines.base import DEFAULT_LIMITS, ONE_THREAD
@@ -35,6 +38,8 @@ def test_a_node_with_other_versions_or_another_source_raises():
 def test_a_node_on_another_numerical_path_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(socket, "gethostname", lambda: "second")
     monkeypatch.setattr(build, "status", lambda name: NativeLibrary(name, NativeStatus.NO_COMPILER))
+    monkeypatch.setattr(build, "_by_xla", set())
+    ray_connection._path_here.cache_clear()
     cells = [
         Cell("T", "prediction", "tiny_cells:measure", {}, (s,), "", path="cholesky=native")
         for s in range(3)
@@ -54,16 +59,43 @@ def test_a_node_on_another_numerical_path_is_refused(monkeypatch: pytest.MonkeyP
         list(ray_cells.Driver(ray, cells, None, DEFAULT_LIMITS).run())
     assert str(error.value) == (
         "the cluster cannot compute: node second has the numerical path cholesky=XLA (XLA for "
-        "cholesky (no C++ compiler)), the driver has cholesky=native: install a C++ compiler on "
-        "every node, or set ATTNLENS_KERNEL=0 where the driver runs."
+        "cholesky (no C++ compiler)), the driver has cholesky=native: install attnlens-native, "
+        "or the same C++ compiler, on every node, or set ATTNLENS_KERNEL=0 where the driver runs."
     )
     ray_connection.check_this_node([], ray_connection.versions(), ["cholesky=XLA", ""])
+
+
+def test_a_node_with_another_build_of_a_library_is_refused(monkeypatch: pytest.MonkeyPatch):
+    here = NativeLibrary("cholesky", NativeStatus.IN_USE, digest="1a")
+    monkeypatch.setattr(ray_connection, "_path_here", lambda path: NumericalPath((here,)))
+    check = partial(ray_connection.check_this_node, [], ray_connection.versions(), [here.key])
+    check({"cholesky": "1a"})
+    with pytest.raises(ResourceError, match=r"another build of the native library .*\(2b\)"):
+        check({"cholesky": "2b"})
 
 
 def test_without_ray_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(BadInput, match=r"pip install 'attnlens\[ray\]'"):
         runner_of("ray")
+
+
+def test_the_cache_folder_of_the_slurm_example_is_private(tmp_path: Path):
+    """In a folder that all can write to, as /tmp, under a name that nobody can have taken."""
+    text = (Path(__file__).parents[2] / "docs" / "examples" / "slurm.sh").read_text()
+    (line,) = [line for line in text.splitlines() if line.startswith("ATTNLENS_CACHE=")]
+    tmp_path.chmod(0o1777)
+    script = ["bash", "-euc", f'{line}; echo "$ATTNLENS_CACHE"']
+    names = {
+        subprocess.run(script, env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True)
+        .stdout.decode()
+        .strip()
+        for _ in range(3)
+    }
+    assert len(names) == 3
+    for name in names:
+        folder = private_folder(Path(name))
+        assert (folder.parent, folder.stat().st_mode & 0o777) == (tmp_path.resolve(), 0o700)
 
 
 def test_the_cluster_examples_of_the_documentation_are_well_formed():

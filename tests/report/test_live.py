@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import re
 import signal
 import socket
+import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from attnlens import verify
-from attnlens.report.live import serving
+from attnlens.report import live
+from attnlens.report.live import SECONDS_PER_PAGE, RenderedPage, serving
 from attnlens.report.page import render_documents
 from attnlens.runs.pages import finished
 from attnlens.runs.store.store import Store
@@ -98,6 +103,11 @@ def test_a_run_serves_its_page_until_it_ends(tmp_path: Path):
             break
     page = urllib.request.urlopen(address, timeout=30).read().decode()
     assert "Running: " in page
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert policy
+    assert {"default-src 'none'", "base-uri 'none'", "form-action 'none'"} <= set(
+        policy[1].split("; ")
+    )
     assert "Verdicts are provisional." in page
     state = json.load(urllib.request.urlopen(f"{address}progress.json", timeout=30))
     assert state["done"] <= state["total"]
@@ -105,3 +115,46 @@ def test_a_run_serves_its_page_until_it_ends(tmp_path: Path):
     process.communicate(timeout=30)
     with pytest.raises(urllib.error.URLError, match="refused"):
         urllib.request.urlopen(address, timeout=2)
+
+
+def test_two_hundred_simultaneous_requests_are_all_served():
+    """Also while the page is slow to render, and with a page of two megabytes."""
+    renderings = []
+
+    def page() -> str:
+        renderings.append(time.monotonic())
+        time.sleep(0.5)
+        return "x" * 2_000_000
+
+    with serving(page, lambda: {"done": 1}) as url:
+        started = threading.Barrier(200)
+
+        def fetch(number: int) -> int:
+            started.wait()
+            path = "" if number % 2 else "progress.json"
+            return len(urllib.request.urlopen(url + path, timeout=60).read())
+
+        with ThreadPoolExecutor(200) as pool:
+            sizes = list(pool.map(fetch, range(200)))
+    assert sorted(sizes) == [len('{"done": 1}')] * 100 + [2_000_000] * 100
+    assert len(renderings) <= 2 + (renderings[-1] - renderings[0]) / SECONDS_PER_PAGE
+
+
+def test_requests_beyond_the_bound_wait(monkeypatch: pytest.MonkeyPatch):
+    """Idle connections take all threads; they are closed after a while, and others are served."""
+    monkeypatch.setattr(live._Handler, "timeout", 0.3)
+    with serving(lambda: "page", dict) as url, contextlib.ExitStack() as stack:
+        port = int(url.rstrip("/").rpartition(":")[2])
+        for _ in range(live.AT_ONCE):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        assert urllib.request.urlopen(url, timeout=30).read() == b"page"
+
+
+def test_the_page_is_rendered_again_when_it_is_old():
+    now, texts = [0.0], iter("abc")
+    page = RenderedPage(lambda: next(texts), clock=lambda: now[0])
+    contents = []
+    for moment in (0.0, SECONDS_PER_PAGE / 2, SECONDS_PER_PAGE, SECONDS_PER_PAGE):
+        now[0] = moment
+        contents.append(page.content())
+    assert contents == [b"a", b"a", b"b", b"b"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -21,7 +22,7 @@ from attnlens.report.ledger_plot import (
     weakest,
     x_coordinate,
 )
-from attnlens.report.tables import as_csv, section_csv
+from attnlens.report.tables import as_csv, points_csv, section_csv
 
 
 def part(estimate: float | None, half: float, low: float | None, high: float | None, exact=False):
@@ -131,9 +132,47 @@ def test_untrusted_claims_come_first_then_refuted_then_supported_by_lens():
     assert chosen[2]["sentence"] == "Slope of B.wrong decides."
 
 
+def test_surprises_come_before_identities_and_exact_checks():
+    sharp, wide = part(0.0, 0.5, -1.0, 1.0), part(0.0, 0.1, None, 1.0)
+    check = {"check": True}
+    sections = [
+        section("A.check", "supported", sharp) | check,
+        section("A.wide", "supported", wide),
+        section("A.sharp", "supported", sharp),
+        section("A.open", "undecided", part(0.9, 0.5, None, 1.0)),
+        section("A.fails", "refuted", part(3.0, 0.5, None, 1.0)) | check,
+    ]
+    chosen = findings(sections)
+    assert [f["anchor"] for f in chosen] == ["A-fails", "A-sharp", "A-wide"]
+    assert chosen[0]["headline"] == "Title of A.fails: fails"
+    assert [f["anchor"] for f in findings(sections[:1] + sections[3:4])] == ["A-open", "A-check"]
+
+
 def test_there_are_findings_for_any_number_of_claims():
     assert findings([]) == []
     assert len(findings([section("A.one", "undecided")])) == 1
+
+
+@pytest.mark.parametrize(
+    ("label", "cell"),
+    [
+        ("", ""),
+        ("labels n", "labels n"),
+        ("x = y - 1", "x = y - 1"),
+        ("=1+1", "'=1+1"),
+        ("\t=1+1", "'=1+1"),
+        (" @SUM(A1)", "'@SUM(A1)"),
+        ("\n-1", "'-1"),
+        ("\uff1d1+1", "'\uff1d1+1"),
+        ("length\n=cmd|' /C calc'!A0", "length =cmd|' /C calc'!A0"),
+        ("length\r\n+1", "length +1"),
+    ],
+)
+def test_no_cell_of_a_csv_begins_a_formula_and_none_gets_a_quote_without_need(label, cell):
+    url = points_csv(Figure("t", label, label, (Series(label, (Point(1.0, -2.0, 0.0),)),)))
+    header, row = csv.reader(io.StringIO(unquote(url.partition(",")[2])))
+    assert header == ["name", cell, cell, "low", "high"]
+    assert row == [cell, "1.0", "-2.0", "-2.0", "-2.0"]
 
 
 def test_the_csv_holds_the_numbers_and_no_spreadsheet_formula():
@@ -146,7 +185,7 @@ def test_the_csv_holds_the_numbers_and_no_spreadsheet_formula():
     assert rows[3][:6] == ["point", "a", "8.0", "2.0", "1.5", "2.5"]
     others = [Map("t", "x", "y", ()), Figure("t", "x", "y", (Series("b", ()),))]
     one["views"] = [*to_plain(others), one["figure"]]
-    assert as_csv(one).count("point,a") == 2  # of further views too, where they are points
+    assert as_csv(one).count("point,a") == 2  # the points of the figure and of the last view
     assert '"' not in section_csv(one)
     assert "<" not in section_csv(one)
 
@@ -179,8 +218,24 @@ def test_a_comparison_lists_the_largest_change_first():
         "A.flips": "supported → refuted",
         "A.jumps": "estimate moved by -1, more than chance explains",
         "A.control": "control refuted → undecided",
-        "A.gone": "only in the first run",
-        "A.new": "only in the second run",
+        "A.gone": "not in every run",
+        "A.new": "not in every run",
         "A.moves": "estimate moved by +0.1, no more than chance explains",
         "A.same": "the same",
     }
+
+
+def test_a_comparison_of_three_runs_has_every_quantity():
+    one, two = part(0.5, 0.25, None, 1.0), part(0.1, 0.05, None, 1.0)
+
+    def run(second: dict) -> dict[str, Any]:
+        written = ledger(section("A.two", "supported", one))
+        written["claims"][0]["parts"] = [one, {**second, "quantity": "another"}]
+        return written
+
+    (row,) = compare(run(two), run({**two, "estimate": 0.9, "low": 0.85, "high": 0.95}), run(two))
+    assert (row["rank"], row["change"], len(row["entries"])) == (0, "the same", 3)
+    assert [line["rank"] for line in row["parts"]] == [0, 3]
+    assert [judged["estimate"] for judged in row["parts"][1]["parts"]] == [0.1, 0.9, 0.1]
+    (row,) = compare(run(two), ledger(section("A.two", "supported", one)))
+    assert [line["change"] for line in row["parts"]] == ["not in every run"] * 2

@@ -64,7 +64,7 @@ def sheet(word: str) -> Sheet:
             True,
             {
                 f"log ratio {word}": Reading(-0.41, 0.05, 8),
-                "lost": Reading(math.nan, math.nan, 0, Status.OTHER, {"reason": word}),
+                "lost": Reading(math.nan, math.nan, 0, Status.OTHER, remark=word),
             },
         ),
         Answer("Does order matter?", "Not known.", "12 sequences are too few", known=False),

@@ -20,9 +20,14 @@ from attnlens.core.readings import Reading
 from attnlens.core.serialise import to_plain, view_from_plain
 from attnlens.core.status import Status
 from attnlens.instruments.landscape.audit import Audit, DescentEnds
-from attnlens.instruments.representation.sufficiency import Representation
+from attnlens.instruments.representation.sufficiency import (
+    ProbedReading,
+    Representation,
+    SufficiencyGap,
+)
 from attnlens.instruments.samples.curves import LearningCurves
 from attnlens.instruments.transfer.condition import Transfer, against
+from attnlens.instruments.transfer.kappa import KappaReading
 from attnlens.networks import Encoder, SelfAttention
 from attnlens.networks.encoder import Tokens
 from attnlens.networks.reader import Reader, ReaderInputs
@@ -213,15 +218,16 @@ def test_the_map_of_stationary_points_draws_excess_over_index():
 
 
 def transfer(kappa: float) -> Transfer:
-    return Transfer(Reading(kappa, 0.1, 60), (kappa, kappa), Reading(0.25, 0.02, 60), {})
+    reading = KappaReading(kappa, 0.1, 60, low=kappa, high=kappa, explained=1.0, infinite=0.0)
+    return Transfer(reading, Reading(0.25, 0.02, 60), {})
 
 
 def test_transfers_are_drawn_at_their_condition_number():
-    figure = against({"near": transfer(1.5), "never asked": transfer(math.inf)})
+    figure = against({"near": transfer(1.5), "not covered": transfer(math.inf)})
     near, never = figure.series
     assert near.points == (Reading(0.25, 0.02, 60).point(1.5),)
     assert never.points == ()
-    assert never.name == "never asked: κ infinite, error 0.25"
+    assert never.name == "not covered: κ infinite, error 0.25"
 
 
 READING = Reading(2.0, 0.5, 10)
@@ -229,7 +235,11 @@ BAND = Series("b", tuple(Point(float(n), 1.0 + n, 0.5) for n in range(5)), curve
 ALL: dict[str, Any] = {
     "reading": READING.figure(),
     "lost reading": Reading(math.nan, math.nan, 0, Status.FEW_REPLICATES).figure(),
-    "representation": Representation(READING, READING, READING).figure(),
+    "representation": Representation(
+        SufficiencyGap.of(READING, of_nothing=3.0),
+        ProbedReading.of(READING),
+        ProbedReading.of(READING),
+    ).figure(),
     "learning curves": curves().figure(),
     "transfer": transfer(2.0).figure(),
     "infinite": transfer(math.inf).figure(),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from attnlens import verify
+from attnlens.attention.native.variants import variant_here
 from attnlens.claims.registry import find
 from attnlens.core.cells import Cell
 from attnlens.core.numerical_path import NativeLibrary, NativeStatus, NumericalPath
@@ -24,8 +24,10 @@ from attnlens.runs.store.store import Store
 from results_folders import comparable, kept, ledger, query
 from running import attnlens
 
+VARIANT = variant_here()
+NATIVE_SOURCE = f"native-{VARIANT.name}" if VARIANT else ""
 needs_compiler = pytest.mark.skipif(
-    not sys.platform.startswith("linux") or shutil.which("c++") is None,
+    VARIANT is None or shutil.which("c++") is None,
     reason="there is no C++ compiler here",
 )
 NATIVE, WITHOUT_NATIVE = "A.weights-are-posterior", "A.sufficient"
@@ -100,7 +102,7 @@ def test_nothing_is_reused_between_native_code_and_xla(
     assert kept(tmp_path) == 2 * cells  # and the third run computed nothing
     assert query(tmp_path, "SELECT path, COUNT(*) FROM cells GROUP BY path ORDER BY path") == [
         ("long_softmax=XLA small_softmax=XLA", cells),
-        ("long_softmax=native small_softmax=native", cells),
+        (f"long_softmax={NATIVE_SOURCE} small_softmax={NATIVE_SOURCE}", cells),
     ]
     (native, again), (by_xla,) = ledgers["1"], ledgers["0"]
     assert native["hash"] == again["hash"] != by_xla["hash"]
@@ -109,14 +111,15 @@ def test_nothing_is_reused_between_native_code_and_xla(
 
 
 @needs_compiler
-@pytest.mark.parametrize("path", ["cholesky=native", "cholesky=XLA"])
-def test_a_worker_on_another_path_than_the_key_of_its_cell_fails_the_cell(path: str):
+@pytest.mark.parametrize("source", [NATIVE_SOURCE, "XLA", "native-another"])
+def test_a_worker_takes_the_path_in_the_key_of_its_cell_or_fails_the_cell(source: str):
+    path = f"cholesky={source}"
     cell = Cell("T", "prediction", "tiny_cells:measure", {"shift": 0.0}, (0,), "", path=path)
     (outcome,) = local.run([cell], workers=1)
-    if path == "cholesky=native":
-        assert outcome.failure is None
+    if source == "native-another":
+        assert f"the key of the cell says {path}" in (outcome.failure or "")
     else:
-        assert "the key of the cell says cholesky=XLA" in (outcome.failure or "")
+        assert outcome.failure is None
 
 
 def test_runs_print_and_store_their_hash(tmp_path: Path):
@@ -142,7 +145,7 @@ def test_cells_of_another_environment_change_the_hash(
 ):
     monkeypatch.setenv("TOY_CELLS", "8")
     with monkeypatch.context() as earlier:
-        earlier.setattr(provenance, "packages", lambda: {"jax": "0.1"})
+        earlier.setattr(provenance, "packages", lambda _: {"jax": "0.1"})
         verify("smoke", ["toy_claims:TINY"], tmp_path / "mixed", workers=1)
     mixed = verify("smoke", ["toy_claims:TINY"], tmp_path / "mixed", workers=1)
     pure = verify("smoke", ["toy_claims:TINY"], tmp_path / "pure", workers=1)

@@ -30,6 +30,7 @@ from attnlens.worlds import (
     NormalInverseGamma,
     Nuts,
 )
+from attnlens.worlds.model import ReferenceRisk
 
 pytestmark = pytest.mark.slow  # compiling takes most of a minute
 
@@ -187,8 +188,9 @@ def test_a_failed_convergence_check_is_a_status_and_the_values_are_nan():
 @pytest.mark.slow
 def test_a_risk_without_converged_references_is_nan():
     risk = LogisticRegression(nuts=Nuts(chains=2, warmup=10, draws=20)).risk(2)
+    assert isinstance(risk, ReferenceRisk)
     assert risk.status is Status.SOME_NOT_CONVERGED
-    assert risk.details == {"failed": 64, "episodes": 64}
+    assert (risk.failed, risk.episodes) == (64, 64)
     assert np.isnan(risk.value)
 
 
@@ -258,7 +260,7 @@ def test_an_instrument_accepts_a_world_of_the_user():
     curve = attnlens.inference_error(softmax, world, (4, 16), episodes=8, queries=4)
     assert all(np.isfinite(reading.value) for reading in curve.readings)
     # More tokens, less posterior uncertainty.
-    assert curve.readings[1].details["exact"] < curve.readings[0].details["exact"]
+    assert curve.exact[1] < curve.exact[0]
 
 
 @pytest.mark.parametrize(

@@ -236,7 +236,10 @@ def test_fresh_starts_over_and_renames_the_old_file(tmp_path: Path):
     ("arguments", "message"),
     [
         (["verify", "--claim", "A.nothing"], "there is no claim 'A.nothing'"),
-        (["verify", "--claim", "no_such_module:CLAIM"], "cannot be loaded"),
+        (
+            ["verify", "--claim", "no_such_module:CLAIM"],
+            "the import of the claim 'no_such_module:CLAIM' failed",
+        ),
         (["verify", "--claim", "toy_claims:plan"], "must be an attnlens Claim"),
         (
             ["verify", "--claim", "toy_claims:CLAIM", "--out", "/proc/nowhere"],

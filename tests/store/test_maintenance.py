@@ -15,6 +15,7 @@ from attnlens.core.checks import BadInput
 from attnlens.runs.pages import write_comparison, write_report
 from attnlens.runs.store.errors import FILE
 from attnlens.runs.store.maintenance import check, compact, export, merge
+from attnlens.runs.store.schema import checksum
 from attnlens.runs.store.store import Store
 from running import attnlens, one_sentence
 
@@ -38,7 +39,7 @@ def change(folder: Path, statement: str, *values: object) -> None:
 
 
 def test_an_intact_folder_has_no_problems(run: Path):
-    assert check(run) == (24, 48, 0, ())
+    assert check(run) == (24, 48, 0, (), 0)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +58,12 @@ def test_an_intact_folder_has_no_problems(run: Path):
         ("UPDATE cells SET parameters = x'00ff' WHERE rowid = 1", "row cannot be read"),
         ("UPDATE cells SET key = 7 WHERE rowid = 1", "key is not the hash of its content"),
         ("DELETE FROM cells WHERE rowid = 1", "the cell itself is missing"),
+        ("DELETE FROM arrays", "a cell has no arrays"),
+        ("DELETE FROM arrays WHERE name = 'x'", "do not fit its checksum"),
+        ("UPDATE arrays SET name = 'z' WHERE name = 'x'", "do not fit its checksum"),
+        ("UPDATE arrays SET shape = '[2, 2]' WHERE name = 'x'", "do not fit its checksum"),
+        ("UPDATE arrays SET dtype = '<i8' WHERE name = 'x'", "do not fit its checksum"),
+        ("UPDATE cells SET checksum = 'abc' WHERE rowid = 1", "do not fit its checksum"),
     ],
 )
 def test_a_damaged_row_is_reported_and_never_merged(
@@ -75,7 +82,7 @@ def test_compacting_frees_space_and_keeps_every_row(copy: Path):
     change(copy, "DELETE FROM documents WHERE name = 'large'")
     before, after = compact(copy)
     assert after < before - 2_000_000
-    assert check(copy) == (24, 48, 0, ())
+    assert check(copy) == (24, 48, 0, (), 0)
 
 
 def test_an_export_holds_every_number(run: Path, tmp_path: Path):
@@ -129,7 +136,7 @@ def test_merging_two_halves_gives_the_whole(run: Path, copy: Path, tmp_path: Pat
         )
         change(folder, "DELETE FROM cells WHERE arm = ?", arm)
     assert merge(copy, [other, run]) == (12, 24, (), ())
-    assert check(copy) == (24, 48, 0, ())
+    assert check(copy) == (24, 48, 0, (), 0)
     with Store.reading(copy) as merged, Store.reading(run) as whole:
         assert merged.keys() == whole.keys()
         for key in whole.keys():  # noqa: SIM118
@@ -154,18 +161,82 @@ def test_faults_and_stopped_runs_are_merged_once(run: Path, copy: Path, tmp_path
             assert [fault["kind"] for fault in store.faults()] == ["stopped", "died"]
 
 
+def stored_array(folder: Path) -> tuple[str, bytes]:
+    """The key of a cell and the bytes of its array `x`."""
+    with closing(sqlite3.connect(folder / FILE)) as connection:
+        return connection.execute("SELECT cell, data FROM arrays WHERE name = 'x'").fetchone()
+
+
+def flip(folder: Path, byte: int = 3) -> str:
+    """Flip one bit of an array; return the key of its cell."""
+    key, data = stored_array(folder)
+    flipped = data[:byte] + bytes([data[byte] ^ 1]) + data[byte + 1 :]
+    change(folder, "UPDATE arrays SET data = ? WHERE cell = ? AND name = 'x'", flipped, key)
+    return key
+
+
+def rewrite(folder: Path, key: str, data: bytes) -> None:
+    """Another value of an array, with a checksum that fits."""
+    change(folder, "UPDATE arrays SET data = ? WHERE cell = ? AND name = 'x'", data, key)
+    with closing(sqlite3.connect(folder / FILE)) as connection:
+        query = "SELECT name, dtype, shape, data FROM arrays WHERE cell = ?"
+        rows = connection.execute(query, (key,)).fetchall()
+    change(folder, "UPDATE cells SET checksum = ? WHERE key = ?", checksum(rows), key)
+
+
+def test_one_flipped_bit_is_reported_and_never_exported(copy: Path, tmp_path: Path):
+    key = flip(copy)
+    (sentence,) = check(copy).wrong
+    assert sentence == f"cell {key[:12]}: the arrays of a cell do not fit its checksum"
+    with Store.reading(copy) as store:
+        assert [*store.damage(store.keys())] == [key]
+        with pytest.raises(BadInput, match="do not fit its checksum"):
+            store.result(key)
+    with pytest.raises(BadInput, match="not an intact results file"):
+        export(copy, tmp_path / "cells.parquet")
+    assert not (tmp_path / "cells.parquet").exists()
+
+
+@pytest.mark.parametrize("damage", ["bit", "arrays", "seconds"])
+def test_verify_computes_damaged_cells_again(run: Path, copy: Path, damage: str):
+    key = flip(copy)
+    if damage == "arrays":
+        change(copy, "DELETE FROM arrays WHERE cell = ?", key)
+    elif damage == "seconds":
+        change(copy, "UPDATE cells SET seconds = 'long' WHERE key = ?", key)
+    notices: list[str] = []
+    verify("smoke", ["toy_claims:CLAIM"], copy, workers=1, notice=notices.append)
+    assert any("1 stored cells" in sentence for sentence in notices)
+    assert check(copy) == (24, 48, 0, (), 0)
+    with Store.reading(copy) as mended, Store.reading(run) as whole:
+        ours, theirs = mended.result(key), whole.result(key)
+        assert ours is not None
+        assert theirs is not None
+        assert (ours.values["x"] == theirs.values["x"]).all()
+        assert [(fault["kind"], fault["key"]) for fault in mended.faults()] == [("damaged", key)]
+
+
+def test_cells_without_a_checksum_are_counted(copy: Path):
+    change(copy, "UPDATE cells SET checksum = NULL")
+    assert check(copy) == (24, 48, 0, (), 24)
+    change(copy, "DELETE FROM arrays WHERE cell = (SELECT MIN(key) FROM cells)")
+    assert [sentence.endswith("has no arrays") for sentence in check(copy).wrong] == [True]
+
+
 def test_a_conflict_is_reported_and_the_folder_keeps_its_value(run: Path, copy: Path):
-    (key, data) = (
-        sqlite3.connect(run / FILE)
-        .execute("SELECT cell, data FROM arrays WHERE name = 'x' LIMIT 1")
-        .fetchone()
-    )
-    change(copy, "UPDATE arrays SET data = ? WHERE cell = ? AND name = 'x'", bytes(len(data)), key)
+    key, data = stored_array(run)
+    rewrite(copy, key, bytes(len(data)))
     assert merge(copy, [run]) == (0, 23, (key,), ())
     with Store.reading(copy) as store:
         result = store.result(key)
         assert result is not None
         assert (result.values["x"] == 0).all()
+
+
+def test_a_merge_mends_damaged_cells(run: Path, copy: Path):
+    flip(copy)
+    assert merge(copy, [run]) == (1, 23, (), ())
+    assert check(copy) == (24, 48, 0, (), 0)
 
 
 def test_a_merge_says_what_differs_between_the_records(run: Path, copy: Path, tmp_path: Path):
@@ -200,10 +271,11 @@ def test_store_commands(run: Path, copy: Path, tmp_path: Path):
     done = attnlens("store", "check", run)
     assert (done.returncode, done.stderr) == (0, "")
     assert "24 cells" in done.stdout
-    change(copy, "UPDATE arrays SET data = zeroblob(32) WHERE name = 'x'")
+    key, data = stored_array(copy)
+    rewrite(copy, key, bytes(len(data)))
     done = attnlens("store", "merge", copy, run)
     assert done.returncode == 1
-    assert "24 cells disagree" in done.stderr
+    assert "1 cells disagree" in done.stderr
     change(copy, "UPDATE arrays SET dtype = '|O8'")
     done = attnlens("store", "check", copy)
     assert done.returncode == 1

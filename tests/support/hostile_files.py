@@ -28,7 +28,7 @@ class Case(NamedTuple):
     """A file (its bytes, or a function that makes it), options of `read`, words of the message."""
 
     content: bytes | str | Callable[[Path], None]
-    asked: dict[str, Any]
+    options: dict[str, Any]
     says: str
     name: str = "file"
 
@@ -120,7 +120,7 @@ CASES: dict[str, Case] = {
     "too many columns": Case(WIDE, {"target": "c0"}, "10,001 columns"),
     "a name twice": Case(b"a,a,label\n1,2,0\n", T, "two are called 'a'"),
     "a name twice to the eye": Case(b"a\x07,a\x1b,label\n1,2,0\n", T, "two are called"),
-    # -- what is asked
+    # -- options
     "a target near another": Case(TABLE, {"target": "lable"}, "did you mean 'label'"),
     "a target in capitals": Case(TABLE, {"target": "AGE"}, "did you mean 'age'"),
     "a target unlike any": Case(TABLE, {"target": "zzz"}, "columns are age, colour, label"),
@@ -311,10 +311,10 @@ def make(case: Case, place: Path) -> Path:
     return path
 
 
-def arguments(asked: dict[str, Any]) -> list[str]:
+def arguments(options: dict[str, Any]) -> list[str]:
     """A command and its options, for options of `attnlens.data.read`."""
-    words = ["samples"] if "target" in asked else ["exchangeability"]
-    for name, value in asked.items():
+    words = ["samples"] if "target" in options else ["exchangeability"]
+    for name, value in options.items():
         if name == "types":
             words += [f"--type={column}={kind}" for column, kind in value.items()]
         elif name == "columns":

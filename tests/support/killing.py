@@ -36,7 +36,7 @@ def run(out: Path, options: dict[str, Any]) -> None:
 def ledger(out: Path) -> dict[str, Any]:
     """A ledger without the fields that differ from run to run."""
     content = json.loads((out / "ledger.json").read_text())
-    for entry in (content, *content["claims"]):
+    for entry in (content, *content["claims"], *content["exact_checks"]):
         for name in ("seconds", "machine", "packages"):
             entry.pop(name, None)
     return content
@@ -106,9 +106,12 @@ def victims(driver: int, cluster: int | None) -> list[int]:
 
 
 class Kills(NamedTuple):
+    """How many processes were killed; `in_mid_run` counts kills of a driver between its first
+    finished cell and its last, which the store lists as a stopped run."""
+
     drivers: int
     workers: int
-    in_mid_run: int  # kills of drivers with some cells ended and others not: listed as stopped
+    in_mid_run: int
 
 
 def kill_until_finished(

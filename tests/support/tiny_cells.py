@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -54,6 +55,16 @@ def bulky(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict
 
 def half_precision(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
     return {"x": np.zeros(1, np.float16)}
+
+
+def name_with_a_surrogate(
+    arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]
+) -> dict[str, Any]:
+    return {"x\udc80": np.zeros(1)}
+
+
+def exits(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+    sys.exit(0)
 
 
 def dies_once(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:

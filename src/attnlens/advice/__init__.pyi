@@ -1,4 +1,5 @@
 from .budget import Effort as Effort
+from .inspection.inspecting import inspect as inspect
 from .label_budget import samples as samples
 from .loss_surface import landscape as landscape
 from .rounds import advise as advise

@@ -112,11 +112,11 @@ def sample_rows(data: Labelled, rows: int, seed: int) -> Labelled:
     random = np.random.default_rng(seed)
     if not data.classes:
         chosen = random.permutation(len(data.inputs))[:rows]
-        return data._replace(inputs=data.inputs[chosen], labels=data.labels[chosen])
+        return data.take(chosen)
     share = rows / len(data.inputs)
     rows_by_class = []
     for number in range(data.classes):
         own = random.permutation(np.flatnonzero(data.labels == number))
         rows_by_class.append(own[: max(2, math.floor(share * len(own)))])
     chosen = random.permutation(np.concatenate(rows_by_class))
-    return data._replace(inputs=data.inputs[chosen], labels=data.labels[chosen])
+    return data.take(chosen)

@@ -29,7 +29,7 @@ ROWS = 10_000  # training takes a fixed number of steps, too few to use more row
 # of eight sizes: 2^25 of them times eight sizes are a gigabyte. Each of eight folds has a copy of
 # the training rows: half a gigabyte.
 MOST_SCORES, MOST_INPUTS = 2**25, 2**24
-MOST_TOKENS = 256  # with more, attention is left out unless it is asked for
+MOST_TOKENS = 256  # with more, attention is left out unless the user names it
 SECONDS_BETWEEN_LINES = 5.0
 
 
@@ -48,7 +48,7 @@ def samples(
 
     loaded: what `attnlens.data.read` returned, with a target. error: an error rate, or for numbers
         the squared error as a share of the variance; if not given, a tenth above the smallest error
-        that all models reach.
+        that a model reaches.
     models, settings: as `attnlens.learning_curve` takes them. more: how many labels might be
         bought; by default as many again. rows: how many rows of a larger table are used. progress:
         a function that receives a line of text every few seconds while models are trained.
@@ -77,14 +77,15 @@ def samples(
         **settings,
     )
     sizes = curves.samples()
-    answers = []
+    answers, trivial = [], trivial_error(used)
+    learned = labels.learned_models(curves, trivial) or [*sizes]
     if len(sizes) > 1:
-        rule = "as requested" if error is not None else "a tenth above what all models reach"
+        rule = "as requested" if error is not None else "a tenth above what the best reaches"
         goal = labels.Goal(curves.target_error, rule)
-        answers.append(labels.fewest_labels(curves, goal, trivial_error(used))[1])
-    answers += [labels.labels_needed(curves, name, size) for name, size in sizes.items()]
+        answers.append(labels.fewest_labels(curves, goal, trivial)[1])
+    answers += [labels.labels_needed(curves, name, size, trivial) for name, size in sizes.items()]
     # The model with the smallest n(ε) is compared with each of the others.
-    best, *others = sorted(sizes, key=lambda name: sizes[name].value)
+    best, *others = sorted(learned, key=lambda name: sizes[name].value)
     answers += [labels.label_ratio(curves, other, best) for other in others]
     count = curves.sizes[-1] if more is None else checks.whole("more", more, 1)
     answers.append(labels.gain_of_labels(curves, count))

@@ -16,6 +16,7 @@ import numpy as np
 
 from attnlens.core import checks
 from attnlens.core.sheets import Sheet
+from attnlens.core.user_code import place, reason, user_code
 
 from .questions import landscape as questions
 
@@ -85,7 +86,8 @@ def from_name(path: str) -> Any:
         )
     module, _, name = path.partition(":")
     try:
-        imported = importlib.import_module(module)
+        with user_code(f"the import of {module!r}", ModuleNotFoundError):
+            imported = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
             raise checks.BadInput(
@@ -95,19 +97,13 @@ def from_name(path: str) -> Any:
         raise checks.BadInput(
             f"{module!r} cannot be imported: it needs {error.name!r}, which is not installed."
         ) from error
-    except Exception as error:  # whatever the user's own file does
-        raise checks.BadInput(f"{module!r} cannot be imported: {_line(error)}.") from error
     function = getattr(imported, name, None)
     if not callable(function):
         own = [key for key, value in vars(imported).items() if _is_defined_in(value, module)]
         remedy = f"its functions are {', '.join(own[:8])}" if own else "it has none"
         raise checks.BadInput(f"{module!r} has no function {name!r}; {remedy}.")
-    try:
+    with user_code(path):
         return function()
-    except checks.ExplainedError:
-        raise
-    except Exception as error:
-        raise checks.BadInput(f"{path} failed: {_line(error)}.") from error
 
 
 def _is_defined_in(value: Any, module: str) -> bool:
@@ -143,12 +139,12 @@ def _measure(name: str, instrument: Any, model: LossAndData, **settings: Any) ->
     """The result of an instrument; a failure of the user's loss becomes one sentence."""
     try:
         return instrument(model.loss, model.params, model.data, **settings)
-    except checks.ExplainedError:
+    except (checks.ExplainedError, KeyboardInterrupt):
         raise
-    except Exception as error:  # the loss is the user's own code
+    except BaseException as error:  # the loss is the user's own code, and may call sys.exit
         raise checks.BadInput(
             f"the loss of {name} must be one number for (params, data) that can be differentiated, "
-            f"but it failed: {_line(error)}."
+            f"but it failed{place(error)}: {reason(error)}."
         ) from error
 
 
@@ -180,10 +176,3 @@ def _data_fact(data: Any) -> str:
     shapes = [np.shape(leaf) for leaf in jax.tree.leaves(data)]
     rows = shapes[0][0] if shapes and shapes[0] else 0
     return f"{rows:,} rows; arrays of shape {', '.join(map(str, shapes))}"
-
-
-def _line(error: BaseException) -> str:
-    """An error of the user's code in one line."""
-    text = str(error).strip().splitlines()
-    line = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
-    return line.rstrip(".")[:300]

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
-from attnlens.core.readings import Reading
+from attnlens.core.readings import BoundedReading, Reading
 from attnlens.core.sheets import Answer, AnswerOutcome, Question
 from attnlens.core.statistics import implied_error
 from attnlens.instruments.samples.sample_size import SampleSize
@@ -73,7 +73,7 @@ def for_lack_of_time(answer: Answer) -> Answer:
     return dataclasses.replace(answer, answer=words, outcome=outcome)
 
 
-def estimate_reading(estimate: SampleSize, count: int) -> Reading:
+def estimate_reading(estimate: SampleSize, count: int) -> BoundedReading:
     """An estimate as a reading.
 
     `count` is the number of folds. Draws of the mean curve have Student's t distribution with
@@ -82,19 +82,8 @@ def estimate_reading(estimate: SampleSize, count: int) -> Reading:
     upper end.
     """
     error = implied_error(estimate.low, estimate.high, count)
-    details = {"low": estimate.low, "high": estimate.high}
-    return Reading(estimate.value, error, count, estimate.status, details)
-
-
-def plain_reading(reading: Reading) -> Reading:
-    """A reading without its details and its subclass: what a sheet keeps."""
-    return Reading(
-        reading.value,
-        reading.standard_error,
-        reading.count,
-        reading.status,
-        freedom=reading.freedom,
-    )
+    low, high = estimate.low, estimate.high
+    return BoundedReading(estimate.value, error, count, estimate.status, low=low, high=high)
 
 
 def format_number(value: float) -> str:

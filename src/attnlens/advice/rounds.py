@@ -28,7 +28,7 @@ from .budget import (
     sample_rows,
 )
 from .phrases import QuestionWords, for_lack_of_time
-from .questions import guidelines, labels, landscape, order, tokens
+from .questions import decision, guidelines, labels, landscape, order, tokens
 from .subjects import DataSubject, data_subject
 from .trained_model import trained_curvature
 from .trials import Trial
@@ -119,7 +119,7 @@ def advise(
         _final(latest[question.name][1], completion)
         if question.name in latest
         else _open(question, completion)
-        for question in _questions(subject)
+        for question in _questions(subject, error)
     ]
     rounds_used = sorted({number for number, _ in latest.values()})
     spent = "; ".join(f"round {n}: {efforts[n - 1]}" for n in rounds_used)
@@ -155,7 +155,25 @@ def _round(
     curves = trial.learning_curves()
     goal = labels.default_goal(curves, trial.trivial) if error is None else labels.Goal(error)
     choice, fewest = labels.fewest_labels(curves, goal, trial.trivial)
-    yield [fewest, labels.more_labels(choice, error, trial.total)], [choice.curves.figure()]
+    more = [] if error is None else [labels.more_labels(choice, error, trial.total)]
+    contest = trial.contest(curves)
+    recommended, words = decision.decision(contest)
+    yield [words, fewest, *more], [choice.curves.figure()]
+
+    contest = trial.with_transformers(contest)
+    recommended, words = decision.decision(contest)
+    drawn: list[View] = [decision.figure(contest, recommended)] if recommended.ranking else []
+    yield [words, decision.attention_adds(contest)], drawn
+
+    if recommended.learned:
+        half = trial.errors_with_half(recommended.model, contest.labels)
+        whole = contest.errors[recommended.model]
+        doubled = decision.twice_the_labels(
+            recommended.model, half, whole, contest.labels, contest.inflation
+        )
+    else:
+        doubled = decision.DOUBLED.unknown("no contender learns from these labels yet")
+    yield [doubled], []
 
     effect = order.label_effect(trial, choice)
     if subject.sequences is None:
@@ -165,7 +183,7 @@ def _round(
 
     yield guidelines.structure(trial, choice), []
 
-    answer, figure = tokens.tokens_needed(trial, choice, deadline)
+    answer, figure = tokens.tokens_needed(trial, choice, deadline, subject.names)
     yield [answer], [] if figure is None else [figure]
 
     curvature = trained_curvature(trial, choice.model)
@@ -173,12 +191,15 @@ def _round(
     yield [landscape.health(curvature, description)], [curvature.figure()]
 
 
-def _questions(subject: DataSubject) -> list[QuestionWords]:
+def _questions(subject: DataSubject, error: float | None) -> list[QuestionWords]:
     """In the order of the sheet."""
     return [
+        decision.DECISION,
+        decision.ADDED,
+        decision.DOUBLED,
         order.ORDER,
         labels.FEWEST,
-        labels.MORE,
+        *([] if error is None else [labels.MORE]),
         tokens.CONTEXT if subject.data.tokens else tokens.COLUMNS,
         guidelines.SPARSE,
         guidelines.RANK,

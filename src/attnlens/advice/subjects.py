@@ -17,11 +17,13 @@ from attnlens.data import Loaded, embedded, read
 from attnlens.data.files.frames import is_frame
 from attnlens.instruments.samples.labelled import FEWEST_ROWS, Labelled, labelled
 
+from .leaks import leaking_columns, warning
+
 MOST_TOKENS = 64
 SHARE_TO_RANK = 0.2  # of the rows, set aside to choose columns on
 MOST_ROWS_TO_RANK = 1_000
 TREES = 100
-TEXT_TOKENS = 32  # words per text: as many as two cores can train on in a minute
+TEXT_TOKENS = 32  # per text: as many as two cores can train on in a minute
 
 
 class DataSubject(NamedTuple):
@@ -52,12 +54,13 @@ def data_subject(
             raise checks.BadInput(
                 f"a pair (X, y) holds its own labels; got target={target!r} too; leave it out."
             )
-        X, y = (np.asarray(part) for part in data)
-        examples = labelled(X, y)
+        examples = labelled(*data)
+        X = examples.inputs
         sequences = X if examples.tokens else None
         names = tuple(f"column {i}" for i in range(X.shape[1]))
         facts = (("data", str(examples)),)
-        return _narrowed(DataSubject(examples, sequences, names, "arrays", facts), seed)
+        subject = DataSubject(examples, sequences, names, "arrays", facts)
+        return _with_warnings(_narrowed(subject, seed), seed)
     if not isinstance(data, Loaded):
         if not (isinstance(data, str | Path) or is_frame(data)):
             raise checks.BadInput(
@@ -78,9 +81,20 @@ def data_subject(
         raise checks.BadInput(f"advice needs labels, but no target was named; {remedy}.")
     loaded = embedded(data, tokens=TEXT_TOKENS, seed=seed)
     examples = labelled(loaded.X, loaded.y, loaded.task)
+    if loaded.texts is not None:
+        examples = examples._replace(texts=np.array(loaded.texts, object))
     sequences = (loaded.sequences or _unpadded(examples.inputs)) if examples.tokens else None
     subject = DataSubject(examples, sequences, loaded.names, loaded.dataset.name, loaded.facts)
-    return _narrowed(subject, seed)
+    gaps = () if loaded.encoder is None else loaded.encoder.flags
+    return _with_warnings(_narrowed(subject, seed), seed, gaps)
+
+
+def _with_warnings(subject: DataSubject, seed: int, gaps: tuple[str, ...] = ()) -> DataSubject:
+    """With a fact where a column gives the label away."""
+    found = leaking_columns(subject.data, subject.names, seed, gaps)
+    if not found:
+        return subject
+    return subject._replace(facts=(*subject.facts, ("warning", warning(found))))
 
 
 def _column_name(target: Any) -> str | None:

@@ -19,9 +19,9 @@ from attnlens.instruments.order.martingale import wealth
 
 from .questions import order
 
-MOST_TOKENS = 50_000  # a thousand permutations of so many take half a minute
-# Vectors at the beginning of a sequence that are bet on: each is compared with all before it, and
-# so many take up to ten seconds.
+MOST_TOKENS = 50_000  # a thousand permutations of 50,000 tokens take half a minute
+# The sequential test uses this many vectors from the beginning of a sequence. It compares each with
+# all before it, which takes up to ten seconds for 20,000.
 MOST_BETS = 20_000
 
 

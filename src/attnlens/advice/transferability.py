@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attnlens.core import checks
+from attnlens.core import arrays, checks
 from attnlens.core.labels import are_class_numbers
 from attnlens.core.sheets import Sheet
 from attnlens.instruments import condition_number
@@ -51,7 +51,9 @@ def transfer(
     <AnswerOutcome.NO: 'no'>
     """
     if not isinstance(features, str | Path):
-        table, pretraining, task = (np.asarray(part) for part in (features, pretrain, downstream))
+        table = arrays.numbers("features", features)
+        pretraining = _array_target("pretrain", pretrain)
+        task = _array_target("downstream", downstream)
         facts = [("features", "an array")]
         title = "arrays"
     else:
@@ -139,6 +141,15 @@ def _targets(what: str, given: Any, file: FileColumns) -> tuple[np.ndarray, set[
         f"{what} must name columns of the features' file, or another file; {missing!r} is neither; "
         f"the columns that vary are {shown}."
     )
+
+
+def _array_target(what: str, given: Any) -> np.ndarray:
+    """A target that was given as an array: class numbers for text, else as it is."""
+    array = arrays.plain(what, given)
+    if array.dtype.kind not in "OUS":
+        return array
+    array = arrays.labels(what, array)
+    return np.unique(array, return_inverse=True)[1] if array.dtype.kind == "U" else array
 
 
 def _is_file(given: Any) -> bool:

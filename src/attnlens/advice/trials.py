@@ -25,11 +25,13 @@ from attnlens.instruments.samples.labelled import (
     usable_sizes,
 )
 
+from . import contenders
 from .budget import Deadline, Effort
 from .comparisons import ErrorChange, KeptShare
+from .questions.decision import Contest
 
 T = TypeVar("T")
-MODELS = ("baseline", "self-attention", "multi-layer")  # compared in every round
+MODELS = ("baseline", "self-attention")  # of lens B, with learning curves in every round
 MOST_AT_ONCE = 16  # concurrent trainings: as many as the last round has folds
 
 
@@ -111,6 +113,59 @@ class Trial:
             training=self.training,
         )
 
+    def contest(self, curves: LearningCurves) -> Contest:
+        """The errors of the networks of lens B, with all labels of their curves, and of the
+        estimators."""
+        size = curves.sizes[-1]
+        errors = {name: np.array(curves.errors[name])[:, -1] for name in curves}
+        recipes = contenders.estimators(self.data, self.seed)
+        errors |= {name: self.contender_errors(name, recipes[name], size) for name in recipes}
+        if self.data.texts is not None:
+            errors[contenders.TF_IDF] = self.text_errors(size)
+        return Contest(errors, size, self.inflation, self.trivial, self.quantity)
+
+    def with_transformers(self, contest: Contest) -> Contest:
+        """The contest with the transformer, with attention and with uniform attention."""
+        recipes = contenders.transformers(self.data)
+        errors = {
+            name: self.contender_errors(name, recipes[name], contest.labels) for name in recipes
+        }
+        return contest._replace(errors={**contest.errors, **errors})
+
+    def contender_errors(self, name: str, recipe: Any, size: int) -> np.ndarray:
+        """The test error of an estimator or a network in each fold, trained on `size` rows."""
+        self._check_time()
+        run = learners.choose({name: recipe}, self.data, None, self.hidden)[name]
+        training = contenders.training_of(name, self.training)
+        return run(self.folds, (size,), self.seed, training, self.effort.starts)[:, 0]
+
+    def text_errors(self, size: int) -> np.ndarray:
+        """The test error of a linear model on word counts in each fold."""
+        self._check_time()
+        assert self.data.texts is not None
+        words = self.data._replace(inputs=self.data.texts)
+        errors = []
+        for fold in self.folds:
+            model = contenders.tf_idf(self.data)
+            model.fit(words.inputs[fold.train[:size]], words.labels[fold.train[:size]])
+            errors.append(learners.test_error(words, fold, model.predict(words.inputs[fold.test])))
+        return np.array(errors)
+
+    def errors_with_half(self, name: str, size: int) -> np.ndarray:
+        """The errors of a contender with half of `size` training rows."""
+        if name == contenders.TF_IDF:
+            return self.text_errors(size // 2)
+        recipes = {
+            **dict(zip(MODELS, MODELS, strict=True)),
+            **contenders.estimators(self.data, self.seed),
+            **contenders.transformers(self.data),
+        }
+        return self.contender_errors(name, recipes[name], size // 2)
+
+    def _check_time(self) -> None:
+        """Raise `OutOfTime` when the time is up; networks check this by themselves."""
+        self.training.get("progress", lambda: None)()
+
     def errors(
         self,
         model: str,
@@ -132,8 +187,8 @@ class Trial:
             self.training,
             self.effort.starts,
         )[:, 0]
-        # A fold without a wrong row counts as half a wrong row: a smaller error cannot be told
-        # from none.
+        # A fold without a wrong row counts as half a wrong row: a smaller error cannot be
+        # distinguished from none.
         return np.maximum(errors, 0.5 / max(len(f.test) for f in folds)) if data.classes else errors
 
     def at_once(self, jobs: Iterable[Callable[[], T]]) -> list[T]:

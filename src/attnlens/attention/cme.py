@@ -133,7 +133,7 @@ def cme(
            [1.5]], dtype=float32)
     """
     kappa = kernels.KERNELS[checks.one_of("kernel", kernel, kernels.KERNELS)]
-    inputs.check_shapes(query.shape, key.shape, value.shape)
+    query, key, value = inputs.operands(query=query, key=key, value=value)
     batch, length, dtype = key.shape[:-2], key.shape[-2], value.dtype
     method = _method(method, length, ridge, residuals) if length else "cholesky"
     scale = inputs.scale("temperature", temperature, query.shape[-1])
@@ -205,9 +205,7 @@ def _method(method: str, length: int, ridge: object, residuals: bool) -> str:
 
 
 def _number(ridge: Any, dtype: jnp.dtype) -> Array:
-    if isinstance(ridge, (int, float)):
-        checks.positive("ridge", ridge)
-    return jnp.asarray(ridge, dtype)
+    return jnp.asarray(inputs.positive("ridge", ridge), dtype)
 
 
 def _prior(kappa: kernels.Kernel, query: Array, scale: float | Array) -> Array:

@@ -10,13 +10,15 @@ outputs of these queries are set to NaN at the end, so that the other queries ar
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from attnlens.core import checks
+from attnlens.core import arrays, checks
 
 Floats = Float[Array, "..."]
 Bools = Bool[Array, "..."]
@@ -31,30 +33,27 @@ class Inputs(NamedTuple):
     mask: Bools | None
     bias: Floats | None
     tainted: Bools | None  # (..., queries, 1): attends to a token that is not finite
+    dtype: jnp.dtype  # of the values that were given
 
-    def finish(self, output: Floats, dtype: jnp.dtype) -> Floats:
-        """The output: NaN for tainted queries, and in half precision if `dtype` is."""
+    def finish(self, output: Floats) -> Floats:
+        """The output: NaN for tainted queries, and in half precision if the values are."""
         if self.tainted is not None:
             output = jnp.where(self.tainted, jnp.nan, output)
-        return output.astype(dtype) if dtype.itemsize < 4 else output
+        return output.astype(self.dtype) if self.dtype.itemsize < 4 else output
 
 
-def prepare(
-    query: Floats,
-    key: Floats,
-    value: Floats,
-    mask: Bools | None = None,
-    bias: Floats | None = None,
-) -> Inputs:
+def prepare(query: Any, key: Any, value: Any, mask: Any = None, bias: Any = None) -> Inputs:
     """Inputs with shapes checked, half precision raised to single, and masked tokens zero."""
-    check_shapes(query.shape, key.shape, value.shape)
+    query, key, value = operands(query=query, key=key, value=value)
+    dtype = value.dtype
     query, key, value = (at_least_single(array) for array in (query, key, value))
     logits = (*query.shape[:-1], key.shape[-2])
     if bias is not None:
+        (bias,) = floating({"bias": bias}, query.dtype)
         bias = at_least_single(like_logits("bias", bias, logits))
     if mask is None:
-        return Inputs(query, key, value, None, bias, None)
-    mask = like_logits("mask", mask, logits)
+        return Inputs(query, key, value, None, bias, None, dtype)
+    mask = like_logits("mask", boolean(mask), logits)
     seen, sees = jnp.any(mask, -2)[..., None], jnp.any(mask, -1, keepdims=True)
     tainted = None
     if mask.shape[-2] > 1:
@@ -64,7 +63,62 @@ def prepare(
     query, key, value = (
         jnp.where(keep, array, 0) for keep, array in ((sees, query), (seen, key), (seen, value))
     )
-    return Inputs(query, key, value, mask, bias, tainted)
+    return Inputs(query, key, value, mask, bias, tainted, dtype)
+
+
+def operands(**given: Any) -> tuple[Floats, Floats, Floats]:
+    """query, key and value as arrays of floating point numbers with shapes that fit.
+
+    Integers and booleans become floating point numbers before anything is computed: in their own
+    type a mean would be cut to a whole number. They take the type of the other operands, or JAX's
+    default. JAX arrays of floating point numbers are unchanged, so tracing works as usual.
+    """
+    query, key, value = floating(given)
+    check_shapes(query.shape, key.shape, value.shape)
+    return query, key, value
+
+
+def floating(given: dict[str, Any], default: Any = None) -> list[Floats]:
+    """Arrays of real numbers, by name, as floating point numbers (see `operands`)."""
+    all_arrays = [_array(name, values) for name, values in given.items()]
+    floats = [array.dtype for array in all_arrays if jnp.issubdtype(array.dtype, jnp.floating)]
+    dtype = jnp.result_type(*floats) if floats else jnp.result_type(default or float)
+    return [
+        array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(dtype)
+        for array in all_arrays
+    ]
+
+
+def _array(name: str, values: Any) -> Array:
+    """A JAX array of real numbers; what is not one raises `BadInput`."""
+    if not isinstance(values, jax.Array):
+        values = arrays.plain(name, values)
+        values = arrays.numbers(name, values) if values.dtype == object else values
+        if values.dtype.kind in "cmMUSV" and not jnp.issubdtype(values.dtype, jnp.floating):
+            arrays.numbers(name, values)  # raises; the half precisions of JAX have the kind V
+        # JAX knows neither the other byte order nor more than double precision.
+        values = values.astype(
+            np.float64 if values.dtype.char == "g" else values.dtype.newbyteorder("=")
+        )
+        values = jnp.asarray(values)
+    if jnp.issubdtype(values.dtype, jnp.complexfloating):
+        raise checks.BadInput(f"{name} must be real numbers; got {values.dtype}; give its parts.")
+    return values
+
+
+def boolean(mask: Any) -> Bools:
+    """A mask of booleans, as in `jax.nn.dot_product_attention`.
+
+    Numbers raise: 0 means "may be attended to" in an additive mask of 0 and −∞, as in PyTorch, and
+    "must not" in a mask of 1 and 0, as of tokenizers.
+    """
+    given = mask if isinstance(mask, jax.Array) else arrays.plain("mask", mask)
+    if given.dtype != bool:
+        raise checks.BadInput(
+            f"mask must be boolean, true where a query may attend to a token; got {given.dtype}; "
+            f"give mask == 0 for an additive mask of 0 and -inf, mask == 1 for one of 1 and 0."
+        )
+    return jnp.asarray(given)
 
 
 def check_shapes(query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...]) -> None:
@@ -102,10 +156,11 @@ def like_logits(name: str, array: Array, logits: tuple[int, ...]) -> Array:
     return array.reshape((1,) * (len(logits) - array.ndim) + array.shape)
 
 
-def token_mask(mask: Bools | None, key: tuple[int, ...]) -> Bools | None:
+def token_mask(mask: Any, key: tuple[int, ...]) -> Bools | None:
     """A mask that is the same for every query, as (..., L); accepts (L,) and (..., 1, L) too."""
     if mask is None:
         return None
+    mask = boolean(mask)
     if mask.ndim == len(key) and mask.shape[-2] == 1:
         mask = mask[..., 0, :]
     tokens = key[:-1]
@@ -128,8 +183,20 @@ def at_least_single(array: Floats) -> Floats:
     return array.astype(jnp.float32) if array.dtype.itemsize < 4 else array
 
 
-def scale(name: str, given: float | Floats | None, dim: int) -> float | Floats:
-    """The temperature: √d if None; a Python number must be positive."""
+def scale(name: str, given: Any, dim: int) -> float | Floats:
+    """The temperature: √d if None; it must be positive where its value is known."""
     if given is None:
         return math.sqrt(max(dim, 1))
-    return checks.positive(name, given) if isinstance(given, (int, float)) else given
+    return positive(name, given)
+
+
+def positive(name: str, given: Any) -> Any:
+    """A number or an array of numbers above zero; of a traced array nothing is known."""
+    if isinstance(given, (int, float)):
+        return checks.positive(name, given)
+    if isinstance(given, jax.core.Tracer):
+        return given
+    values = arrays.numbers(name, given)
+    if not (np.isfinite(values) & (values > 0)).all():
+        raise checks.BadInput(f"{name} must be finite numbers above 0; got {values.tolist()!r:.60}")
+    return given if isinstance(given, jax.Array) else jnp.asarray(values)

@@ -43,7 +43,7 @@ def kernel(
     """
     checks.one_of("kernel", kernel, kernels.LOG_PROFILES)
     ready = inputs.prepare(query, key, value, mask, bias)
-    scale = inputs.scale("temperature", temperature, query.shape[-1])
+    scale = inputs.scale("temperature", temperature, ready.query.shape[-1])
     query, key = ready.query, ready.key
     if kernel == "polynomial":
         query = query / scale
@@ -58,7 +58,7 @@ def kernel(
         query = jnp.concatenate([query, jnp.ones_like(query[..., :1])], -1)
         key = jnp.concatenate([key, -0.5 * jnp.sum(key**2, -1, keepdims=True)], -1)
     ready = ready._replace(query=query, key=key)
-    return ready.finish(normalised(_score(kernel), ready, method), value.dtype)
+    return ready.finish(normalised(_score(kernel), ready, method))
 
 
 @cache  # one function object per kernel: JAX compiles again for each new object

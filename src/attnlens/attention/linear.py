@@ -52,7 +52,7 @@ def linear(
     Array([[2.]], dtype=float32)
     """
     checks.one_of("features", features, MAPS)
-    inputs.check_shapes(query.shape, key.shape, value.shape)
+    query, key, value = inputs.operands(query=query, key=key, value=value)
     seen = inputs.token_mask(mask, key.shape)
     given = 1.0 if temperature is None and features == "elu" else temperature
     scale = inputs.scale("temperature", given, query.shape[-1]) ** 0.5

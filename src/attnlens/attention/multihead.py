@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, Key
 
 from attnlens.core import checks
 
+from . import inputs
 from .softmax import softmax
 
 
@@ -84,6 +85,8 @@ class MultiHead(eqx.Module):
         **settings: Any,
     ) -> Float[Array, "*batch queries output_dim"]:
         """`mask` and `settings` are passed to the operator; `mask` has no axis for heads."""
+        query, key, value = inputs.floating({"query": query, "key": key, "value": value})
+        mask = None if mask is None else inputs.boolean(mask)
         if mask is not None and mask.ndim > 2:
             mask = mask[..., None, :, :]
         heads = self.operator(

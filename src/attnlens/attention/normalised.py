@@ -52,7 +52,7 @@ def normalised(score: Score, inputs: Inputs, method: str = "auto") -> Array:
     is a constant to JAX: everything that is differentiated must reach it through the inputs.
     """
     count = tile_count(inputs, method)
-    query, key, value, mask, bias, _ = inputs
+    query, key, value, mask, bias, *_ = inputs
     if query.shape[-1] == 1:
         # With one feature XLA replaces the dot product by a multiplication and repeats it at each
         # use, fused with the subtraction of the largest score. At the maximum q·k − max is then the
@@ -118,13 +118,13 @@ def _native(query: Array, key: Array, value: Array) -> Array:
 @_native.defjvp
 def _native_jvp(primals, tangents):
     def dense(query, key, value):
-        return _dense(kernels.products, Inputs(query, key, value, None, None, None))
+        return _dense(kernels.products, Inputs(query, key, value, None, None, None, value.dtype))
 
     return jax.jvp(dense, primals, tangents)
 
 
 def _dense(score: Score, inputs: Inputs) -> Array:
-    query, key, value, mask, bias, _ = inputs
+    query, key, value, mask, bias, *_ = inputs
     logits = _logits(score, query, key, bias, mask)
     top = jax.lax.stop_gradient(_finite(jnp.max(logits, -1, keepdims=True, initial=-jnp.inf)))
     weights = jnp.exp(logits - top)

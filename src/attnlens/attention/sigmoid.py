@@ -41,9 +41,9 @@ def sigmoid(
     """
     checks.one_of("method", method, METHODS)
     ready = inputs.prepare(query, key, value, mask, bias)
-    scale = inputs.scale("temperature", temperature, query.shape[-1])
+    scale = inputs.scale("temperature", temperature, ready.query.shape[-1])
     ready = ready._replace(query=ready.query / scale)
-    length = key.shape[-2]
+    length = ready.key.shape[-2]
     if offset is None and ready.mask is not None:
         seen = jnp.sum(jnp.broadcast_to(ready.mask, (*ready.mask.shape[:-1], length)), -1)
         shift = -jnp.log(jnp.maximum(seen, 1).astype(ready.query.dtype))[..., None]
@@ -66,8 +66,8 @@ def sigmoid(
     if count == 1:
         summed = term(ready.query, shift, jax.tree.map(lambda array: array[0], tiles))
     else:
-        start = jnp.zeros((*query.shape[:-1], value.shape[-1]), ready.value.dtype)
+        start = jnp.zeros((*ready.query.shape[:-1], ready.value.shape[-1]), ready.value.dtype)
         summed, _ = jax.lax.scan(
             lambda total, tile: (total + term(ready.query, shift, tile), None), start, tiles
         )
-    return ready.finish(summed, value.dtype)
+    return ready.finish(summed)

@@ -37,7 +37,7 @@ def softmax(
     Array([[2.]], dtype=float32)
     """
     ready = inputs.prepare(query, key, value, mask, bias)
-    scale = inputs.scale("temperature", temperature, query.shape[-1])
+    scale = inputs.scale("temperature", temperature, ready.query.shape[-1])
     ready = ready._replace(query=ready.query / scale)
     seen = None if bias is not None else small_softmax.token_mask(ready.mask, ready.key.shape)
     if (
@@ -46,5 +46,5 @@ def softmax(
         and small_softmax.fits(*ready[:3])
         and small_softmax.load()
     ):
-        return ready.finish(small_softmax.attend(*ready[:3], seen), value.dtype)
-    return ready.finish(normalised(kernels.products, ready, method), value.dtype)
+        return ready.finish(small_softmax.attend(*ready[:3], seen))
+    return ready.finish(normalised(kernels.products, ready, method))

@@ -145,6 +145,7 @@ def by_iteration(
     frozen = system.frozen()
     correct = preconditioner(frozen, rank)
     dtype = columns.dtype
+    readable = jnp.all(jnp.isfinite(frozen.key))
 
     def solve(_, right):
         # (K/λ + I) u = b with u = λ x: then ‖u‖ ≤ ‖b‖, and one absolute tolerance serves both.
@@ -168,7 +169,10 @@ def by_iteration(
                 solution = lineax.linear_solve(
                     product, b, solver, options={"preconditioner": inverse}, throw=False
                 )
-            return solution.value / frozen.ridge, solution.stats["num_steps"]
+            # Of numbers that are not finite the iteration returns where it started.
+            known = jnp.isfinite(size) & readable
+            value = jnp.where(known, solution.value / frozen.ridge, jnp.nan)
+            return value, solution.stats["num_steps"]
 
         solution, steps = jax.vmap(one, 1, (1, 0))(right)
         return solution, jnp.max(steps, initial=0).astype(jnp.int32)

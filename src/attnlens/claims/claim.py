@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from string import Template
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -65,6 +65,8 @@ class Measured(NamedTuple):
     values: Mapping[str, np.ndarray]
 
 
+CellKind = TypeVar("CellKind", Measured, Work)
+"""A finished cell or the specification of one: both have parameters and seeds."""
 Judge = Callable[[Sequence[Measured]], Sequence[Part]]
 
 
@@ -113,6 +115,42 @@ class Control:
         return self.words
 
 
+class Origin(StrEnum):
+    """Whose prediction a claim is.
+
+    >>> print(Origin.FINDING)
+    our own finding
+    """
+
+    PAPER = "stated by the paper"
+    FORMALISATION = "our formalisation of the paper's statement"
+    FINDING = "our own finding"
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """Whose prediction a claim is, with the paper's own sentence; empty for a finding of ours.
+
+    >>> print(Attribution(Origin.FINDING))
+    our own finding
+    >>> print(Attribution(Origin.PAPER, "Tokens are exchangeable."))
+    stated by the paper: “Tokens are exchangeable.”
+    """
+
+    origin: Origin
+    sentence: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.origin is Origin.FINDING) == bool(self.sentence.strip()):
+            raise BadInput(
+                "an attribution to the paper must quote its sentence and a finding of ours none; "
+                f"got {self.sentence!r} for {self.origin.value!r}."
+            )
+
+    def __str__(self) -> str:
+        return f"{self.origin}: “{self.sentence}”" if self.sentence else str(self.origin)
+
+
 @dataclass(frozen=True)
 class Meaning:
     """What a verdict means for somebody who designs a model, per verdict."""
@@ -136,6 +174,10 @@ class Claim:
     grid: `$slope` is the region of the quantity "slope" in words, `$slope_high` its upper end, and
     `$noise_std` a setting.
 
+    `exact` declares an exact check: it holds by algebra and is no evidence, so it is shown apart
+    and never counted as supported. `decisive` is the profile in which the claim promises a power of
+    0.9 (`attnlens.claims.power`).
+
     >>> from attnlens.claims import find
     >>> (claim,) = find(["A.softmax-smoothed"])
     >>> claim.lens, claim.arms
@@ -158,6 +200,9 @@ class Claim:
     requires: Mapping[str, str] = field(default_factory=dict)
     views: Callable[[Mapping[str, Sequence[Measured]]], Sequence[View]] = lambda _: ()
     variation: Mapping[str, Any] = field(default_factory=dict)  # settings that were changed
+    attribution: Attribution | None = None
+    exact: bool = False
+    decisive: Profile = "default"
 
     def __post_init__(self) -> None:
         for records, kind in (
@@ -221,6 +266,13 @@ class Claim:
     def arms(self) -> tuple[str, ...]:
         """The prediction, then the controls."""
         return (PREDICTION, *self.controls)
+
+    @property
+    def refutation(self) -> str:
+        """What would have refuted the claim, in one sentence; empty where `judge` is a function."""
+        words = getattr(self.judge, "refutation", None)
+        works = [work for work in self.plan("default") if work.arm == PREDICTION]
+        return "" if words is None else words(works)
 
     @property
     def needs(self) -> str | None:
@@ -311,9 +363,9 @@ def example(measured: Iterable[Measured], name: str, **parameters: Any) -> np.nd
     return None
 
 
-def group_by(measured: Iterable[Measured], *names: str) -> dict[Any, list[Measured]]:
+def group_by(measured: Iterable[CellKind], *names: str) -> dict[Any, list[CellKind]]:
     """Cells grouped by the named parameters; groups sorted by value, their cells by seeds."""
-    groups: dict[Any, list[Measured]] = {}
+    groups: dict[Any, list[CellKind]] = {}
     for cell in sorted(measured, key=lambda cell: cell.seeds):
         values = tuple(cell.parameters[name] for name in names)
         groups.setdefault(values[0] if len(names) == 1 else values, []).append(cell)

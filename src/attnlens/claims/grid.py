@@ -100,14 +100,14 @@ class Grid:
 
     def values(self, profile: Profile) -> dict[str, list[Any]]:
         """The values of every parameter, over all arms that the profile has cells of."""
-        found: dict[str, list[Any]] = {}
+        values: dict[str, list[Any]] = {}
         for arm, count in self.blocks.items():
             for parameters in self._combinations(arm, profile) if _at(count, profile) else ():
                 for name, value in parameters.items():
-                    known = found.setdefault(name, [])
+                    known = values.setdefault(name, [])
                     if value not in known:
                         known.append(value)
-        return found
+        return values
 
     def with_settings(self, changes: Mapping[str, Any]) -> Grid:
         """The same grid with other settings, in every arm that does not set them itself."""
@@ -164,7 +164,7 @@ class Grids:
 def check_seeds(claim: str, works: Iterable[Work], pilot: range) -> None:
     """Raise if a cell has a seed on which a setting of the claim was chosen."""
     for work in works:
-        shared = set(work.seeds).intersection(pilot)
+        shared = [seed for seed in work.seeds if seed in pilot]
         if shared:
             raise BadInput(
                 f"{claim} must be judged on seeds that its pilot did not use; got seed "

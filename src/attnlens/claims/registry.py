@@ -1,17 +1,27 @@
-"""Every claim by id. To add one: write its file, then add its line here."""
+"""Every claim by id. To add one: write its file, then add its line here.
+
+Other packages add lenses with claims of their own through entry points
+(`attnlens.core.plugins`); the lenses of attnlens are loaded in the same way.
+"""
 
 from __future__ import annotations
 
-import importlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cache
 
-from attnlens.core.checks import BadInput
+from attnlens import __version__
+from attnlens.core import plugins
+from attnlens.core.checks import BadInput, ExplainedError
+from attnlens.core.notices import print_notice
+from attnlens.core.plugins import Plugin
 
 from .claim import Claim
+from .lens import InstalledLens, Lens
 
 CLAIMS: dict[str, str] = {
     "A.exchangeable": "attnlens.claims.exchangeability.exchangeable:CLAIM",
+    "A.position-pairs": "attnlens.claims.exchangeability.position_pairs:CLAIM",
     "A.sufficient": "attnlens.claims.exchangeability.sufficient:CLAIM",
     "A.minimal": "attnlens.claims.exchangeability.minimal:CLAIM",
     "A.size-free": "attnlens.claims.exchangeability.size_free:CLAIM",
@@ -20,14 +30,18 @@ CLAIMS: dict[str, str] = {
     "A.softmax-smoothed": "attnlens.claims.exchangeability.softmax_smoothed:CLAIM",
     "A.softmax-shrinking": "attnlens.claims.exchangeability.softmax_shrinking:CLAIM",
     "A.cme-rate": "attnlens.claims.exchangeability.cme_rate:CLAIM",
+    "A.efficiency": "attnlens.claims.exchangeability.efficiency:CLAIM",
     "A.same-limit": "attnlens.claims.exchangeability.same_limit:CLAIM",
-    "A.trained-is-bayes": "attnlens.claims.exchangeability.trained_is_bayes:CLAIM",
+    "A.desired-parameter": "attnlens.claims.exchangeability.desired_parameter:CLAIM",
+    "A.trained-approaches-bayes": "attnlens.claims.exchangeability.trained_approaches_bayes:CLAIM",
+    "A.trained-efficiency": "attnlens.claims.exchangeability.trained_efficiency:CLAIM",
     "A.heads": "attnlens.claims.exchangeability.heads:CLAIM",
     "A.generalisation-samples": "attnlens.claims.exchangeability.generalisation_samples:CLAIM",
     "A.generalisation-length": "attnlens.claims.exchangeability.generalisation_length:CLAIM",
     "A.approximation": "attnlens.claims.exchangeability.approximation:CLAIM",
     "A.optimisation": "attnlens.claims.exchangeability.optimisation:CLAIM",
     "A.self-supervised": "attnlens.claims.exchangeability.self_supervised:CLAIM",
+    "A.learned-representation": "attnlens.claims.exchangeability.learned_representation:CLAIM",
     "A.condition-number": "attnlens.claims.exchangeability.condition_number:CLAIM",
     "B.known-attention": "attnlens.claims.sample_complexity.known_attention:CLAIM",
     "B.self-attention": "attnlens.claims.sample_complexity.self_attention:CLAIM",
@@ -43,6 +57,64 @@ CLAIMS: dict[str, str] = {
 """Claims by id, as "module:NAME"; in the order of the ledger."""
 
 
+# The lenses of attnlens, as in its entry points; a source tree that is not installed has none.
+BUILT_IN = {
+    "A": "attnlens.claims.exchangeability:LENS",
+    "B": "attnlens.claims.sample_complexity:LENS",
+}
+
+
+@cache
+def lenses() -> dict[str, InstalledLens]:
+    """Every lens by letter: those of attnlens and of installed packages.
+
+    A lens that cannot be loaded is left out, with one line on standard error.
+
+    >>> [lens.name for lens, *_ in lenses().values()][:2]
+    ['exchangeability and latent variables', 'sample complexity and the loss landscape']
+    """
+    loaded = {plugin: plugins.load(plugin, Lens) for plugin in plugins.unique(_declared())}
+    found: dict[str, InstalledLens] = {}
+    for plugin, lens in loaded.items():
+        if lens is not None and lens.letter != plugin.name:
+            print_notice(f"{plugin} is left out: its letter is {lens.letter!r}, not its name")
+        elif lens is not None:
+            found[lens.letter] = InstalledLens(lens, plugin.package, plugin.version)
+    return dict(sorted(found.items()))
+
+
+def providers(letters: Iterable[str]) -> dict[str, str]:
+    """The versions of the packages that provide the lenses with these letters; imports nothing.
+
+    >>> list(providers(["A", "B"]))
+    ['attnlens']
+    """
+    wanted = set(letters)
+    provided = plugins.unique(_declared(), notice=lambda _: None)
+    return {plugin.package: plugin.version for plugin in provided if plugin.name in wanted}
+
+
+def declared_letters() -> set[str]:
+    """The letters of all lenses that packages declare; imports none of them.
+
+    >>> declared_letters() >= {"A", "B"}
+    True
+    """
+    return {plugin.name for plugin in _declared()}
+
+
+def _declared() -> list[Plugin]:
+    """Every declared lens. Those of attnlens come first, so that no package takes their letters."""
+    entries = plugins.installed(plugins.LENSES)
+    present = {plugin.name for plugin in entries if plugin.package == "attnlens"}
+    absent = [
+        Plugin(plugins.LENSES, letter, path, "attnlens", __version__)
+        for letter, path in BUILT_IN.items()
+        if letter not in present
+    ]
+    return absent + entries
+
+
 def find(names: Sequence[str] | None = None) -> list[Claim]:
     """The claims with these ids, in the order of the ledger; all of them when no name is given.
 
@@ -52,24 +124,51 @@ def find(names: Sequence[str] | None = None) -> list[Claim]:
     ['A.cme-rate', 'A.heads']
     """
     if not names:
-        return [_load(path) for path in CLAIMS.values()]
+        return [claim for letter in lenses() for claim in _claims_of(letter)]
     own = [name for name in names if re.fullmatch(r"[\w.]+:\w+", name)]
-    unknown = [name for name in names if name not in CLAIMS and name not in own]
+    others = {
+        name: (path, package)
+        for lens, package, _ in (lenses().values() if set(names) - {*CLAIMS, *own} else ())
+        for name, path in lens.claims.items()
+    }
+    known = {**{name: (path, "attnlens") for name, path in CLAIMS.items()}, **others}
+    unknown = [name for name in names if name not in known and name not in own]
     if unknown:
         raise BadInput(
-            f"there is no claim {unknown[0]!r}; the claims are {', '.join(CLAIMS)}, and one of "
+            f"there is no claim {unknown[0]!r}; the claims are {', '.join(known)}, and one of "
             f"your own is named module:NAME."
         )
-    listed = [path for name, path in CLAIMS.items() if name in names]
-    return [_load(path) for path in (*listed, *dict.fromkeys(own))]
+    listed = [
+        _load(path, name, package) for name, (path, package) in known.items() if name in names
+    ]
+    return listed + [_load(path) for path in dict.fromkeys(own)]
 
 
-def _load(path: str) -> Claim:
-    module, _, name = path.partition(":")
-    try:
-        claim = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise BadInput(f"the claim {path!r} cannot be loaded: {error}.") from error
+def _claims_of(letter: str) -> list[Claim]:
+    """The claims of a lens; of another package, those that can be loaded."""
+    lens, package, _ = lenses()[letter]
+    claims = []
+    for name, path in lens.claims.items():
+        try:
+            claims.append(_load(path, name, package))
+        except ExplainedError as error:
+            if package == "attnlens":
+                raise
+            print_notice(
+                f"the claim {name} of the package {package} is left out: {str(error).rstrip('.')}"
+            )
+    return claims
+
+
+def _load(path: str, name: str = "", package: str = "attnlens") -> Claim:
+    """The claim at "module:NAME"; with its id and the package that lists it, if one does."""
+    if package == "attnlens":
+        claim = plugins.import_name(path, f"the claim {path!r}")
+    else:
+        with plugins.quiet_import(package):
+            claim = plugins.import_name(path, f"the claim {path!r}")
     if not isinstance(claim, Claim):
         raise BadInput(f"{path!r} must be an attnlens Claim; got {type(claim).__name__}.")
+    if name and claim.id != name:
+        raise BadInput(f"the claim {path!r} must have the id {name}; got {claim.id!r}.")
     return claim

@@ -7,6 +7,7 @@
             ScalingLaw("squared", "length", root=True).slopes,
             Region(high=-0.10),
             per=("manifold_dim",),
+            power=Power(effect=-0.5, std=0.12),
         ),
     )
 
@@ -22,16 +23,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from attnlens.core.statistics import judge, judge_exactly
 from attnlens.core.verdicts import Part, Region
 
-from .claim import Measured, group_by
-from .estimates import span_of
-
-Estimate = Callable[[Sequence[Measured]], ArrayLike]
-"""One number per independent replicate, from the cells of one group."""
+from .claim import CellKind, Measured, Work, group_by
+from .estimates import Estimate, Share, replicates, span_of
+from .power import PlannedPart, Power
 
 
 @dataclass(frozen=True)
@@ -48,6 +46,7 @@ class Quantity:
     against   parameters of the reference cells: the judged numbers are the estimate minus that of
               the reference, pair by pair; the reference itself is not judged
     exact     True if there is no sampling error: every single number must lie in the region
+    power     what the pilot expects of the quantity: the power of the claim follows from it
     """
 
     key: str
@@ -58,26 +57,57 @@ class Quantity:
     where: Mapping[str, Any] = field(default_factory=dict)
     against: Mapping[str, Any] = field(default_factory=dict)
     exact: bool = False
+    power: Power | None = None
 
     def parts(self, measured: Sequence[Measured]) -> Iterator[Part]:
         """One judged part per combination of the parameters `per`."""
-        cells = _with(measured, self.where)
-        if self.against:
-            cells = [cell for cell in cells if not _with([cell], self.against)]
-        if not cells:
-            return
-        groups = group_by(cells, *self.per) if self.per else {(): cells}
-        for values, group in groups.items():
-            values = values if isinstance(values, tuple) else (values,)
-            region = self.region if isinstance(self.region, Region) else self.region(*values)
-            judged = judge_exactly if self.exact else judge
+        for values, group in self._groups(measured):
+            region = self.region_at(*values)
+            judged = judge_exactly if self.exact else getattr(self.estimate, "judge", judge)
             numbers = self.estimate(group)
             if self.against:
                 reference = _with(measured, self.against)
                 numbers = np.asarray(numbers) - np.asarray(self.estimate(reference))
             yield judged(self._name(group), numbers, region)
 
-    def _name(self, group: Sequence[Measured]) -> str:
+    def planned(self, works: Sequence[Work]) -> Iterator[PlannedPart | None]:
+        """One planned part per combination of the parameters `per`; None without a power.
+
+        A quantity without sampling error needs no power and has no planned part.
+        """
+        for values, group in () if self.exact else self._groups(works):
+            if self.power is None:
+                yield None
+                continue
+            effect, std = self.power.at(*values)
+            count = replicates(self.estimate, group)
+            region, name = self.region_at(*values), self._name(group)
+            share = isinstance(self.estimate, Share)
+            yield PlannedPart(self.key, name, region, effect, std, count, share)
+
+    def outline(self, works: Sequence[Work]) -> list[tuple[str, Region]]:
+        """Name and region of each part, before the run."""
+        groups = self._groups(works)
+        return [(self._name(group), self.region_at(*values)) for values, group in groups]
+
+    def region_at(self, *values: Any) -> Region:
+        """The region at these values of the parameters `per`."""
+        return self.region if isinstance(self.region, Region) else self.region(*values)
+
+    def _groups(
+        self, cells: Sequence[CellKind]
+    ) -> Iterator[tuple[tuple[Any, ...], list[CellKind]]]:
+        """The judged cells, by the values of the parameters `per`."""
+        judged = _with(cells, self.where)
+        if self.against:
+            judged = [cell for cell in judged if not _with([cell], self.against)]
+        if not judged:
+            return
+        groups = group_by(judged, *self.per) if self.per else {(): judged}
+        for values, group in groups.items():
+            yield (values if isinstance(values, tuple) else (values,)), group
+
+    def _name(self, group: Sequence[Measured | Work]) -> str:
         span = span_of(self.estimate, group) if "{span}" in self.name else ""
         parameters = group[0].parameters.items()
         shown = {n: _Shown(v) if isinstance(v, float) else v for n, v in parameters}
@@ -91,7 +121,7 @@ class _Shown(float):
         return super().__format__(form or "g")
 
 
-def _with(cells: Iterable[Measured], parameters: Mapping[str, Any]) -> list[Measured]:
+def _with(cells: Iterable[CellKind], parameters: Mapping[str, Any]) -> list[CellKind]:
     return [cell for cell in cells if parameters.items() <= cell.parameters.items()]
 
 
@@ -114,24 +144,59 @@ class Rule:
     def __call__(self, measured: Sequence[Measured]) -> list[Part]:
         return [part for quantity in self.quantities for part in quantity.parts(measured)]
 
+    def planned(self, works: Sequence[Work]) -> list[PlannedPart | None]:
+        """The parts of the claim before the run; None for a part without a stated effect."""
+        return [part for quantity in self.quantities for part in quantity.planned(works)]
+
+    def refutation(self, works: Sequence[Work]) -> str:
+        """One sentence, from quantities and regions: what would refute the claim.
+
+        >>> from attnlens.claims.estimates import pooled
+        >>> rule = Rule(Quantity("rate", "rate ({world})", pooled("x"), Region(high=0.07)))
+        >>> rule.refutation([Work("prediction", {"world": "urn"}, (0, 1))])
+        'Refuted if the 95 % interval of rate (urn) lies wholly above 0.07.'
+        """
+        cases = []
+        for quantity in self.quantities:
+            parts = quantity.outline(works)
+            if not parts:
+                continue
+            (name, region), others = parts[0], len(parts) - 1
+            what = "a value of" if quantity.exact else "the 95 % interval of"
+            where = "lies" if quantity.exact else "lies wholly"
+            more = f" (or one of {others} further parts fails like it)" if others > 1 else ""
+            more = f" (or that of {parts[1][0]} fails like it)" if others == 1 else more
+            cases.append(f"{what} {name} {where} {_outside_words(region)}{more}")
+        return f"Refuted if {'; or '.join(cases)}." if cases else ""
+
     def by_key(self, measured: Sequence[Measured]) -> dict[str, list[Part]]:
         """The parts of every quantity that the cells have."""
-        found = {quantity.key: list(quantity.parts(measured)) for quantity in self.quantities}
-        return {key: parts for key, parts in found.items() if parts}
+        all_parts = {quantity.key: list(quantity.parts(measured)) for quantity in self.quantities}
+        return {key: parts for key, parts in all_parts.items() if parts}
 
     def words(self) -> dict[str, str]:
         """What the texts of the claim may use: `$key`, `$key_low`, `$key_high` (and `bound_words`).
 
         Only for quantities with one region; where it depends on a parameter, the text says how.
         """
-        found = {}
+        words = {}
         for quantity in self.quantities:
             if isinstance(quantity.region, Region):
                 region = quantity.region
-                found[quantity.key] = region_words(region)
+                words[quantity.key] = region_words(region)
                 for end, bound in (("low", region.low), ("high", region.high)):
-                    found |= bound_words(f"{quantity.key}_{end}", bound)
-        return found
+                    words |= bound_words(f"{quantity.key}_{end}", bound)
+        return words
+
+
+def _outside_words(region: Region) -> str:
+    """Where the complement of a region is."""
+    sides = []
+    if region.low > -math.inf:
+        sides.append(f"below {number(region.low)}")
+    if region.high < math.inf:
+        sides.append(f"above {number(region.high)}")
+    return " or ".join(sides)
 
 
 def region_words(region: Region) -> str:

@@ -28,11 +28,22 @@ from attnlens.worlds import Episode, SparseTeacher, TokenTeacher, World
 
 from .claim import Measured
 
+# How every student of a teacher is trained; each claim adds steps, batch and penalty.
+ADAM: dict[str, Any] = {
+    "loss": "squared",
+    "optimiser": "adam",
+    "schedule": "cosine",
+    "warmup": 0,
+    "dtype": "float32",
+}
 # Settings of the claims about known attention.
 SPARSE_SETTINGS: dict[str, Any] = {
+    **ADAM,
     "goal": 0.3,  # ε; B.known-attention has the reason
     "attended": 4,
     "teacher_hidden": 8,
+    "attend": True,
+    "noise": "gaussian",
     "noise_std": 0.1,
     "test_samples": 512,  # per seed; they cause a few per cent of the variance of an error
     # All students have 32 inputs, for every p. Unused inputs are zero, so that all students share
@@ -43,13 +54,15 @@ SPARSE_SETTINGS: dict[str, Any] = {
     "steps": 400,
     "batch": 32,
     "learning_rate": 1e-2,
-    "schedule": "cosine",
     "l2": 1e-4,
     # Powers of two around the n(ε) of a pilot (known attention 5 to 20, baseline 60 to 700).
     "baseline_sizes": [16, 32, 64, 128, 256, 512, 1024],
     "known_sizes": [2, 4, 8, 16, 32, 64, 128],
 }
-_TRAINING = ("steps", "batch", "learning_rate", "schedule", "l2", "validation")
+_TRAINING = (
+    *("loss", "optimiser", "steps", "batch", "learning_rate", "schedule", "warmup"),
+    *("every", "l2", "validation", "dtype"),
+)
 
 
 class Samples(NamedTuple):
@@ -77,7 +90,7 @@ class Students(NamedTuple):
 
 def sparse_teacher(parameters: Mapping[str, Any], **changes: Any) -> SparseTeacher:
     """The teacher with known attention that the parameters of a cell describe."""
-    names = ("features", "attended", "noise_std", "sharpness", "attend")
+    names = ("features", "attended", "noise", "noise_std", "sharpness", "attend")
     settings = {name: parameters[name] for name in names if name in parameters}
     return SparseTeacher(**{"hidden": parameters["teacher_hidden"], **settings, **changes})
 
@@ -85,7 +98,7 @@ def sparse_teacher(parameters: Mapping[str, Any], **changes: Any) -> SparseTeach
 def token_teacher(parameters: Mapping[str, Any], **changes: Any) -> TokenTeacher:
     """The self-attention teacher that the parameters of a cell describe."""
     names = ("tokens", "token_dim", "query_dim", "value_dim", "layers", "rank")
-    names += ("noise_std", "sharpness", "focus")
+    names += ("noise", "noise_std", "sharpness", "focus", "attend")
     settings = {name: parameters[name] for name in names if name in parameters}
     return TokenTeacher(**{"hidden": parameters["teacher_hidden"], **settings, **changes})
 
@@ -172,7 +185,10 @@ def train(
     sizes: Sequence[int],
     **training: Any,
 ) -> Students:
-    """Students of every seed and sample size (and penalty), as one group of networks in float32."""
+    """Students of every seed and sample size (and penalty), as one group of networks.
+
+    They are evaluated after the last step only, unless `every` is given.
+    """
     fitted = fit(
         make,
         samples.inputs,
@@ -181,7 +197,6 @@ def train(
         samples=sizes,
         data_per_seed=True,
         test=(samples.fresh, samples.answers),
-        dtype="float32",
         **{"every": training["steps"], "block": 10**6, **training},
     )
     variance = samples.answers.reshape(len(seeds), -1).var(1)

@@ -32,6 +32,7 @@ from .figures import log_point
 from .grid import Grid
 from .rule import Quantity, Rule
 from .teacher_student import (
+    ADAM,
     best_width,
     log_ratios,
     log_sizes,
@@ -43,6 +44,7 @@ from .teacher_student import (
 CONTROL = "no-attention"
 CONTROLS = {CONTROL: Control("A teacher without attention: a is the identity.")}
 SETTINGS: dict[str, Any] = {
+    **ADAM,
     "goal": 0.6,
     "sizes": {
         "smoke": [128, 1024],
@@ -53,7 +55,10 @@ SETTINGS: dict[str, Any] = {
     "token_dim": 4,
     "query_dim": 4,
     "value_dim": 4,
+    "rank": 4,  # of the product of queries and keys: full
+    "attend": True,
     "focus": 2.0,
+    "noise": "gaussian",
     "noise_std": 0.1,
     "sharpness": 5.0,
     "test_samples": 512,  # per seed; they cause a few per cent of the variance of an error
@@ -65,7 +70,6 @@ SETTINGS: dict[str, Any] = {
     "steps": 400,
     "batch": 32,
     "learning_rate": 2e-2,
-    "schedule": "cosine",
     "l2": 1e-4,
     "validation": 0.2,
 }
@@ -90,6 +94,7 @@ def grid(layers: int, seconds: float) -> Grid:
     blocks: dict[Profile, int] = {"smoke": 1, "default": 2, "full": 18}
     return Grid(
         settings={"layers": layers, **SETTINGS},
+        arm_settings={CONTROL: {"attend": False}},
         blocks={PREDICTION: blocks, CONTROL: blocks},
         seeds_per_block={"smoke": 2, "default": 8, "full": 8},
         cost=lambda parameters, seeds: seconds * seeds * len(parameters["sizes"]),
@@ -103,9 +108,10 @@ def measure(
     """Relative errors (seed, size) of both students at their chosen widths, and log n(ε)."""
     sizes, goal = parameters["sizes"], parameters["goal"]
     # The control has the same teachers without their attention; one program draws both.
-    answering = None if arm == PREDICTION else token_teacher(parameters, attend=False)
+    answering = None if parameters["attend"] else token_teacher(parameters)
     keys, tested = episode_keys(seeds, parameters["layers"]), parameters["test_samples"]
-    samples = teacher_samples(token_teacher(parameters), keys, sizes[-1], tested, answering)
+    world = token_teacher(parameters, attend=True)
+    samples = teacher_samples(world, keys, sizes[-1], tested, answering)
     tokens, token_dim, sharpness = (parameters[n] for n in ("tokens", "token_dim", "sharpness"))
     students = {
         "baseline": partial(Baseline, features=tokens * token_dim, sharpness=sharpness),

@@ -14,19 +14,24 @@ from .options import (
     Address,
     AsJson,
     Column,
+    Copies,
+    Decimal,
     Drop,
     EngineName,
     File,
     FileOptions,
     Id,
     Images,
+    MemoryLimit,
     Missing,
     Order,
     PageFolder,
     Rows,
     Seed,
+    Separator,
     Text,
     Types,
+    Verbose,
     check_out,
     use_compilation_cache,
 )
@@ -50,6 +55,10 @@ def advise(
     images: Images = None,
     rows: Rows = 50_000,
     seed: Seed = 0,
+    separator: Separator = None,
+    decimal: Decimal = None,
+    copies: Copies = "keep",
+    memory_limit: MemoryLimit = 1.0,
     engine: Annotated[
         EngineName, typer.Option(help="Where networks are trained: this machine, or a Ray cluster.")
     ] = EngineName.local,
@@ -58,6 +67,7 @@ def advise(
         int | None, typer.Option(min=1, help="Use at most so many CPUs of the Ray cluster.")
     ] = None,
     as_json: AsJson = False,
+    verbose: Verbose = False,
     out: PageFolder = Path("attnlens-advice"),
 ) -> None:
     """Does attention help on your data, and how much would more labels, tokens or structure?
@@ -65,7 +75,22 @@ def advise(
     Answers are printed as they come and refined while the budget lasts; Ctrl-C keeps those so far.
     """
     check_out(out)
-    options = FileOptions(text, id, order, column, drop, types, missing, images, rows, seed)
+    options = FileOptions(
+        text,
+        id,
+        order,
+        column,
+        drop,
+        types,
+        missing,
+        images,
+        rows,
+        seed,
+        separator,
+        decimal,
+        copies,
+        memory_limit,
+    )
     use_compilation_cache()
     from attnlens.core.durations import parse_duration
     from attnlens.runs.compute import map_of
@@ -82,7 +107,7 @@ def advise(
     except KeyboardInterrupt:
         print("attnlens: interrupted before the first answer.", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
-    show_sheet(sheet, out, as_json)
+    show_sheet(sheet, out, as_json, verbose)
 
 
 def _say(line: str) -> None:

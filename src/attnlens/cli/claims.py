@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 def claims(
     action: Annotated[
-        str | None, typer.Argument(help="new: write a claim of your own to start from.")
+        str | None,
+        typer.Argument(
+            help="A claim to describe; or new: write a claim of your own to start from.",
+            metavar="[CLAIM|new]",
+        ),
     ] = None,
     name: Annotated[
         str | None, typer.Argument(help="With new: the name, such as M.median.")
@@ -26,24 +30,52 @@ def claims(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """List every claim: what it says, the rule, and its controls; or write a new one."""
-    if action is not None:
-        if action != "new" or name is None:
-            raise BadInput("attnlens claims takes nothing, or new and a name such as M.median.")
+    if (action == "new") != (name is not None):
+        raise BadInput(
+            "attnlens claims takes nothing, the name of a claim, or new and a name such as "
+            "M.median."
+        )
+    if name is not None:
         _write_template(name)
         return
     from attnlens.claims import find
 
-    registered = find()
+    registered = find([action] if action else None)
     if as_json:
         print(json.dumps([_record(claim) for claim in registered], indent=2, ensure_ascii=False))
         return
-    for c in registered:
-        print(f"{c.id}\n    {c.statement}\n    Rule: {c.prediction}")
-        for control in c.controls.values():
-            print(f"    Control: {control.words}")
-        if c.needs:
-            print(f"    Not run here: {c.needs}")
-        print()
+    for claim in registered:
+        print("\n    ".join(description(claim, with_power=action is not None)), end="\n\n")
+
+
+def description(claim: Claim, with_power: bool) -> list[str]:
+    """A claim in words; with its power in every profile, which takes a moment."""
+    from attnlens.claims.claim import PROFILES
+    from attnlens.claims.power import claim_power
+
+    lines = [claim.id, claim.statement]
+    if claim.exact:
+        lines.append("Exact check: holds by algebra, and is not evidence.")
+    if claim.attribution:
+        lines.append(f"Origin: {claim.attribution}")
+    lines.append(f"Rule: {claim.prediction}")
+    lines += [claim.refutation] if claim.refutation else []
+    lines += [f"Control: {control.words}" for control in claim.controls.values()]
+    for profile in PROFILES if with_power else ():
+        planned = claim_power(claim, profile)
+        if planned is not None:
+            decisive = " (the profile that decides)" if profile == claim.decisive else ""
+            lines.append(
+                f"Power in {profile}: {planned.power:.3f} to be {planned.expected}{decisive}"
+            )
+            lines += [
+                f"    {part.name}: {part.replicates} replicates, effect {part.effect:.3g}, "
+                f"power {part.power:.3f}"
+                for part in planned.parts
+            ]
+    if claim.needs:
+        lines.append(f"Not run here: {claim.needs}")
+    return lines
 
 
 def _write_template(name: str) -> None:
@@ -72,13 +104,30 @@ def _write_template(name: str) -> None:
 def _record(claim: Claim) -> dict[str, Any]:
     """A claim as plain data: its texts, everything that decides its cells, and its rule."""
     from attnlens.claims.claim import PROFILES
+    from attnlens.claims.power import claim_power
     from attnlens.claims.rule import Rule
+    from attnlens.core.serialise import to_plain
     from attnlens.runs.ledger import parameters
 
     names = ("id", "lens", "title", "statement", "formula", "prediction", "source")
     rule = claim.judge.quantities if isinstance(claim.judge, Rule) else ()
+    planned = {profile: claim_power(claim, profile) for profile in PROFILES}
+    powers = {
+        profile: {
+            "expected": power.expected,
+            "power": power.power,
+            "parts": [{**vars(part), "power": part.power} for part in power.parts],
+        }
+        for profile, power in planned.items()
+        if power is not None
+    }
     return {
         **{name: getattr(claim, name) for name in names},
+        "exact": claim.exact,
+        "attribution": to_plain(claim.attribution),
+        "refutation": claim.refutation,
+        "decisive": claim.decisive,
+        "power": to_plain(powers) or None,
         "meaning": asdict(claim.meaning),
         "settings": {profile: parameters(claim, profile) for profile in PROFILES},
         "rule": {quantity.key: quantity.name for quantity in rule},

@@ -5,16 +5,38 @@ Heavy packages are imported inside a command, so that `--help` and error message
 
 from __future__ import annotations
 
+import atexit
+import io
+import os
+import shutil
 import signal
 import sys
+import tempfile
+from pathlib import Path
+from typing import NoReturn
 
 import typer
 
 from attnlens import __version__
 from attnlens.core.checks import ExplainedError
 
-from . import advise, claims, exchangeability, landscape, report, samples, store, transfer, verify
-from .options import BAD_INPUT
+from . import (
+    advise,
+    claims,
+    exchangeability,
+    export,
+    inspect,
+    landscape,
+    lenses,
+    native,
+    replicate,
+    report,
+    samples,
+    store,
+    transfer,
+    verify,
+)
+from .options import BAD_INPUT, FAILED
 
 app = typer.Typer(
     name="attnlens",
@@ -25,12 +47,17 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command()(verify.verify)
+app.command()(replicate.replicate)
 app.command()(claims.claims)
+app.command()(lenses.lenses)
 app.command()(report.report)
+app.command()(export.export)
 app.add_typer(store.store, name="store")
+app.add_typer(native.native, name="native")
 app.command()(advise.advise)
 app.command()(transfer.transfer)
 app.command()(landscape.landscape)
+app.command()(inspect.inspect)
 app.command()(samples.samples)
 app.command()(exchangeability.exchangeability)
 
@@ -41,13 +68,53 @@ def version() -> None:
     print(__version__)
 
 
+def _interrupt(*_: object) -> None:
+    """SIGTERM ends a run as Ctrl-C does. It is not passed on as SIGINT, which background jobs of
+    scripts (`attnlens verify &`) ignore."""
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """Run the command line; explained errors become one sentence and exit status 2."""
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGTERM, _interrupt)
+    prepare_process()
     try:
         app()
+        sys.stdout.flush()
     except ExplainedError as error:
-        # A file's name may hold line breaks and control characters; the message stays one line.
-        line = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(error))
-        print(f"attnlens: {line}", file=sys.stderr)
-        sys.exit(BAD_INPUT)
+        _end(str(error))
+    except BrokenPipeError:  # the reader of our output has gone; Python would complain at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(FAILED)
+    except OSError as error:  # a file or folder that the user named, or the disk
+        file = f"{str(error.filename)[:200]!r} cannot be used: " if error.filename else ""
+        _end(f"{file}{error.strerror or error}; name another file or folder.")
+
+
+def _end(sentence: str) -> NoReturn:
+    # A file's name may hold line breaks and control characters; the message stays one line.
+    line = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in sentence)
+    print(f"attnlens: {line}", file=sys.stderr)
+    sys.exit(BAD_INPUT)
+
+
+def prepare_process() -> None:
+    """Make output and caches usable wherever the command runs.
+
+    Characters that standard output cannot encode are escaped; a stream that is closed is replaced
+    by nothing; without a home folder (a container with a random user id) the cache of compiled
+    programs is a folder of this run.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed before the start: print would write to another stream
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115 (until the end)
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    if not {"ATTNLENS_CACHE", "XDG_CACHE_HOME"} & os.environ.keys():
+        try:
+            Path.home()
+        except RuntimeError:
+            folder = tempfile.mkdtemp(prefix="attnlens-cache-")
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+            os.environ["ATTNLENS_CACHE"] = folder

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attnlens.core.checks import BadInput
+from attnlens.core.checks import SEEDS, BadInput
 
 if TYPE_CHECKING:
     from attnlens.data import Loaded
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130  # exit statuses
 
 File = Annotated[Path, typer.Argument(help="CSV, Parquet, NPZ or NPY, or a folder of IDX files.")]
+ResultsFolder = Annotated[Path, typer.Argument(help="A folder that `verify` wrote.")]
 Text = Annotated[str | None, typer.Option(help="The column that holds text.")]
 Id = Annotated[
     str | None, typer.Option(help="The column of a long table that tells sequences apart.")
@@ -33,8 +34,24 @@ Types = Annotated[
 ]
 Missing = Annotated[str, typer.Option(help="fill missing values, or drop their rows.")]
 Images = Annotated[int | None, typer.Option(min=1, help="Cut images into patches of this size.")]
-Rows = Annotated[int, typer.Option(min=1, help="Use at most so many rows, drawn at random.")]
-Seed = Annotated[int, typer.Option(min=0, help="The random seed.")]
+Rows = Annotated[
+    int,
+    typer.Option(min=1, help="Use at most so many rows (long table: sequences), drawn at random."),
+]
+Separator = Annotated[
+    str | None, typer.Option(help="Between fields of a CSV file, if the guess is wrong: ';', tab.")
+]
+Decimal = Annotated[
+    str | None, typer.Option(help="Decimal mark of a CSV file, if the guess is wrong: , or .")
+]
+Copies = Annotated[str, typer.Option(help="keep rows that occur several times, or drop copies.")]
+MemoryLimit = Annotated[
+    float, typer.Option(help="GB of memory that the rows that are read may take.")
+]
+Seed = Annotated[int, typer.Option(min=0, max=SEEDS - 1, help="The random seed.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Print the evidence beside each answer.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 PageFolder = Annotated[Path, typer.Option("--out", help="Folder for the page.")]
 Address = Annotated[
@@ -43,9 +60,26 @@ Address = Annotated[
 ]
 
 
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Worker processes; by default one per core.")
+]
+TimeLimit = Annotated[
+    float | None, typer.Option(help="Seconds that a cell may take before it is stopped.")
+]
+WorkerMemory = Annotated[
+    float | None,
+    typer.Option("--memory-limit", help="GB of memory that a worker may use; more fails its cell."),
+]
+
+
 class EngineName(StrEnum):
     local = "local"
     ray = "ray"
+
+
+CellEngine = Annotated[
+    EngineName, typer.Option("--engine", help="Where cells run: this machine, or a Ray cluster.")
+]
 
 
 @dataclass(frozen=True)
@@ -62,6 +96,10 @@ class FileOptions:
     images: int | None
     rows: int
     seed: int
+    separator: str | None = None
+    decimal: str | None = None
+    copies: str = "keep"
+    memory_limit: float = 1.0
 
     def read(self, file: Path, target: str | None = None) -> Loaded:
         """The file as `attnlens.data.read` returns it."""
@@ -80,6 +118,10 @@ class FileOptions:
             images=self.images,
             rows=self.rows,
             seed=self.seed,
+            separator=self.separator,
+            decimal=self.decimal,
+            copies=self.copies,
+            memory_limit=self.memory_limit * 1e9,
         )
 
 
@@ -96,8 +138,14 @@ def parse_types(values: list[str] | None) -> dict[str, Any]:
 
 def check_out(out: Path) -> None:
     """Raise `BadInput` where `--out` is a file, before anything is computed."""
-    if out.exists() and not out.is_dir():
-        raise BadInput(f"--out must name a folder; {out} is a file; name another.")
+    try:
+        if out.exists() and not out.is_dir():
+            raise BadInput(f"--out must name a folder; {out} is a file; name another.")
+    except (OSError, ValueError) as error:
+        if isinstance(error, BadInput):
+            raise
+        reason = getattr(error, "strerror", None) or error
+        raise BadInput(f"--out cannot be used ({reason}); name another folder.") from error
 
 
 def use_compilation_cache() -> None:
@@ -106,6 +154,4 @@ def use_compilation_cache() -> None:
 
     from attnlens.runs.engines import cache
 
-    folder = cache.default_folder()
-    cache.repair(folder)
-    os.environ.update(cache.settings(folder))
+    os.environ.update(cache.settings(cache.usable_folder()))

@@ -1,4 +1,4 @@
-"""How every command shows a sheet: a short table and a page, or JSON."""
+"""How every command shows a sheet: answers first, then how they were found; a page; or JSON."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from attnlens.core.sheets import Sheet
 
 
-def show_sheet(sheet: Sheet, out: Path, as_json: bool) -> None:
-    """Print a sheet and write its page to `out`/report.html."""
+def show_sheet(sheet: Sheet, out: Path, as_json: bool, verbose: bool = False) -> None:
+    """Print a sheet and write its page to `out`/report.html; `verbose` adds the evidence."""
     from attnlens.report import write_sheet
 
     page = write_sheet(sheet, out)
@@ -17,18 +17,16 @@ def show_sheet(sheet: Sheet, out: Path, as_json: bool) -> None:
         print(json.dumps({**sheet.plain(), "page": str(page)}, indent=2, ensure_ascii=False))
         return
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
+    console = Console(highlight=False, soft_wrap=True, markup=False)
     print(sheet.title)
+    for answer in sheet.answers:
+        console.print(f"\n{answer.question}", style="bold")
+        console.print(f"  {answer.answer}", style="" if answer.known else "bright_black")
+        if verbose:
+            console.print(f"  evidence: {answer.evidence}", style="bright_black")
+    print("\nHow this was done")
     for name, words in sheet.facts:
         print(f"  {name}: {words}")
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("question", "answer", "evidence"):
-        table.add_column(name)
-    for answer in sheet.answers:
-        style = "" if answer.known else "bright_black"
-        cells = (answer.question, answer.answer, answer.evidence)
-        table.add_row(*(Text(words, style) for words in cells))
-    Console().print(table)
-    print(f"\nThe page: {page}")
+    more = "" if verbose else " (with the evidence beside each answer; or use --verbose)"
+    print(f"\nThe page{more}: {page}")

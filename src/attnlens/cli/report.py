@@ -9,12 +9,14 @@ import typer
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(help="A folder that `verify` wrote.")],
-    second: Annotated[
-        Path | None, typer.Argument(help="A second one: what changed from the first to it?")
-    ] = None,
+    folders: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="DIR...", help="A folder that `verify` or `replicate` wrote; several: compare."
+        ),
+    ],
 ) -> None:
-    """Write the page of a results folder again from its results, or compare two folders."""
+    """Write the page of a results folder again from its results, or compare several folders."""
     from attnlens.runs.pages import write_comparison, write_report
 
-    print(write_report(folder) if second is None else write_comparison(folder, second))
+    print(write_report(folders[0]) if len(folders) == 1 else write_comparison(*folders))

@@ -10,18 +10,23 @@ import typer
 from .options import (
     AsJson,
     Column,
+    Copies,
+    Decimal,
     Drop,
     File,
     FileOptions,
     Id,
     Images,
+    MemoryLimit,
     Missing,
     Order,
     PageFolder,
     Rows,
     Seed,
+    Separator,
     Text,
     Types,
+    Verbose,
     check_out,
     use_compilation_cache,
 )
@@ -50,12 +55,32 @@ def samples(
     images: Images = None,
     rows: Rows = 10_000,
     seed: Seed = 0,
+    separator: Separator = None,
+    decimal: Decimal = None,
+    copies: Copies = "keep",
+    memory_limit: MemoryLimit = 1.0,
     as_json: AsJson = False,
+    verbose: Verbose = False,
     out: PageFolder = Path("attnlens-samples"),
 ) -> None:
     """How many labels does an error cost on your data, by which model?"""
     check_out(out)
-    options = FileOptions(text, id, order, column, drop, types, missing, images, rows, seed)
+    options = FileOptions(
+        text,
+        id,
+        order,
+        column,
+        drop,
+        types,
+        missing,
+        images,
+        rows,
+        seed,
+        separator,
+        decimal,
+        copies,
+        memory_limit,
+    )
     use_compilation_cache()
     from attnlens.advice import samples as ask
 
@@ -70,4 +95,4 @@ def samples(
         seed=seed,
         progress=lambda line: typer.echo(line, err=True),
     )
-    show_sheet(sheet, out, as_json)
+    show_sheet(sheet, out, as_json, verbose)

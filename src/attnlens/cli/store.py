@@ -8,14 +8,13 @@ from typing import Annotated
 
 import typer
 
-from .options import FAILED
+from .options import FAILED, ResultsFolder
 
 store = typer.Typer(help="Check, compact, export and merge results folders.", no_args_is_help=True)
-Folder = Annotated[Path, typer.Argument(help="A folder that `verify` wrote.")]
 
 
 @store.command("check")
-def store_check(folder: Folder) -> None:
+def store_check(folder: ResultsFolder) -> None:
     """Read every result and print what is wrong; exit status 1 where something is."""
     from attnlens.runs.store.maintenance import check
 
@@ -23,6 +22,11 @@ def store_check(folder: Folder) -> None:
     print(
         f"{report.cells} cells with {report.arrays} arrays, {report.failures} cells without result."
     )
+    if report.unverified:
+        print(
+            f"{report.unverified} cells were written by an older version, without a checksum: of "
+            f"their arrays only types and shapes were checked."
+        )
     for sentence in report.wrong:
         print(f"Wrong: {sentence}.")
     print("Something is wrong." if report.wrong else "Everything is correct.")
@@ -31,7 +35,7 @@ def store_check(folder: Folder) -> None:
 
 
 @store.command("compact")
-def store_compact(folder: Folder) -> None:
+def store_compact(folder: ResultsFolder) -> None:
     """Return unused space in the results file to the disk."""
     from attnlens.runs.store.maintenance import compact
 
@@ -41,7 +45,7 @@ def store_compact(folder: Folder) -> None:
 
 @store.command("export")
 def store_export(
-    folder: Folder, path: Annotated[Path, typer.Argument(help="The Parquet file to write.")]
+    folder: ResultsFolder, path: Annotated[Path, typer.Argument(help="The Parquet file to write.")]
 ) -> None:
     """Write every number of every cell to a Parquet file."""
     from attnlens.runs.store.maintenance import export

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .options import AsJson, PageFolder, Seed, check_out, use_compilation_cache
+from .options import AsJson, PageFolder, Seed, Verbose, check_out, use_compilation_cache
 from .output import show_sheet
 
 
@@ -21,6 +21,7 @@ def transfer(
     downstream: Annotated[str, typer.Option(help="What it is to predict now: a column or a file.")],
     seed: Seed = 0,
     as_json: AsJson = False,
+    verbose: Verbose = False,
     out: PageFolder = Path("attnlens-transfer"),
 ) -> None:
     """Will a pretrained representation transfer? κ beside LogME, H-score, LEEP and the error."""
@@ -28,4 +29,4 @@ def transfer(
     use_compilation_cache()
     from attnlens.advice import transfer as ask
 
-    show_sheet(ask(features, pretrain, downstream, seed=seed), out, as_json)
+    show_sheet(ask(features, pretrain, downstream, seed=seed), out, as_json, verbose)

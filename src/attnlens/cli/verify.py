@@ -11,8 +11,20 @@ from typing import Annotated, Any
 import typer
 
 from attnlens.core.checks import BadInput
+from attnlens.core.notices import print_notice
+from attnlens.core.serialise import ledger_entries
+from attnlens.core.verdicts import verdict_words
 
-from .options import FAILED, INTERRUPTED, Address, EngineName
+from .options import (
+    FAILED,
+    INTERRUPTED,
+    Address,
+    CellEngine,
+    EngineName,
+    TimeLimit,
+    WorkerMemory,
+    Workers,
+)
 
 
 class ProfileName(StrEnum):
@@ -37,20 +49,11 @@ def verify(
     ] = ProfileName.default,
     claim: Ids = None,
     out: Out = Path("attnlens-run"),
-    engine: Annotated[
-        EngineName, typer.Option(help="Where cells run: this machine, or a Ray cluster.")
-    ] = EngineName.local,
+    engine: CellEngine = EngineName.local,
     address: Address = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Worker processes; by default one per core.")
-    ] = None,
-    time_limit: Annotated[
-        float | None, typer.Option(help="Seconds that a cell may take before it is stopped.")
-    ] = None,
-    memory_limit: Annotated[
-        float | None,
-        typer.Option(help="GB of memory that a worker may use; more fails its cell."),
-    ] = None,
+    workers: Workers = None,
+    time_limit: TimeLimit = None,
+    memory_limit: WorkerMemory = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print cells and an estimate of time, and stop.")
     ] = False,
@@ -72,16 +75,19 @@ def verify(
             help="Another setting for the one claim that is named; a row of its own.",
         ),
     ] = None,
+    seed_range: Annotated[
+        int, typer.Option(min=0, help="Judge on other seeds: range 1, 2, …; ranges are disjoint.")
+    ] = 0,
 ) -> None:
     """Run claims as judged experiments: ledger, results and a page."""
-    _add_current_folder(claim)
+    add_current_folder(claim)
     from attnlens.runs.verify import verify as run_claims
 
     from .progress import reporter
 
     changes = parse_settings(settings or [])
     if dry_run:
-        _print_plan(profile, claim, out, workers, fresh, nodes, changes)
+        _print_plan(profile, claim, out, workers, fresh, nodes, changes, seed_range)
         return
     if nodes is not None:
         raise BadInput("--nodes is for estimates; give --dry-run too, or leave it out.")
@@ -100,19 +106,23 @@ def verify(
                 progress=progress,
                 live=_print_address if live else None,
                 settings=changes,
-                notice=_print_notice,
+                notice=print_notice,
+                seed_range=seed_range,
             )
     except KeyboardInterrupt:
-        message = "interrupted; finished cells are kept, the same command goes on from there."
-        print(f"attnlens: {message}", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED) from None
+        raise interrupted() from None
     _print_ledger(ledger)
     for reason in ledger["skipped"]:
         print(f"Not run: {reason}")
     print(f"\nThe page: {out / 'report.html'}")
     _print_record(ledger)
-    broken = [e["id"] for e in ledger["claims"] if e["control"] == "supported"]
-    incomplete = [e["id"] for e in ledger["claims"] if e["cells_without_result"]]
+    entries = ledger_entries(ledger)
+    broken = [e["id"] for e in entries if e["control"] == "supported"]
+    exit_status(broken, [e["id"] for e in entries if e["cells_without_result"]])
+
+
+def exit_status(broken: list[str], incomplete: list[str]) -> None:
+    """End with status 1 if a control of a claim came out supported, or a cell has no result."""
     for claims, problem in (
         (broken, "a control came out supported"),
         (incomplete, "cells have no result"),
@@ -121,6 +131,13 @@ def verify(
             print(f"attnlens: {problem} in {', '.join(claims)}; see the page.", file=sys.stderr)
     if broken or incomplete:
         raise typer.Exit(FAILED)
+
+
+def interrupted() -> typer.Exit:
+    """The end of a run that the user interrupted."""
+    message = "interrupted; finished cells are kept, the same command goes on from there."
+    print(f"attnlens: {message}", file=sys.stderr)
+    return typer.Exit(INTERRUPTED)
 
 
 def parse_settings(items: list[str]) -> dict[str, Any]:
@@ -141,10 +158,6 @@ def parse_settings(items: list[str]) -> dict[str, Any]:
     return changes
 
 
-def _print_notice(sentence: str) -> None:
-    print(f"attnlens: {sentence}.", file=sys.stderr, flush=True)
-
-
 def _print_record(ledger: dict[str, Any]) -> None:
     """The numerical path and the hash of a run."""
     from attnlens.core.numerical_path import NumericalPath
@@ -162,7 +175,7 @@ def _print_address(address: str) -> None:
     print(f"attnlens: the page is at {address} while the run lasts.", file=sys.stderr, flush=True)
 
 
-def _add_current_folder(names: list[str] | None) -> None:
+def add_current_folder(names: list[str] | None) -> None:
     """Make claims in modules of the current folder importable, as `python -m` does."""
     if names and any(":" in name for name in names):
         sys.path.insert(0, str(Path.cwd()))
@@ -176,12 +189,13 @@ def _print_plan(
     fresh: bool,
     nodes: int | None,
     settings: dict[str, Any],
+    seed_range: int,
 ) -> None:
     from attnlens.core.durations import format_duration
     from attnlens.runs.planning import plan
     from attnlens.runs.provenance import cores
 
-    planned = plan(profile.value, claim, None if fresh else out, settings)
+    planned = plan(profile.value, claim, None if fresh else out, settings, (seed_range,))
     count, missing = workers or cores(), len(planned.missing)
     done = len(planned.cells) - missing
     print(f"{len(planned.cells)} cells, {done} of them done, {missing} to compute.")
@@ -200,14 +214,6 @@ def _print_plan(
         print(f"On {cluster}: {least} to {most}; the longest cell takes {longest}.")
 
 
-def _verdict_words(entry: dict[str, Any]) -> str:
-    if entry["exact"]:
-        return {"supported": "holds", "refuted": "fails", "undecided": "undecided"}[
-            entry["verdict"]
-        ]
-    return entry["verdict"] + ("" if entry["holm"] else " (not by Holm)")
-
-
 def _print_ledger(ledger: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -217,9 +223,8 @@ def _print_ledger(ledger: dict[str, Any]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("claim", "verdict", "estimate", "95 % interval", "control", "seconds"):
         table.add_column(name, no_wrap=name == "claim")
-    claims = [entry for entry in ledger["claims"] if not entry["exact"]]
-    exact = [entry for entry in ledger["claims"] if entry["exact"]]
-    for entry in (*claims, *exact):
+    exact = ledger["exact_checks"]
+    for entry in ledger_entries(ledger):
         if exact and entry is exact[0]:
             table.add_row(Text("exact checks, not evidence:", style="bold"))
         interval = "–"
@@ -228,10 +233,12 @@ def _print_ledger(ledger: dict[str, Any]) -> None:
         elif entry["interval"] and None not in entry["interval"]:
             interval = " to ".join(f"{end:.3g}" for end in entry["interval"])
         weak = {"undecided": " (too weak)", "supported": " (must not be)"}.get(entry["control"], "")
+        words = verdict_words(entry["verdict"], entry in exact)
+        words += "" if entry["holm"] else " (not by Holm)"
         estimate = "–" if entry["estimate"] is None else f"{entry['estimate']:.3g}"
         table.add_row(
             Text(entry["id"]),
-            Text(_verdict_words(entry), style=colours[entry["verdict"]]),
+            Text(words, style=colours[entry["verdict"]]),
             estimate,
             interval,
             entry["control"] + weak,

@@ -9,6 +9,8 @@ from .drawing import Map as Map
 from .drawing import Point as Point
 from .drawing import Series as Series
 from .drawing import Surface as Surface
+from .inspections import Inspection as Inspection
+from .inspections import Measure as Measure
 from .readings import Curve as Curve
 from .readings import Reading as Reading
 from .sheets import Answer as Answer

@@ -13,7 +13,15 @@ DTYPES = {"<f8", "<f4", "<i8", "<i4", "|b1"}  # of the arrays in a result
 LARGEST_ARRAY = 900_000_000  # bytes; SQLite stores values of up to 1e9 bytes
 
 FaultKind = Literal[
-    "raised", "died", "time limit", "memory", "not a number", "node lost", "slow", "stopped"
+    "raised",
+    "died",
+    "time limit",
+    "memory",
+    "not a number",
+    "node lost",
+    "slow",
+    "stopped",
+    "damaged",
 ]
 
 

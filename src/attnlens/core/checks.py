@@ -15,6 +15,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from itertools import pairwise
+from numbers import Real
+
+SEEDS = 2**32  # random seeds are below it
 
 
 class ExplainedError(Exception):
@@ -55,7 +58,7 @@ class DiskFull(ResourceError):
 
 def positive(name: str, value: float) -> float:
     """`value`, if it is a finite number above zero."""
-    if not (isinstance(value, (int, float)) and math.isfinite(value) and value > 0):
+    if not (isinstance(value, Real) and math.isfinite(value) and value > 0):
         raise BadInput(
             f"{name} must be a finite number above 0; got {value!r}; give {name}=1.0, for example."
         )
@@ -67,6 +70,30 @@ def whole(name: str, value: int, at_least: int = 0) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__") or value < at_least:
         raise BadInput(f"{name} must be a whole number of at least {at_least}; got {value!r}.")
     return int(value)
+
+
+def seed_number(name: str, value: int) -> int:
+    """`value`, if it is a random seed.
+
+    JAX keeps the lowest 32 bits of a seed: a larger one would give the numbers of another.
+    """
+    seed = whole(name, value)
+    if seed >= SEEDS:
+        raise BadInput(f"{name} must be below 2^32; got {value!r}; give another seed.")
+    return seed
+
+
+def is_text(value: str) -> bool:
+    """Whether a string can be written as UTF-8; a lone surrogate cannot.
+
+    >>> is_text("π"), is_text("\\udc80")
+    (True, False)
+    """
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def one_of(name: str, value: str, choices: Iterable[str]) -> str:

@@ -8,9 +8,10 @@ Map       matrices of weights side by side, such as one attention matrix per hea
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
+
+from .frames import Tabular
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Figure:
+class Figure(Tabular):
     """Series of points on two axes: drawn by plotly on the page and by matplotlib for papers.
 
     `names` label the positions 1, 2, … of a horizontal axis that has categories, not numbers.
@@ -58,6 +59,23 @@ class Figure:
     log_y: bool = True
     names: tuple[str, ...] = ()
 
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per point; `low` to `high` is its 95 % interval."""
+        return [
+            {
+                "series": series.name,
+                "x": p.x,
+                "y": p.y,
+                "low": p.y - p.half_width,
+                "high": p.y + p.half_width,
+            }
+            for series in self.series
+            for p in series.points
+        ]
+
+    def drawings(self) -> tuple[Figure]:
+        return (self,)
+
     def plot(self) -> Any:
         """The figure, drawn by matplotlib."""
         from attnlens.report.draw.lines import to_matplotlib
@@ -66,7 +84,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Surface:
+class Surface(Tabular):
     """A quantity over a plane; `values` has one row per y. `path` is drawn on top of it.
 
     >>> bowl = Surface("loss", "x", "y", (0.0, 1.0), (0.0, 1.0), ((0.0, 1.0), (1.0, 2.0)))
@@ -81,7 +99,17 @@ class Surface:
     y: tuple[float, ...]
     values: tuple[tuple[float, ...], ...]
     path: tuple[tuple[float, float], ...] = ()
-    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per point of the grid."""
+        return [
+            {"quantity": self.quantity, "x": x, "y": y, "value": value}
+            for y, row in zip(self.y, self.values, strict=True)
+            for x, value in zip(self.x, row, strict=True)
+        ]
+
+    def drawings(self) -> tuple[Surface]:
+        return (self,)
 
     @property
     def minimum(self) -> tuple[float, float, float]:
@@ -111,7 +139,7 @@ class Surface:
 
 
 @dataclass(frozen=True)
-class Map:
+class Map(Tabular):
     """Matrices of weights, one panel per matrix: one row per query, one column per token."""
 
     title: str
@@ -120,6 +148,23 @@ class Map:
     panels: tuple[tuple[str, tuple[tuple[float, ...], ...]], ...]
     x_names: tuple[str, ...] = ()
     y_names: tuple[str, ...] = ()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per weight."""
+        return [
+            {
+                "panel": name,
+                "query": _name_at(self.y_names, i),
+                "token": _name_at(self.x_names, j),
+                "weight": weight,
+            }
+            for name, values in self.panels
+            for i, row in enumerate(values)
+            for j, weight in enumerate(row)
+        ]
+
+    def drawings(self) -> tuple[Map]:
+        return (self,)
 
     def __str__(self) -> str:
         rows = [self.title]

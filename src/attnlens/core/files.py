@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import errno
+import glob
+import secrets
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .checks import BadInput, DiskFull
 
+DRAFT_SECONDS = 3600.0
 DISK_FULL = (
     "the disk that holds {folder} is full or failing ({text}): all finished cells are kept; "
     "make room and run the same command again."
@@ -28,15 +32,26 @@ def explained_os_errors(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def replace_file(path: Path, text: str) -> None:
-    """Write a file atomically: no reader sees half of it, and a failure leaves no part of it."""
-    draft = path.with_name(f".{path.name}.draft")
+def replace_file(path: Path, content: str | bytes) -> None:
+    """Write a file atomically: no reader sees half of it, and a failure leaves no part of it.
+
+    Several processes may write the same file at once; the last one wins.
+    """
+    # A name of its own for every call, and "x": always a new file, so that no link is followed.
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.draft")
     with explained_os_errors(path.parent):
+        _remove_old_drafts(path)
         try:
-            draft.unlink(missing_ok=True)
-            # "x": always a new file, so that a link is never followed.
-            with draft.open("x", encoding="utf-8") as file:
-                file.write(text)
+            with draft.open("xb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
             draft.replace(path)
         finally:
             draft.unlink(missing_ok=True)
+
+
+def _remove_old_drafts(path: Path) -> None:
+    """Remove drafts of processes that were killed: no page takes an hour to write."""
+    for draft in path.parent.glob(f".{glob.escape(path.name)}.*.draft"):
+        with suppress(OSError):
+            if abs(time.time() - draft.lstat().st_mtime) > DRAFT_SECONDS:
+                draft.unlink()

@@ -66,8 +66,8 @@ def distances(query: Queries, key: Keys) -> Matrix:
 
 
 def root(u: Profile) -> Profile:
-    """√u, with derivative zero (not infinity) at u = 0."""
-    apart = u > 0
+    """√u, with derivative zero (not infinity) at u = 0; NaN stays NaN."""
+    apart = ~(u <= 0)
     return jnp.where(apart, jnp.sqrt(jnp.where(apart, u, 1)), 0)
 
 
@@ -139,7 +139,7 @@ KERNELS: dict[str, Kernel] = {
 def _log_square(u: Profile) -> Profile:
     """log (1 + u)², which is −∞ (with derivative zero) where 1 + u = 0."""
     base = jnp.abs(1 + u)
-    apart = base > 0
+    apart = base != 0  # true for NaN, which stays NaN
     return jnp.where(apart, 2 * jnp.log(jnp.where(apart, base, 1)), -jnp.inf)
 
 

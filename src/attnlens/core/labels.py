@@ -1,6 +1,8 @@
-"""Columns of numbers that hold class labels."""
+"""Labels: columns of numbers that hold classes, and labels that are missing."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -14,3 +16,17 @@ def are_class_numbers(values: np.ndarray) -> bool:
     (True, False)
     """
     return len(np.unique(values)) <= MOST_CLASSES and bool((values == np.round(values)).all())
+
+
+def is_missing(value: Any) -> bool:
+    """Whether an object stands for a missing value: None, NaN, NaT or NA of pandas.
+
+    >>> is_missing(None), is_missing(float("nan")), is_missing("nan")
+    (True, True, False)
+    """
+    try:
+        return value is None or value is np.ma.masked or bool(value != value)
+    except TypeError:  # NA of pandas is neither true nor false
+        return True
+    except ValueError:  # the comparison gave an array: `value` is not a scalar
+        return False

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
+BY_XLA = "XLA"
+
 
 class NativeStatus(Enum):
     """Whether a native library is used and, if not, the reason."""
@@ -19,16 +21,25 @@ class NativeStatus(Enum):
     NOT_COMPILED = "not compiled yet"  # there is a compiler; the first use compiles it
     NO_COMPILER = "no C++ compiler"
     FAILED = "failed"  # it could not be compiled, stored or loaded
-    SWITCHED_OFF = "switched off"  # ATTNLENS_KERNEL=0
-    OTHER_PLATFORM = "not for this platform"  # not Linux, or JAX does not compute on the CPU
+    SWITCHED_OFF = "switched off"  # ATTNLENS_KERNEL=0, or `attnlens native off`
+    OTHER_PLATFORM = "not for this platform"  # system or processor, or JAX not on the CPU
+    UNTRUSTED = "not trusted"  # somebody else can change the cache folder
+
+
+class NativeOrigin(Enum):
+    """Where the file of a native library comes from."""
+
+    WHEEL = "attnlens-native"  # the wheel
+    COMPILED = "compiled here"
 
 
 @dataclass(frozen=True)
 class NativeLibrary:
     """One native library: its name, its status, and details.
 
-    `reason` explains the status FAILED. `digest` is a hash of the compiled file: another compiler
-    or another processor gives another file, which may round differently.
+    `reason` explains the statuses FAILED and UNTRUSTED. `digest` is a hash of the compiled file:
+    another compiler gives another file, which may round differently. `variant` is the kind of
+    processor that it is compiled for.
 
     >>> NativeLibrary("cholesky", NativeStatus.NO_COMPILER).is_native
     False
@@ -38,6 +49,23 @@ class NativeLibrary:
     status: NativeStatus
     reason: str = ""
     digest: str = ""
+    variant: str = ""
+    origin: NativeOrigin | None = None
+
+    @property
+    def key(self) -> str:
+        """The part that enters the key of a cell.
+
+        >>> NativeLibrary("cholesky", NativeStatus.NOT_COMPILED, variant="x86-64-v3").key
+        'cholesky=native-x86-64-v3'
+        """
+        return f"{self.name}={self.source}"
+
+    @property
+    def source(self) -> str:
+        """What computes: native code, with its variant, or XLA."""
+        native = f"native-{self.variant}" if self.variant else "native"
+        return native if self.is_native else BY_XLA
 
     @property
     def is_native(self) -> bool:
@@ -65,27 +93,42 @@ class NumericalPath:
     @property
     def key(self) -> str:
         """The part that can change digits, as it enters the key of a cell; "" without libraries."""
-        sources = {True: "native", False: "XLA"}
-        return " ".join(f"{each.name}={sources[each.is_native]}" for each in self.libraries)
+        return " ".join(library.key for library in self.libraries)
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """The hashes of the compiled files that are in use, by library."""
+        return {library.name: library.digest for library in self.libraries if library.is_native}
 
     def __str__(self) -> str:
-        native = [str(each) for each in self.libraries if each.is_native]
-        by_xla = [str(each) for each in self.libraries if not each.is_native]
+        native = [str(library) for library in self.libraries if library.is_native]
+        by_xla = [str(library) for library in self.libraries if not library.is_native]
         parts = [f"native {', '.join(native)}"] if native else []
         return "; ".join(parts + ([f"XLA for {', '.join(by_xla)}"] if by_xla else []))
 
-    def plain(self) -> list[dict[str, str]]:
+    def plain(self) -> list[dict[str, str | None]]:
         """The path as plain data."""
-        return [{**asdict(each), "status": each.status.value} for each in self.libraries]
+        return [
+            {
+                **asdict(library),
+                "status": library.status.value,
+                "origin": library.origin.value if library.origin else None,
+            }
+            for library in self.libraries
+        ]
 
     @staticmethod
     def restore(plain: Sequence[Mapping[str, Any]]) -> NumericalPath:
         """The path from plain data; raises ValueError or TypeError if it is not of that form."""
-        return NumericalPath(
-            tuple(
-                NativeLibrary(**{**each, "status": NativeStatus(each["status"])}) for each in plain
-            )
-        )
+        return NumericalPath(tuple(_library(entry) for entry in plain))
+
+
+def _library(plain: Mapping[str, Any]) -> NativeLibrary:
+    """Records of earlier versions have neither variant nor origin."""
+    typed: dict[str, Any] = {"status": NativeStatus(plain["status"])}
+    if plain.get("origin"):
+        typed["origin"] = NativeOrigin(plain["origin"])
+    return NativeLibrary(**{**plain, **typed})
 
 
 def library_names(key: str) -> tuple[str, ...]:
@@ -95,3 +138,13 @@ def library_names(key: str) -> tuple[str, ...]:
     ('cholesky', 'long_softmax')
     """
     return tuple(part.partition("=")[0] for part in key.split())
+
+
+def names_by_xla(key: str) -> tuple[str, ...]:
+    """The names of the libraries that XLA replaces in the key of a path.
+
+    >>> names_by_xla("cholesky=native long_softmax=XLA")
+    ('long_softmax',)
+    """
+    parts = [part.partition("=") for part in key.split()]
+    return tuple(name for name, _, source in parts if source == BY_XLA)

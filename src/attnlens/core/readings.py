@@ -1,17 +1,21 @@
 """Results of measurements.
 
-Reading   a number: value, standard error, count, status, details
-Curve     readings along an axis, with the slope of the straight line through them on log–log axes
+Reading         a number: value, standard error, count, status
+BoundedReading  a number with an interval that is not symmetric
+StoredReading   a number that was read from a document, with the facts that it holds
+Curve           readings along an axis, with the slope of the straight line through them on log–log
+                axes
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
 
 from .drawing import Figure, Point, Series
+from .frames import Tabular
 from .status import Status
 
 LEVEL = 0.95  # confidence level of every interval that is shown
@@ -30,12 +34,13 @@ def t_quantile(freedom: float, level: float = LEVEL) -> float:
 
 
 @dataclass(frozen=True)
-class Reading:
+class Reading(Tabular):
     """A measured number, its standard error, and the number of independent draws behind it.
 
     `interval` is the only interval of a reading: figures, sentences and decisions use it. `freedom`
     is the number of degrees of freedom of the standard error; left out, it is count − 1. `status`
-    says whether there is a number and, where there is none, `reason` says why.
+    says whether there is a number and, where there is none, `reason` says why. A measurement that
+    has more to say returns a subclass with fields of its own; `details` lists these by name.
 
     >>> print(Reading(0.5, 0.01, 100))
     0.5 ± 0.01 (n = 100)
@@ -50,14 +55,30 @@ class Reading:
     standard_error: float
     count: int
     status: Status = Status.OK
-    details: Mapping[str, Any] = field(default_factory=dict)
     freedom: float | None = None
+    remark: str = field(default="", kw_only=True)  # the reason in words, for `Status.OTHER`
 
     def __post_init__(self):
         if not isinstance(self.status, Status):  # a string, as in documents of earlier versions
-            status, facts = Status.read(self.status)
+            status, remark = Status.read(self.status)
             object.__setattr__(self, "status", status)
-            object.__setattr__(self, "details", {**facts, **self.details})
+            object.__setattr__(self, "remark", remark)
+
+    @classmethod
+    def of(cls, reading: Reading, **own: Any) -> Self:
+        """The numbers of a reading, with the fields that this class adds.
+
+        >>> BoundedReading.of(Reading(2.0, 0.5, 8), low=1.0, high=4.0).high
+        4.0
+        """
+        numbers = reading.value, reading.standard_error, reading.count
+        return cls(*numbers, reading.status, reading.freedom, remark=reading.remark, **own)
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        """The fields that a subclass adds, by name, and the remark if there is one."""
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _READING}
+        return {**own, "reason": self.remark} if self.remark else own
 
     @property
     def reason(self) -> str:
@@ -79,6 +100,42 @@ class Reading:
             return 0.0
         freedom = self.count - 1 if self.freedom is None else self.freedom
         return t_quantile(freedom, level) * self.standard_error
+
+    def p_value(self) -> float:
+        """The two-sided p-value of "the truth is 0", by Student's t; NaN for a single draw.
+
+        >>> round(Reading(1.0, 0.5, 11).p_value(), 4)
+        0.0734
+        """
+        from scipy.special import stdtr
+
+        freedom = self.count - 1 if self.freedom is None else self.freedom
+        if self.standard_error == 0:
+            return 1.0 if self.value == 0 else 0.0
+        if not freedom > 0:
+            return math.nan
+        return 2 * float(stdtr(freedom, -abs(self.value) / self.standard_error))
+
+    def row(self) -> dict[str, Any]:
+        """Value, standard error, 95 % interval, count and status, as a row of a table."""
+        low, high = self.interval()
+        return {
+            "value": self.value,
+            "standard_error": self.standard_error,
+            "low": low,
+            "high": high,
+            "count": self.count,
+            "status": self.status.value,
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row, with the numbers and texts among the details."""
+        return [
+            {
+                **{k: v for k, v in self.details.items() if isinstance(v, int | float | str)},
+                **self.row(),
+            }
+        ]
 
     def point(self, x: float) -> Point:
         """The value at `x` with its 95 % interval, to be drawn."""
@@ -109,9 +166,38 @@ class Reading:
         return self.figure().plot()
 
 
+_READING = {f.name for f in fields(Reading)}
+
+
 @dataclass(frozen=True)
-class Curve:
+class BoundedReading(Reading):
+    """A reading whose 95 % interval, `low` to `high`, is not symmetric around the value."""
+
+    low: float = field(default=math.nan, kw_only=True)
+    high: float = field(default=math.nan, kw_only=True)
+
+    def row(self) -> dict[str, Any]:
+        return {**super().row(), "low": self.low, "high": self.high}
+
+
+@dataclass(frozen=True)
+class StoredReading(Reading):
+    """A reading that was read from a document, with the details that the document holds."""
+
+    stored: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        return {**self.stored, "reason": self.remark} if self.remark else self.stored
+
+
+@dataclass(frozen=True)
+class Curve(Tabular):
     """Readings along an axis, such as error over length; `slope` is the log–log rate.
+
+    predicted: the slope that the theory predicts.
+    fitted_from: the first point of the fit, where earlier points are left out.
+    slope_of_means: whether the slope is that of the mean values, and not the mean of slopes.
 
     >>> halves = (Reading(1.0, 0.1, 9), Reading(0.5, 0.05, 9))
     >>> print(Curve("length", "error", (16, 64), halves, slope=Reading(-0.5, 0.1, 18)))
@@ -123,10 +209,12 @@ class Curve:
 
     axis: str
     quantity: str
-    at: tuple[float, ...]
+    at: tuple[int | float, ...]
     readings: tuple[Reading, ...]
     slope: Reading | None = None
-    details: Mapping[str, Any] = field(default_factory=dict)
+    predicted: float | None = None
+    fitted_from: float | None = None
+    slope_of_means: bool = False
 
     def __str__(self) -> str:
         rows = [f"{x:>10g}  {reading}" for x, reading in zip(self.at, self.readings, strict=True)]
@@ -135,10 +223,17 @@ class Curve:
 
     def _remarks(self) -> str:
         """Remarks on the slope: the predicted slope, and the first point of the fit."""
-        start, predicted = (self.details.get(name) for name in ("fitted_from", "predicted"))
-        prediction = "" if predicted is None else f"; predicted {predicted:.3g}"
-        late = start is not None and start != self.at[0]
-        return prediction + (f"; fitted from {self.axis} {start:g} on" if late else "")
+        prediction = "" if self.predicted is None else f"; predicted {self.predicted:.3g}"
+        start = self.fitted_from
+        if start is None or start == self.at[0]:
+            return prediction
+        return f"{prediction}; fitted from {self.axis} {start:g} on"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per reading; the slope has a frame of its own, `slope.to_frame()`."""
+        names = {"axis": self.axis, "quantity": self.quantity}
+        readings = zip(self.at, self.readings, strict=True)
+        return [{**names, "at": x, **reading.row()} for x, reading in readings]
 
     def figure(self) -> Figure:
         """The curve with its slope and 95 % intervals."""
@@ -147,7 +242,7 @@ class Curve:
             self.quantity,
             tuple(points),
             slope=self.slope.value if self.slope and self.slope.status is Status.OK else None,
-            reference=self.details.get("predicted"),
+            reference=self.predicted,
         )
         # Logarithmic axes only for positive numbers: positions along a direction pass through 0.
         log_x, log_y = min(self.at) > 0, all(point.y > 0 for point in points)

@@ -14,8 +14,11 @@ from enum import Enum
 from typing import Any
 
 from .drawing import Figure, Map, Point, Series, Surface, View
-from .readings import Reading
+from .readings import Reading, StoredReading
+from .status import Status
 from .verdicts import Part, Verdict
+
+READING = ("value", "standard_error", "count", "status", "details", "freedom")  # as stored
 
 
 def to_plain(record: Any) -> Any:
@@ -28,6 +31,8 @@ def to_plain(record: Any) -> Any:
         return record if math.isfinite(record) else None
     if isinstance(record, Enum):
         return record.value
+    if isinstance(record, Reading):
+        return to_plain({name: getattr(record, name) for name in READING})
     if dataclasses.is_dataclass(record):
         return {f.name: to_plain(getattr(record, f.name)) for f in dataclasses.fields(record)}
     if isinstance(record, Mapping):
@@ -45,7 +50,8 @@ def view_from_plain(content: Mapping[str, Any]) -> View:
         return Map(**{**content, "panels": panels})
     if "values" in content:
         rows = tuple(tuple(map(_number, row)) for row in content["values"])
-        return Surface(**{**content, "values": rows})
+        names = {f.name for f in dataclasses.fields(Surface)} & set(content)
+        return Surface(**{**{name: content[name] for name in names}, "values": rows})
     series = tuple(
         Series(**{**line, "points": tuple(map(_point, line["points"]))})
         for line in content["series"]
@@ -59,9 +65,14 @@ def reading_from_plain(content: Mapping[str, Any]) -> Reading:
     >>> print(reading_from_plain({"value": 0.5, "standard_error": 0.1, "count": 9}))
     0.5 ± 0.1 (n = 9)
     """
-    names = {f.name for f in dataclasses.fields(Reading)} & set(content)
-    numbers = {name: _number(content[name]) for name in ("value", "standard_error")}
-    return Reading(**{**{name: content[name] for name in names}, **numbers})
+    return StoredReading(
+        _number(content["value"]),
+        _number(content["standard_error"]),
+        content["count"],
+        content.get("status", Status.OK),
+        content.get("freedom"),
+        stored=content.get("details", {}),
+    )
 
 
 def _point(content: Mapping[str, Any]) -> Point:
@@ -70,6 +81,15 @@ def _point(content: Mapping[str, Any]) -> Point:
 
 def _number(value: float | None) -> float:
     return math.nan if value is None else value
+
+
+def ledger_entries(ledger: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """All entries of a ledger: its claims, then its exact checks, if it has any.
+
+    >>> ledger_entries({"claims": [{"id": "A.one"}], "exact_checks": [{"id": "A.two"}]})
+    [{'id': 'A.one'}, {'id': 'A.two'}]
+    """
+    return [*ledger["claims"], *ledger.get("exact_checks", ())]
 
 
 # -- verdicts --------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from .drawing import View
+from .frames import Tabular
 from .readings import Reading
 from .serialise import to_plain
 
@@ -28,6 +29,10 @@ class Question(enum.StrEnum):
     fewest_labels
     """
 
+    # which model
+    DECISION = "decision"
+    ATTENTION = "attention"
+    TWICE_THE_LABELS = "twice_the_labels"
     # order of tokens
     ORDER = "order"
     NEIGHBOURS = "neighbours"
@@ -77,7 +82,7 @@ class AnswerOutcome(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Answer:
+class Answer(Tabular):
     """The answer to one question about a user's data or model, in plain words, with its evidence.
 
     `known` is False where there is not enough data to answer. `readings` are the numbers behind
@@ -95,6 +100,10 @@ class Answer:
     subject: str = ""
     outcome: AnswerOutcome = AnswerOutcome.VALUE
     missing: str = ""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per reading behind the answer."""
+        return [{"reading": name, **reading.row()} for name, reading in self.readings.items()]
 
     def __str__(self) -> str:
         return f"{self.question} {self.answer} ({self.evidence})"
@@ -136,7 +145,7 @@ class Completion(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Sheet:
+class Sheet(Tabular):
     """The result of one command: facts about its subject, answers, and figures.
 
     The answer to a question is an attribute with the question's name (`Question`). Where a question
@@ -155,11 +164,30 @@ class Sheet:
     figures: tuple[View, ...] = ()
     completion: Completion | None = None
 
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per answer; the readings behind it are `answer.to_frame()`."""
+        return [
+            {
+                "name": None if answer.name is None else answer.name.value,
+                "subject": answer.subject,
+                "question": answer.question,
+                "answer": answer.answer,
+                "evidence": answer.evidence,
+                "known": answer.known,
+                "outcome": answer.outcome.value,
+                "missing": answer.missing,
+            }
+            for answer in self.answers
+        ]
+
+    def drawings(self) -> tuple[View, ...]:
+        return self.figures
+
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the questions that this sheet answers."""
-        found = (str(answer.name) for answer in self.answers if answer.name is not None)
-        return tuple(dict.fromkeys(found))
+        names = (str(answer.name) for answer in self.answers if answer.name is not None)
+        return tuple(dict.fromkeys(names))
 
     def __getattr__(self, name: str) -> Any:
         """The answer to the question of this name, or such answers by model."""

@@ -11,7 +11,7 @@ Only NumPy and `scipy.special` are imported here: `scipy.stats` takes 1.8 s to l
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -78,6 +78,24 @@ def slopes(x: ArrayLike, y: ArrayLike) -> np.ndarray:
     return (y * centred).sum(-1) / (centred**2).sum()
 
 
+def rank_correlations(x: ArrayLike, y: ArrayLike) -> np.ndarray:
+    """Spearman's rank correlation of y (…, replicates, points) with x (points), one per replicate.
+
+    Equal values share the mean of their ranks. NaN where all values are equal.
+
+    >>> rank_correlations([1, 2, 3], [[5.0, 6.0, 9.0], [3.0, 1.0, 2.0]]).tolist()
+    [1.0, -0.5]
+    """
+    a, b = (_centred_ranks(np.asarray(values, float)) for values in (x, y))
+    with np.errstate(invalid="ignore"):
+        return (a * b).sum(-1) / np.sqrt((a**2).sum(-1) * (b**2).sum(-1))
+
+
+def _centred_ranks(values: np.ndarray) -> np.ndarray:
+    """How many values are smaller minus how many are larger: twice the rank minus its mean."""
+    return np.sign(values[..., :, None] - values[..., None, :]).sum(-1)
+
+
 def log_of_mean(rows: ArrayLike) -> np.ndarray:
     """Jackknife pseudo-values of the logarithm of each column's mean, one per row.
 
@@ -121,11 +139,17 @@ def judge(quantity: str, replicates: ArrayLike, region: Region) -> Part:
 
 
 def judge_exactly(quantity: str, values: ArrayLike, region: Region) -> Part:
-    """A part without sampling error: it holds when every value lies inside the region."""
+    """A part without sampling error: it holds when every value lies inside the region.
+
+    With a NaN among the values, or without values, it is undecided: both p-values are 1.
+    """
     values = np.asarray(values, float).ravel()
-    finite = values.size > 0 and np.isfinite(values).all()
-    low, high = (float(values.min()), float(values.max())) if finite else (math.nan, math.nan)
-    inside = finite and region.low <= low and high <= region.high
+    if values.size == 0 or np.isnan(values).any():  # not measured: neither inside nor outside
+        return Part(
+            quantity, math.nan, math.nan, math.nan, region, 1.0, 1.0, values.size, exact=True
+        )
+    low, high = float(values.min()), float(values.max())
+    inside = region.low <= low and high <= region.high
     # The value farthest outside the region or, if all lie inside, nearest to its boundary.
     worst = high if region.low == -math.inf or high > region.high else low
     p_support, p_refute = (0.0, 1.0) if inside else (1.0, 0.0)
@@ -178,20 +202,26 @@ def combine(parts: Sequence[Part]) -> tuple[float, float]:
     return p_support, p_refute
 
 
-def verdicts(claims: Sequence[Sequence[Part]], rate: float = FALSE_DISCOVERY_RATE) -> list[Verdict]:
+def verdicts(
+    claims: Sequence[Sequence[Part]],
+    rate: float = FALSE_DISCOVERY_RATE,
+    checks: Collection[int] = (),
+) -> list[Verdict]:
     """One verdict per claim, with the false-discovery rate controlled over all claims.
 
     Both "supported" and "refuted" are discoveries. The two-sided p-value of a claim is
     p = 2·min(p_support, p_refute). Benjamini–Hochberg at `rate` selects the claims that are
     decided, and the smaller p gives the direction (Benjamini and Yekutieli, JASA 2005, show that
     the rate then also bounds wrong directions). For a claim judged alone this rule is "the whole
-    95 % interval inside the region, or outside". Exact claims are not part of the correction.
+    95 % interval inside the region, or outside". Claims without sampling error are not part of the
+    correction, nor are the exact checks, whose places `checks` holds: each is judged alone.
     """
     combined = [combine(parts) for parts in claims]
     sampled = [i for i, parts in enumerate(claims) if not all(part.exact for part in parts)]
-    two_sided = [min(1.0, 2 * min(combined[i])) for i in sampled]
-    adjusted = dict(zip(sampled, adjust(two_sided), strict=True)) if sampled else {}
-    strict = dict(zip(sampled, holm(two_sided), strict=True)) if sampled else {}
+    two_sided = {i: min(1.0, 2 * min(combined[i])) for i in sampled}
+    family = {i: p for i, p in two_sided.items() if i not in checks}
+    adjusted = two_sided | dict(zip(family, adjust([*family.values()]), strict=True))
+    strict = two_sided | dict(zip(family, holm([*family.values()]), strict=True))
     return [
         replace(
             _verdict(parts, *combined[i], adjusted=adjusted.get(i), rate=rate),
@@ -214,11 +244,9 @@ def control_verdict(
 def _verdict(
     parts: Sequence[Part], p_support: float, p_refute: float, adjusted: float | None, rate: float
 ) -> Verdict:
-    outcome: Decision
-    if adjusted is not None and not adjusted <= rate:
-        outcome = "undecided"
-    else:
-        outcome = "supported" if p_support < p_refute else "refuted"
+    decided = p_support != p_refute if adjusted is None else adjusted <= rate
+    direction: Decision = "supported" if p_support < p_refute else "refuted"
+    outcome: Decision = direction if decided else "undecided"
     return Verdict(
         outcome, tuple(parts), p_support, p_refute, adjusted is None, _reason(outcome, parts)
     )
@@ -255,6 +283,11 @@ def _reason(outcome: Decision, parts: Sequence[Part]) -> str:
     if part.region.low <= part.low and part.high <= part.region.high:
         return (
             f"{measured}; {requirement}: it holds for this claim alone, but not after the "
+            f"correction for the number of claims."
+        )
+    if part.high < part.region.low or part.region.high < part.low:
+        return (
+            f"{measured}; {requirement}: it is refuted for this claim alone, but not after the "
             f"correction for the number of claims."
         )
     return f"{measured}; {requirement}, and the interval does not settle it."

@@ -1,8 +1,8 @@
 """Whether a measurement has a number and, where it has none, why.
 
 A `Status` is a string, so JSON stores it as it is, and a comparison with "ok" holds. Where the
-reason contains numbers, these are in the details of the record that has the status, and `sentence`
-writes them out.
+reason contains numbers, these are fields of the record that has the status, and `sentence` writes
+them out.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Status(StrEnum):
     NEEDS_SOURCE = "not defined: it needs source=… or pretraining classes"
     NOT_CONVERGED = "the reference posterior has not converged"
     SOME_NOT_CONVERGED = "reference posteriors have not converged"
-    OTHER = "other"  # the reason is the detail "reason"
+    OTHER = "other"  # the reason is the remark of the reading
 
     @property
     def has_number(self) -> bool:
@@ -56,18 +56,18 @@ class Status(StrEnum):
             return self.value
 
     @classmethod
-    def read(cls, text: str) -> tuple[Status, dict[str, Any]]:
-        """The status that a document holds, and the details that its words contain.
+    def read(cls, text: str) -> tuple[Status, str]:
+        """The status that a document holds, and a remark.
 
         Documents written before this enumeration hold sentences. Words that are no status become
-        `OTHER`, with the words as the detail "reason".
+        `OTHER`, with the words as the remark.
 
         >>> Status.read("64 of 64 reference posteriors have not converged")[0]
         <Status.OTHER: 'other'>
         """
         if text in cls._value2member_map_:
-            return cls(text), {}
-        return cls.OTHER, {"reason": text}
+            return cls(text), ""
+        return cls.OTHER, text
 
 
 # Statuses whose reason contains numbers; the names are those of the details.

@@ -8,10 +8,23 @@ Verdict   supported, refuted or undecided, with the reason
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+from .frames import Tabular
 
 Decision = Literal["supported", "refuted", "undecided"]
+
+
+def verdict_words(outcome: str, check: bool) -> str:
+    """The outcome as it is shown: an exact check holds or fails, it is no evidence.
+
+    >>> verdict_words("supported", check=True), verdict_words("supported", check=False)
+    ('holds', 'supported')
+    """
+    return {"supported": "holds", "refuted": "fails"}.get(outcome, outcome) if check else outcome
 
 
 @dataclass(frozen=True)
@@ -50,7 +63,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verdict(Tabular):
     """The outcome of judging a claim or a control, with the reason in one sentence.
 
     `statistics.verdicts` computes verdicts from the parts of all claims together. `holm` is False
@@ -70,3 +83,35 @@ class Verdict:
     exact: bool
     reason: str
     holm: bool = True
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per part; an end of a region that is open is infinite."""
+        return [
+            {
+                "outcome": self.outcome,
+                "quantity": part.quantity,
+                "estimate": part.estimate,
+                "low": part.low,
+                "high": part.high,
+                "region_low": part.region.low,
+                "region_high": part.region.high,
+                "p_support": part.p_support,
+                "p_refute": part.p_refute,
+                "count": part.count,
+                "exact": part.exact,
+            }
+            for part in self.parts
+        ]
+
+
+def stability_words(outcomes: Sequence[str], check: bool = False) -> str:
+    """Whether all ranges of seeds gave the same verdict, or how many gave which.
+
+    >>> stability_words(["supported"] * 8)
+    'stable: 8 supported'
+    >>> stability_words(["supported", "undecided", "supported"])
+    'moved: 2 supported, 1 undecided'
+    """
+    counts = Counter(outcomes).most_common()
+    listed = ", ".join(f"{count} {verdict_words(outcome, check)}" for outcome, count in counts)
+    return f"{'stable' if len(counts) == 1 else 'moved'}: {listed}"

@@ -5,7 +5,7 @@ from .files.encoding import ColumnEncoder as ColumnEncoder
 from .files.idx import read_idx as read_idx
 from .files.image_patches import idx_folder as idx_folder
 from .files.image_patches import patches as patches
-from .files.loading import Loaded as Loaded
+from .files.loaded import Loaded as Loaded
 from .files.loading import read as read
 from .files.text_tokens import embedded as embedded
 from .optional import installed as installed

@@ -125,8 +125,10 @@ class Dataset:
         return dataclasses.replace(self, kind="tokens", inputs=tokens, history=history)
 
 
-def deduplicated(data: Dataset) -> Dataset:
+def deduplicated(data: Dataset, conflicts: bool = False) -> Dataset:
     """`data` with each input once; inputs whose copies have different labels are dropped.
+
+    With `conflicts` they are kept, with the first of their labels.
 
     >>> twice = np.array([[1.0], [1.0], [2.0]])
     >>> rows = Dataset("mine", "rows", twice, np.array([0, 0, 1]), ("no", "yes"), "me", "none")
@@ -137,7 +139,7 @@ def deduplicated(data: Dataset) -> Dataset:
     for digest, label in zip(data.digests, data.labels.tolist(), strict=True):
         labels.setdefault(digest, set()).add(label)
     first = dict(reversed([(digest, i) for i, digest in enumerate(data.digests)]))
-    rows = sorted(i for digest, i in first.items() if len(labels[digest]) == 1)
+    rows = sorted(i for digest, i in first.items() if conflicts or len(labels[digest]) == 1)
     if len(rows) == len(data):
         return data
     return data.take(rows, f"{len(data) - len(rows)} duplicates dropped")

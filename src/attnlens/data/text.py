@@ -93,6 +93,25 @@ class Embedding:
             array[row, : len(known)] = self.vectors[known]
         return data.tokens(array, f"the first {tokens} known words as vectors")
 
+    def grouped(self, data: Dataset, tokens: int) -> Dataset:
+        """All known words of each text as at most `tokens` tokens: (n, tokens, dim).
+
+        With more than `tokens` known words, a token is the mean of g consecutive ones, g the
+        smallest number with which they fit. All tokens of a text are means of equally many words,
+        so the fewer than g words after the last complete group are left out.
+        """
+        checks.whole("tokens", tokens, 1)
+        index = {word: i for i, word in enumerate(self.vocabulary)}
+        array = np.zeros((len(data), tokens, self.vectors.shape[1]))
+        for row, text in enumerate(_texts(data)):
+            matches = (match[0] for match in WORD.finditer(_without_markup(text)))
+            known = [index[word] for word in matches if word in index]
+            group = max(1, -(-len(known) // tokens))
+            count = len(known) // group
+            vectors = self.vectors[known[: count * group]]
+            array[row, :count] = vectors.reshape(count, group, -1).mean(1) if count else 0.0
+        return data.tokens(array, f"known words in at most {tokens} groups, as mean vectors")
+
 
 def _without_markup(text: str) -> str:
     return MARKUP.sub(" ", text.lower())

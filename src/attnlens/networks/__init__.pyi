@@ -5,6 +5,7 @@ from .dense import Gated as Gated
 from .dense import KnownAttention as KnownAttention
 from .encoder import Encoder as Encoder
 from .encoder import Tokens as Tokens
+from .feature_transformer import FeatureTransformer as FeatureTransformer
 from .losses import LOSSES as LOSSES
 from .losses import Hidden as Hidden
 from .parameters import count as count

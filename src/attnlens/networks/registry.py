@@ -13,6 +13,7 @@ from jaxtyping import Array, Key
 
 from .dense import Attended, Baseline, Gated, KnownAttention
 from .encoder import Encoder, Tokens
+from .feature_transformer import FeatureTransformer
 from .losses import Hidden
 from .reader import Reader, ReaderInputs
 from .self_attention import MultiLayerSelfAttention, SelfAttention
@@ -99,6 +100,16 @@ NETWORKS: dict[str, Example] = {
     ),
     "multi-layer-self-attention-logistic": Example(
         partial(MultiLayerSelfAttention, layers=2, **TOKENS), "logistic", partial(binary, (3, 4))
+    ),
+    "feature-transformer": Example(
+        partial(FeatureTransformer, features=6, width=8, heads=2, layers=1),
+        "squared",
+        partial(numbers, (6,)),
+    ),
+    "feature-transformer-uniform": Example(
+        partial(FeatureTransformer, features=5, token_dim=3, outputs=3, uniform_attention=True),
+        "softmax",
+        partial(classes, (5, 3)),
     ),
     "reader": Example(partial(Reader, key_dim=3, query_dim=3, hidden=4), "squared", with_query),
     "reader-pooling": Example(

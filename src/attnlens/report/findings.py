@@ -3,17 +3,20 @@
 At most three, in this order:
 
 1. claims that cannot be trusted: a control came out supported, or cells have no result;
-2. refuted claims, the one furthest outside its region first;
-3. supported claims, from each lens in turn, the one furthest inside its region first; claims with
-   a measured interval come before identities and equalities up to rounding, which could hardly
-   have failed;
-4. undecided claims, the one nearest to a decision first.
+2. refuted claims and exact checks that fail, the one furthest outside its region first;
+3. supported claims, from each lens in turn: surprises first. A sharp region, with two ends, could
+   have been missed on either side and comes before a region with one end; equalities up to rounding
+   could hardly have failed and come last. Among equals the one furthest inside its region is first;
+4. undecided claims, the one nearest to a decision first;
+5. exact checks that hold.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from attnlens.core.verdicts import verdict_words
 
 from .ledger_plot import END, weakest
 
@@ -37,14 +40,22 @@ def _kind(section: Mapping[str, Any]) -> int:
     entry = section["entry"]
     if entry["control"] == "supported" or entry["cells_without_result"]:
         return 0
+    if section.get("check", False) and entry["verdict"] != "refuted":
+        return 4
     return {"refuted": 1, "supported": 2, "undecided": 3}[entry["verdict"]]
 
 
-def _rank(section: Mapping[str, Any]) -> tuple[int, bool, float, str]:
+def _rank(section: Mapping[str, Any]) -> tuple[int, bool, bool, float, str]:
     position = weakest(section["verdict"]["parts"])
     distance = 0.0 if position is None else abs(position)
     certain = bool(section["entry"]["exact"]) or distance >= END
-    return _kind(section), certain, -distance, section["id"]
+    return _kind(section), certain, not _sharp(section), -distance, section["id"]
+
+
+def _sharp(section: Mapping[str, Any]) -> bool:
+    """Whether a part of the claim has a region with two ends."""
+    parts = section["verdict"]["parts"]
+    return any(None not in part.get("edges", (None, None)) for part in parts)
 
 
 def _in_turn(sections: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -75,7 +86,8 @@ def _describe(section: Mapping[str, Any]) -> dict[str, str]:
     sentence = entry["reason"]
     if entry["verdict"] == "supported":
         sentence = f"{_measurement(entry)} {section['meaning']}"
-    return _finding(section, entry["verdict"], sentence)
+    words = verdict_words(entry["verdict"], section.get("check", False))
+    return _finding(section, words, sentence)
 
 
 def _measurement(entry: Mapping[str, Any]) -> str:

@@ -14,7 +14,8 @@ logarithmic beyond; a part without sampling error stands at the end of the axis.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 END = 100.0  # larger positions are drawn here
@@ -56,14 +57,19 @@ def x_coordinate(at: float) -> float:
 
 def ledger_plot(sections: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """What the template needs to draw the ledger: one panel per lens, all on the same axis."""
-    lenses: dict[str, list[Mapping[str, Any]]] = {}
-    for section in sections:
-        lenses.setdefault(section["entry"]["lens"], []).append(section)
+    return panels([(section["entry"]["lens"], partial(_row, section)) for section in sections])
+
+
+def panels(rows: Sequence[tuple[str, Callable[[float], dict[str, Any]]]]) -> list[dict[str, Any]]:
+    """One panel per lens, from pairs (lens, function from the height of a row to the row)."""
+    lenses: dict[str, list[Callable[[float], dict[str, Any]]]] = {}
+    for lens, row in rows:
+        lenses.setdefault(lens, []).append(row)
     ticks = [{"x": x_coordinate(at), "label": f"{at:g}".replace("-", "−")} for at in TICKS]
     return [
         {
             "lens": lens,
-            "rows": [_row(section, i) for i, section in enumerate(group)],
+            "rows": [row(HEAD + ROW * (place + 0.5)) for place, row in enumerate(group)],
             "ticks": ticks,
             "edge": x_coordinate(0),
             "top": HEAD - 6,
@@ -77,7 +83,7 @@ def ledger_plot(sections: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _row(section: Mapping[str, Any], place: int) -> dict[str, Any]:
+def _row(section: Mapping[str, Any], y: float) -> dict[str, Any]:
     at = weakest(section["verdict"]["parts"])
     controls = [weakest(control["parts"]) for control in section["controls"]]
     row = {
@@ -85,7 +91,7 @@ def _row(section: Mapping[str, Any], place: int) -> dict[str, Any]:
         "anchor": section["anchor"],
         "title": section["title"],
         "verdict": section["entry"]["verdict"],
-        "y": HEAD + ROW * (place + 0.5),
+        "y": y,
         "x": None if at is None else x_coordinate(at),
         "controls": [x_coordinate(c) for c in controls if c is not None],
     }

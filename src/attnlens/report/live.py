@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -16,19 +17,23 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 LOOPBACK = "127.0.0.1"
+# Requests that are answered at once; others wait in the queue of the operating system, which takes
+# up to `WAITING` of them. A browser opens six connections.
+AT_ONCE, WAITING = 16, 1024
+# A page is rendered again at most this often: rendering takes a second of the driver's time.
+SECONDS_PER_PAGE = 2.0
 
 
 @contextmanager
 def serving(page: Callable[[], str], progress: Callable[[], dict[str, Any]]) -> Iterator[str]:
     """Serve `page()` at / and `progress()` at /progress.json; yield the address."""
+    rendered = RenderedPage(page)
 
     class Handler(_Handler):
-        make_page, make_progress = staticmethod(page), staticmethod(progress)
+        make_page, make_progress = staticmethod(rendered.content), staticmethod(progress)
         port = staticmethod(lambda: server.server_port)
-        render_lock = threading.Lock()
 
-    server = ThreadingHTTPServer((LOOPBACK, 0), Handler)
-    server.daemon_threads = True
+    server = _BoundedServer((LOOPBACK, 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1})
     thread.daemon = True
     thread.start()
@@ -40,12 +45,64 @@ def serving(page: Callable[[], str], progress: Callable[[], dict[str, Any]]) -> 
         thread.join()
 
 
+class RenderedPage:
+    """The page as bytes, rendered by one thread at a time; meanwhile the others get the last one.
+
+    >>> RenderedPage(lambda: "page").content()
+    b'page'
+    """
+
+    def __init__(self, make: Callable[[], str], clock: Callable[[], float] = time.monotonic):
+        self.make, self.clock = make, clock
+        self.lock = threading.Lock()
+        self.last: tuple[float, bytes] | None = None  # when it was rendered, and its content
+
+    def content(self) -> bytes:
+        """The page, at most `SECONDS_PER_PAGE` old, or the last one while it is rendered again."""
+        last = self.last
+        if last is not None and self.clock() - last[0] < SECONDS_PER_PAGE:
+            return last[1]
+        if not self.lock.acquire(blocking=last is None):
+            assert last is not None
+            return last[1]
+        try:
+            if self.last is last:  # no other thread has rendered it while this one waited
+                self.last = self.clock(), self.make().encode()
+            assert self.last is not None
+            return self.last[1]
+        finally:
+            self.lock.release()
+
+
+class _BoundedServer(ThreadingHTTPServer):
+    """A thread per request, at most `AT_ONCE` of them."""
+
+    daemon_threads = True
+    request_queue_size = WAITING
+
+    def __init__(self, *arguments: Any):
+        self.free = threading.BoundedSemaphore(AT_ONCE)
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.free.acquire()  # a thread keeps its place for seconds at most: `_Handler.timeout`
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Log nothing: a browser that closes its connection early is no fault of the run."""
+
+
 class _Handler(BaseHTTPRequestHandler):
-    make_page: Callable[[], str]
+    make_page: Callable[[], bytes]
     make_progress: Callable[[], dict[str, Any]]
     port: Callable[[], int]
-    render_lock: threading.Lock
-    timeout = 10  # seconds after which a connection without a request is closed
+    timeout = 5  # seconds after which a connection without a request is closed
 
     def do_GET(self) -> None:
         self._answer(body=True)
@@ -59,15 +116,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.FORBIDDEN, "ask for 127.0.0.1")
             return
         if self.path == "/":
-            kind = "text/html; charset=utf-8"
-            with self.render_lock:
-                text = self.make_page()
+            kind, content = "text/html; charset=utf-8", self.make_page()
         elif self.path == "/progress.json":
-            kind, text = "application/json", json.dumps(self.make_progress())
+            kind, content = "application/json", json.dumps(self.make_progress()).encode()
         else:
             self.send_error(HTTPStatus.NOT_FOUND)
             return
-        content = text.encode()
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))

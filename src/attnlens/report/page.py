@@ -5,7 +5,6 @@ The template escapes every text; figures are JSON inside the page.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -15,12 +14,13 @@ import latex2mathml.converter
 import markupsafe
 
 from attnlens.core.numerical_path import NumericalPath
-from attnlens.core.serialise import view_from_plain
+from attnlens.core.serialise import ledger_entries, view_from_plain
+from attnlens.core.verdicts import verdict_words
 
 from .findings import findings
 from .ledger_plot import ledger_plot
 from .tables import section_csv
-from .templating import render_template
+from .templating import anchor, render_template
 from .views import views
 
 MATHML = "{http://www.w3.org/1998/Math/MathML}"
@@ -81,6 +81,10 @@ ATTRIBUTES = {
 }
 
 
+# Fields of a section that folders of older versions do not have.
+ADDED_LATER = {"refutation": "", "attribution": None, "planned_power": {}}
+
+
 def render_documents(
     ledger: dict[str, Any],
     page: dict[str, Any],
@@ -89,18 +93,23 @@ def render_documents(
     faults: Sequence[dict[str, Any]] = (),
 ) -> str:
     """The page from the ledger and the page document; `running` is the progress of a live run."""
+    entries = {entry["id"]: entry for entry in ledger_entries(ledger)}
+    checks = {entry["id"] for entry in ledger["exact_checks"]}
     sections = [
         {
+            **ADDED_LATER,
             **section,
-            "anchor": re.sub(r"[^A-Za-z0-9-]", "-", section["id"]),
-            "entry": entry,
+            "anchor": anchor(section["id"]),
+            "entry": entries[section["id"]],
+            "check": section["id"] in checks,
             "mathml": render_formula(section["formula"]),
             "assumed": [_assumption(record) for record in section["assumptions"]],
             "drawn": views(view_from_plain(plain) for plain in _records(section)),
         }
-        for section, entry in zip(page["claims"], ledger["claims"], strict=True)
+        for section in page["claims"]
     ]
     for section in sections:
+        section["words"] = verdict_words(section["entry"]["verdict"], section["check"])
         section["csv"] = section_csv(section)
     return render_template(
         "page.html",
@@ -137,8 +146,8 @@ def _records(section: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _groups(sections: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
     """The rows of the ledger: claims, then exact checks under a heading of their own."""
-    claims = [section for section in sections if not section["entry"]["exact"]]
-    exact = [section for section in sections if section["entry"]["exact"]]
+    claims = [section for section in sections if not section["check"]]
+    exact = [section for section in sections if section["check"]]
     hold = sum(section["entry"]["verdict"] == "supported" for section in exact)
     heading = (
         f"Exact checks: {hold} of {len(exact)} hold. What holds by algebra, compared up to "
@@ -148,8 +157,8 @@ def _groups(sections: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, An
 
 
 def _counts(entries: list[dict[str, Any]]) -> dict[str, int]:
-    """Claims per verdict; exact checks are no evidence and are counted apart."""
-    outcomes = [entry["verdict"] for entry in entries if not entry["exact"]]
+    """Claims per verdict, without the exact checks: they are no evidence."""
+    outcomes = [entry["verdict"] for entry in entries]
     return {name: outcomes.count(name) for name in ("supported", "refuted", "undecided")}
 
 

@@ -11,6 +11,9 @@ from urllib.parse import quote
 from attnlens.core.drawing import Figure
 from attnlens.core.serialise import view_from_plain
 
+# Full-width characters too: spreadsheets in East Asian settings read them as their ASCII twins.
+FORMULA_STARTS = "=+-@\uff1d\uff0b\uff0d\uff20"
+
 
 def as_csv(section: Mapping[str, Any]) -> str:
     """The judged quantities, then the drawn points, in one table."""
@@ -23,12 +26,12 @@ def as_csv(section: Mapping[str, Any]) -> str:
             rows.writerow(
                 [
                     arm,
-                    _escape_formula(part["quantity"]),
+                    escape_formula(part["quantity"]),
                     None,
                     part["estimate"],
                     low,
                     high,
-                    _escape_formula(part["region"]),
+                    escape_formula(part["region"]),
                     part["count"],
                 ]
             )
@@ -36,7 +39,7 @@ def as_csv(section: Mapping[str, Any]) -> str:
         view_from_plain(view) for view in (section["figure"], *section.get("views", ())) if view
     ]
     for series in (s for view in views if isinstance(view, Figure) for s in view.series):
-        name = _escape_formula(series.name)
+        name = escape_formula(series.name)
         for p in series.points:
             ends = (p.y - p.half_width, p.y + p.half_width)
             rows.writerow(["point", name, p.x, p.y, *ends, None, None])
@@ -53,12 +56,12 @@ def points_csv(figure: Figure) -> str:
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\r\n")
     rows.writerow(
-        ["name", _escape_formula(figure.x_label), _escape_formula(figure.y_label), "low", "high"]
+        ["name", escape_formula(figure.x_label), escape_formula(figure.y_label), "low", "high"]
     )
     for series in figure.series:
         for p in series.points:
             ends = (p.y - p.half_width, p.y + p.half_width)
-            rows.writerow([_escape_formula(series.name), p.x, p.y, *ends])
+            rows.writerow([escape_formula(series.name), p.x, p.y, *ends])
     return _data_url(text.getvalue())
 
 
@@ -70,6 +73,8 @@ def _arms(section: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
     return [("claim", section["verdict"]), *(("control", c) for c in section["controls"])]
 
 
-def _escape_formula(text: str) -> str:
-    """Text that a spreadsheet does not read as a formula: it is marked as text by an apostrophe."""
-    return f"'{text}" if text[:1] in "=+-@\t\r" else text
+def escape_formula(text: str) -> str:
+    """Text that a spreadsheet does not read as a formula: in one line, and marked as text by an
+    apostrophe where its first character, behind white space, begins a formula."""
+    line = " ".join(text.split())
+    return f"'{line}" if line and line[0] in FORMULA_STARTS else line

@@ -72,6 +72,15 @@ def minus(text: str) -> str:
     return re.sub(r"(?<!\w)-(?=[\d.])|(?<=\de)-(?=\d)", "−", text)
 
 
+def anchor(name: str) -> str:
+    """The id of a claim as the anchor of its section.
+
+    >>> anchor("A.softmax-smoothed[noise_std=0.5]")
+    'A-softmax-smoothed-noise-std-0-5-'
+    """
+    return "".join(c if c.isascii() and (c.isalnum() or c == "-") else "-" for c in name)
+
+
 @cache
 def plotly_script() -> tuple[str, str]:
     """The licence of plotly.js in one line, and its script compressed for the page."""

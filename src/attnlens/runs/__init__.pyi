@@ -1,4 +1,5 @@
 from .engines.ray_map import RayMap as RayMap
+from .loading import LoadedRun as LoadedRun
 from .pages import write_comparison as write_comparison
 from .pages import write_report as write_report
 from .planning import Plan as Plan

@@ -15,8 +15,14 @@ import importlib.util
 from functools import cache
 from pathlib import Path
 
-# Left out, because no number of a cell comes from them: what draws, and what judges cells.
-WITHOUT_NUMBERS = ("attnlens.report.draw.", "attnlens.claims.figures.", "attnlens.claims.rule.")
+# Left out, because no number of a cell comes from them: what draws or shows results, and what
+# judges cells.
+WITHOUT_NUMBERS = (
+    "attnlens.report.draw.",
+    "attnlens.core.frames.",
+    "attnlens.claims.figures.",
+    "attnlens.claims.rule.",
+)
 NATIVE_PACKAGE = "attnlens.attention.native"
 
 
@@ -27,7 +33,8 @@ def code_version(module: str) -> str:
     for name in sorted(reachable_modules(module)):
         source = source_file(name)
         native = _native_source(name)
-        files = [native, *sorted(source.parent.glob("*.h"))] if native.is_file() else []
+        shared = (*source.parent.glob("*.h"), source.parent / "flags.json")
+        files = [native, *sorted(shared)] if native.is_file() else []
         parts = [file.read_bytes() for file in (source, *files)]
         digest.update(name.encode() + b"\0" + b"\0".join(parts) + b"\0")
     return digest.hexdigest()[:16]

@@ -15,12 +15,15 @@ from attnlens.core.cells import Cell
 from attnlens.core.checks import BadInput, one_of, positive, whole
 from attnlens.runs.engines import local
 from attnlens.runs.engines.base import Limits, Outcome
+from attnlens.runs.provenance import cores
 from attnlens.runs.store.store import Store
 
 Engine = Literal["local", "ray"]
 # Outcomes that arrive at the same time share a commit, because more cells can arrive than the disk
 # can commit one by one (about a thousand per second). The bounds limit what a kill can lose.
 CELLS_PER_COMMIT, BYTES_PER_COMMIT = 500, 10_000_000
+# Each worker is a process of some 300 MB; more than a few per core only wait for each other.
+WORKERS_PER_CORE, LEAST_BOUND = 4, 16
 # No estimate of the remaining time for the first cells: most of their time is compilation.
 CELLS_BEFORE_ESTIMATE = 8
 
@@ -61,6 +64,12 @@ def runner_of(
         return partial(ray_cells.run, workers=workers, limits=limits, address=address)
     if address is not None:
         raise BadInput(f"address belongs to engine='ray'; got {address!r} with engine 'local'.")
+    most = max(LEAST_BOUND, WORKERS_PER_CORE * cores())
+    if workers is not None and workers > most:
+        raise BadInput(
+            f"workers must be at most {most} on this machine, {WORKERS_PER_CORE} per core; got "
+            f"{workers}; leave it out for one per core."
+        )
     return partial(local.run, workers=workers, limits=limits)
 
 

@@ -8,13 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from attnlens.core.serialise import to_plain, verdict_to_plain
+from attnlens.core.serialise import (
+    ledger_entries,
+    part_to_plain,
+    to_plain,
+    verdict_to_plain,
+)
 from attnlens.core.verdicts import Decision, Part, Verdict
 
 if TYPE_CHECKING:
     from attnlens.claims.claim import Claim, Profile
+    from attnlens.claims.power import ClaimPower
 
-SCHEMA = 3
+SCHEMA = 5
 
 
 def upgraded(ledger: dict[str, Any]) -> dict[str, Any]:
@@ -22,12 +28,30 @@ def upgraded(ledger: dict[str, Any]) -> dict[str, Any]:
 
     1 → 2: the field "seed" of an entry became "lens": a seed is a random seed everywhere else.
     2 → 3: "hash" and "record" (`provenance.RunRecord`) were added; older runs have none.
+    3 → 4: exact checks moved from "claims" to "exact_checks" (in older ledgers the entries without
+    sampling error), and "attribution" and "power" were added to each entry.
+    4 → 5: "seed_range" was added, and "parts" and "control_parts" to each entry: every judged
+    quantity of the claim and of its controls. Older ledgers hold the deciding quantity only.
     """
+    if ledger.get("schema", 1) >= SCHEMA:
+        return ledger
+    added = {"attribution": None, "power": None, "parts": [], "control_parts": {}}
     entries = [
-        {("lens" if name == "seed" else name): value for name, value in entry.items()}
-        for entry in ledger["claims"]
+        added | {("lens" if name == "seed" else name): value for name, value in entry.items()}
+        for entry in ledger_entries(ledger)
     ]
-    return {"hash": None, "record": None, **ledger, "schema": SCHEMA, "claims": entries}
+    apart = {entry["id"] for entry in ledger.get("exact_checks", ())}
+    if "exact_checks" not in ledger:
+        apart = {entry["id"] for entry in entries if entry.get("exact", False)}
+    return {
+        "hash": None,
+        "record": None,
+        "seed_range": 0,
+        **ledger,
+        "schema": SCHEMA,
+        "claims": [entry for entry in entries if entry["id"] not in apart],
+        "exact_checks": [entry for entry in entries if entry["id"] in apart],
+    }
 
 
 def combined_outcome(claim: Claim, controls: Mapping[str, Verdict]) -> Decision:
@@ -55,8 +79,12 @@ def entry(
     controls: dict[str, Verdict],
     missing: int,
     seconds: float,
+    power: ClaimPower | None = None,
 ) -> dict[str, Any]:
-    """The entry of a claim in the ledger; its numbers are those of the deciding `part`."""
+    """The entry of a claim in the ledger; its numbers are those of the deciding `part`.
+
+    "exact" says that the numbers have no sampling error.
+    """
     return {
         "id": claim.id,
         "lens": claim.lens,
@@ -70,9 +98,24 @@ def entry(
         "control": combined_outcome(claim, controls),
         "controls": {arm: control.outcome for arm, control in controls.items()},
         "reason": verdict.reason,
+        "parts": [part_to_plain(part) for part in verdict.parts],
+        "control_parts": {
+            arm: [part_to_plain(part) for part in control.parts]
+            for arm, control in controls.items()
+        },
+        "attribution": to_plain(claim.attribution),
+        "power": _power_to_plain(claim, power),
         "cells_without_result": missing,
         "seconds": round(seconds, 3),
     }
+
+
+def _power_to_plain(claim: Claim, power: ClaimPower | None) -> dict[str, Any] | None:
+    """What was expected before the run, and how likely the run was to show it."""
+    if power is None:
+        return None
+    facts = {"expected": power.expected, "power": power.power, "decisive": claim.decisive}
+    return to_plain(facts)
 
 
 def parameters(claim: Claim, profile: Profile) -> dict[str, list[Any]]:
@@ -90,8 +133,10 @@ def section(
     controls: dict[str, Verdict],
     figure: dict[str, Any] | None,
     views: list[dict[str, Any]],
+    power: ClaimPower | None = None,
 ) -> dict[str, Any]:
     """The section of a claim on the page: plain data only."""
+    planned = {part.name: to_plain(part.power) for part in power.parts} if power else {}
     return {
         "id": claim.id,
         "title": claim.title,
@@ -103,6 +148,9 @@ def section(
         "assumptions": to_plain(list(claim.assumptions)),
         "meaning": claim.meaning.of(verdict.outcome),
         "source": claim.source,
+        "attribution": to_plain(claim.attribution),
+        "refutation": claim.refutation,
+        "planned_power": planned,
         "verdict": verdict_to_plain(verdict),
         "controls": [
             {

@@ -1,4 +1,4 @@
-"""Pages of results folders: `report.html` of one folder, `comparison.html` of two."""
+"""Pages of results folders: of a run, of a replication, and of several runs compared."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from attnlens.core.checks import BadInput, ExplainedError
 from attnlens.core.files import replace_file
 from attnlens.report.comparison import render_comparison
 from attnlens.report.page import render_documents
+from attnlens.report.replication import render_replication
 
 from .ledger import upgraded
 from .store.store import Store
 
-REPORT, COMPARISON = "report.html", "comparison.html"
+REPORT, COMPARISON, REPLICATION = "report.html", "comparison.html", "replication.html"
 
 
 def write_report(folder: str | os.PathLike[str], store: Store | None = None) -> Path:
     """Write the page of a results folder beside its results, and return its path.
 
-    Only the content of the folder is needed, not the code that measured it.
+    Only the content of the folder is needed, not the code that measured it. A folder that
+    `replicate` wrote gets the page of the replication.
 
     >>> write_report("no-such-run")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -34,8 +36,18 @@ def write_report(folder: str | os.PathLike[str], store: Store | None = None) -> 
     if store is None:
         with Store.reading(folder) as opened, explained_documents(folder):
             return write_report(folder, opened)
+    if store.document("replication") is not None:
+        page = write_replication(folder, store)
+        if store.document("ledger") is None:
+            return page
     replace_file(folder / REPORT, render(store))
     return folder / REPORT
+
+
+def write_replication(folder: Path, store: Store) -> Path:
+    """Write the page of the replication that the store holds, and return its path."""
+    replace_file(folder / REPLICATION, render_replication(store.document("replication")))
+    return folder / REPLICATION
 
 
 @contextmanager
@@ -45,7 +57,15 @@ def explained_documents(*folders: Path) -> Iterator[None]:
         yield
     except ExplainedError:
         raise
-    except (LookupError, TypeError, ValueError, AttributeError, jinja2.UndefinedError) as error:
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        ArithmeticError,  # a number that no float can hold
+        RecursionError,
+        jinja2.UndefinedError,
+    ) as error:
         names = " or ".join(map(str, folders))
         raise BadInput(
             f"the ledger in {names} is not one that attnlens wrote ({type(error).__name__}); "
@@ -75,20 +95,23 @@ def render(store: Store) -> str:
     return render_documents(*finished(store), store.failures(), None, store.faults())
 
 
-def write_comparison(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> Path:
-    """Write the comparison of two results folders into the second, and return its path.
+def write_comparison(*folders: str | os.PathLike[str]) -> Path:
+    """Write the comparison of two or more results folders into the last, and return its path.
 
-    Both folders must have been written by `attnlens.verify`.
+    All of them must have been written by `attnlens.verify`.
 
     >>> write_comparison("no-such-run", "nor-this")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     attnlens.core.checks.BadInput: ...
     """
+    if len(folders) < 2:
+        raise BadInput(f"a comparison needs at least two results folders; got {len(folders)}.")
+    paths = [Path(folder) for folder in folders]
     runs = []
-    with explained_documents(Path(first), Path(second)):
-        for folder in (Path(first), Path(second)):
+    with explained_documents(*paths):
+        for folder in paths:
             with Store.reading(folder) as store:
                 runs.append((str(folder), finished(store)[0]))
         text = render_comparison(runs)
-    replace_file(Path(second) / COMPARISON, text)
-    return Path(second) / COMPARISON
+    replace_file(paths[-1] / COMPARISON, text)
+    return paths[-1] / COMPARISON

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from attnlens.claims.claim import Claim, Profile
+import numpy as np
+
+from attnlens.claims.claim import Claim, Profile, Work
 from attnlens.claims.grid import NO_SEEDS, check_seeds
 from attnlens.claims.registry import find
 from attnlens.core.cells import Cell
-from attnlens.core.checks import BadInput
+from attnlens.core.checks import SEEDS, BadInput, is_text, whole
+from attnlens.core.user_code import user_code
 
 from .code_version import code_version, native_libraries
 from .engines.base import program_key
@@ -26,6 +30,8 @@ CELLS_PER_SECOND = 2000.0
 # et al., 2022) in the default profile, 126 keys, took 294 s on two cores with an empty compilation
 # cache and 171 s with a full one: 2 × 123 s / 126.
 SECONDS_TO_COMPILE = 2.0
+# The width of a seed range: more seeds than any claim has in any profile, with those of its pilot.
+SEEDS_PER_RANGE = 2**17
 
 
 class Plan(NamedTuple):
@@ -55,8 +61,11 @@ class Plan(NamedTuple):
         return max(even, self.longest, committing), max(most, committing)
 
 
-def cells_of(claim: Claim, profile: Profile) -> list[Cell]:
+def cells_of(claim: Claim, profile: Profile, seed_range: int = 0) -> list[Cell]:
     """The cells that `profile` needs, in the order in which they are computed.
+
+    Seed range 0 has the seeds of the plan; in range k each of them is larger by
+    k × SEEDS_PER_RANGE, so no two ranges share a seed, and none has one of the pilot.
 
     Nothing is compiled here: a native library that is not compiled yet counts as native. `verify`
     compiles before it asks for cells, so a library whose compilation failed does not count.
@@ -64,12 +73,89 @@ def cells_of(claim: Claim, profile: Profile) -> list[Cell]:
     module = claim.measure.__module__
     name, code = f"{module}:{claim.measure.__name__}", code_version(module)
     path = numerical_path(native_libraries(module)).key
-    works = list(claim.plan(profile))
+    with user_code(f"the plan of {claim.id}"):
+        works = [_plain_work(claim, work) for work in claim.plan(profile)]
     check_seeds(claim.id, works, getattr(claim.plan, "pilot", NO_SEEDS))
+    if unknown := sorted({work.arm for work in works} - set(claim.arms)):
+        raise BadInput(
+            f"every arm in the plan of {claim.id} must be one of {', '.join(claim.arms)}; got "
+            f"{unknown[0]!r}; name it in `controls`."
+        )
+    shifted = [_shifted(claim, work.seeds, seed_range) for work in works]
     return [
-        Cell(claim.id, work.arm, name, dict(work.parameters), work.seeds, code, work.cost, path)
-        for work in works
+        Cell(claim.id, work.arm, name, dict(work.parameters), seeds, code, work.cost, path)
+        for work, seeds in zip(works, shifted, strict=True)
     ]
+
+
+def _shifted(claim: Claim, seeds: tuple[int, ...], seed_range: int) -> tuple[int, ...]:
+    """The seeds of a cell in a seed range."""
+    if seed_range == 0:
+        return seeds
+    if any(seed >= SEEDS_PER_RANGE for seed in seeds):
+        raise BadInput(
+            f"seed ranges of {claim.id} overlap: each seed of its plan must be below "
+            f"{SEEDS_PER_RANGE}, the width of a range; got {max(seeds)}."
+        )
+    return tuple(seed + seed_range * SEEDS_PER_RANGE for seed in seeds)
+
+
+def check_seed_range(name: str, seed_range: int) -> int:
+    """A seed range that exists: seeds are below 2^32."""
+    whole(name, seed_range)
+    if seed_range >= SEEDS // SEEDS_PER_RANGE:
+        raise BadInput(f"{name} must be below {SEEDS // SEEDS_PER_RANGE}; got {seed_range}.")
+    return seed_range
+
+
+def _plain_work(claim: Claim, work: Any) -> Work:
+    """A cell of a plan as plain data: NumPy numbers become Python's, anything else is refused."""
+    if not isinstance(work, Work):
+        raise BadInput(
+            f"the plan of {claim.id} must give a Work(arm, parameters, seeds) per cell; got a "
+            f"{type(work).__name__}."
+        )
+    if work.arm not in claim.arms:
+        raise BadInput(
+            f"each cell of {claim.id} must belong to one of its arms, {', '.join(claim.arms)}; got "
+            f"{work.arm!r}."
+        )
+    seeds = tuple(whole(f"each seed of {claim.id}", seed) for seed in work.seeds)
+    if any(seed >= SEEDS for seed in seeds):
+        raise BadInput(f"each seed of {claim.id} must be below 2^32; got {max(seeds)}.")
+    cost = float(work.cost)
+    if not (math.isfinite(cost) and cost >= 0):
+        raise BadInput(f"the cost of a cell of {claim.id} must be seconds; got {work.cost!r}.")
+    return Work(work.arm, _plain(claim.id, dict(work.parameters)), seeds, cost)
+
+
+def _plain(claim: str, value: Any) -> Any:
+    """Parameters as JSON keeps them."""
+    if isinstance(value, Mapping):
+        return {_plain_name(claim, name): _plain(claim, item) for name, item in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if type(value) in (list, tuple):
+        return type(value)(_plain(claim, item) for item in value)
+    if isinstance(value, str):
+        return _plain_name(claim, value)
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    raise BadInput(
+        f"each parameter of a cell of {claim} must be a finite number, a string, a boolean, None, "
+        f"or a list or mapping of these; got {value!r:.80}."
+    )
+
+
+def _plain_name(claim: str, name: Any) -> str:
+    """A string of valid characters: a lone surrogate cannot be written to a file."""
+    if not isinstance(name, str) or not is_text(name):
+        raise BadInput(
+            f"each name and string among the parameters of {claim} must be text; got {name!r:.80}."
+        )
+    return name
 
 
 def plan(
@@ -77,6 +163,7 @@ def plan(
     claims: Sequence[str] | None = None,
     out: str | os.PathLike[str] | None = None,
     settings: Mapping[str, Any] | None = None,
+    seed_ranges: Sequence[int] = (0,),
 ) -> Plan:
     """The plan of `verify`: its cells, the missing ones, and an estimate of their seconds.
 
@@ -84,7 +171,9 @@ def plan(
     any, else the rough figure that the claim declares.
     """
     selected = runnable(selection(claims, settings))[0]
-    cells = [cell for claim in selected for cell in cells_of(claim, profile)]
+    cells = [
+        cell for k in seed_ranges for claim in selected for cell in cells_of(claim, profile, k)
+    ]
     finished, measured = set(), {}
     if out is not None and (Path(out) / "results.sqlite").is_file():
         with Store.reading(Path(out)) as store:

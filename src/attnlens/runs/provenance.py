@@ -7,8 +7,8 @@
 Code and path are also part of the key of a cell; the environment is not. So a run may reuse cells
 that an earlier run computed in another environment, and the hash covers which cells these are: two
 complete runs with the same hash and profile have equal ledgers. (On a Ray cluster this needs
-processors of the same kind: the processors of nodes are not recorded. Packages that only a user's
-own claims need are not recorded either.)
+processors of the same kind: the processors of nodes are not recorded. Packages that provide the
+lenses of a run are recorded; others that only a user's own claims need are not.)
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ import hashlib
 import importlib.metadata
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attnlens.claims import registry
+from attnlens.core.notices import Notice, print_notice
 from attnlens.core.numerical_path import NumericalPath
 
 from .code_version import code_version, native_libraries
@@ -96,20 +98,21 @@ class ClaimVersion:
 @dataclass(frozen=True)
 class RunRecord:
     """Everything that can change a number of a run. `reused` holds (key, environment) of the cells
-    that an earlier run has computed in another environment."""
+    that an earlier run has computed in another environment; `seed_ranges` the ranges of seeds."""
 
     claims: Mapping[str, ClaimVersion]
     judge: str
     path: NumericalPath
     environment: RunEnvironment
     reused: tuple[tuple[str, str], ...] = ()
+    seed_ranges: tuple[int, ...] = (0,)
 
     @property
     def hash(self) -> str:
         """A short SHA-256 of the record. Why a native library is not used is not part of it."""
-        native = {each.name: each.digest for each in self.path.libraries if each.is_native}
         claims = {name: asdict(version) for name, version in self.claims.items()}
-        content = [claims, self.judge, native, self.environment.plain(), sorted(self.reused)]
+        here, reused = self.environment.plain(), sorted(self.reused)
+        content = [claims, self.judge, self.path.digests, here, reused, list(self.seed_ranges)]
         return hashlib.sha256(dump(content).encode()).hexdigest()[:16]
 
     def plain(self) -> dict[str, Any]:
@@ -162,12 +165,18 @@ def numerical_path(names: Sequence[str]) -> NumericalPath:
     return libraries.report(names)
 
 
-def prepared_path(
-    modules: Sequence[str], notice: Callable[[str], None] = lambda _: None
-) -> NumericalPath:
+def native_code_is_off() -> bool:
+    """Whether the user has switched native code off."""
+    from attnlens.attention.native import build  # imports JAX
+
+    return build.is_off()
+
+
+def prepared_path(modules: Sequence[str], notice: Notice = print_notice) -> NumericalPath:
     """Compile the native libraries that `modules` can reach; return the path that is taken.
 
-    `notice` is called with one sentence if something must be compiled.
+    `notice` is called with one sentence if something must be compiled, or cannot be; by default it
+    is printed on standard error.
     """
     names = sorted({name for module in modules for name in native_libraries(module)})
     if not names:
@@ -192,7 +201,7 @@ def cell_environment(path: str, packages: Any, numerics: Any) -> str:
         native = {
             library.name: library.digest
             for library in taken.libraries
-            if f"{library.name}=native" in path.split()
+            if library.is_native and library.key in path.split()
         }
         return dump([packages, numerics["environment"], native])
     except (LookupError, TypeError, ValueError):  # not recorded, or of another form
@@ -209,7 +218,7 @@ def facts(packages: Any, numerics: Any) -> dict[str, str]:
         values["the compiler flags"] = there.compiler_flags
         values["Python"] = there.python
         for library in NumericalPath.restore(numerics["native"]).libraries:
-            values[library.name] = "native" if library.is_native else "XLA"
+            values[library.name] = library.source
     except (LookupError, TypeError, ValueError):  # not recorded, or of another form
         pass
     return values
@@ -239,12 +248,12 @@ def machine() -> dict[str, Any]:
     }
 
 
-def environment() -> RunEnvironment:
-    """The environment of the workers that this process starts."""
+def environment(lenses: Iterable[str] = ()) -> RunEnvironment:
+    """The environment of the workers that this process starts, for claims of these lenses."""
     from .engines.base import worker_environment
 
     return RunEnvironment(
-        packages=packages(),
+        packages=packages(lenses),
         processor=_processor(),
         instructions=_instructions(),
         compiler_flags=worker_environment()["XLA_FLAGS"],
@@ -252,9 +261,18 @@ def environment() -> RunEnvironment:
     )
 
 
-def packages() -> dict[str, str]:
-    """The versions of the packages that numbers depend on."""
-    return {name: importlib.metadata.version(name) for name in PACKAGES}
+def packages(lenses: Iterable[str] = ()) -> dict[str, str]:
+    """The versions of the packages that numbers depend on, and of those that provide `lenses`."""
+    return {
+        **registry.providers(lenses),
+        **{name: importlib.metadata.version(name) for name in PACKAGES},
+    }
+
+
+def lens_records(letters: Iterable[str]) -> list[dict[str, Any]]:
+    """The lenses with these letters as plain data; a letter of a user's own claims has none."""
+    installed = registry.lenses()
+    return [installed[letter].plain() for letter in sorted(letters) if letter in installed]
 
 
 def _processor() -> str:

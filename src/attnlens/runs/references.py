@@ -26,6 +26,7 @@ from jaxtyping import Array, Int
 from attnlens.core import checks
 from attnlens.core.cells import Cell
 from attnlens.worlds.base import Episode
+from attnlens.worlds.installed import installed_worlds
 from attnlens.worlds.model import ReferenceWorld, SampledPosterior
 from attnlens.worlds.nuts import Nuts, flatten
 from attnlens.worlds.registry import EXAMPLES
@@ -137,7 +138,8 @@ def _row(world: ReferenceWorld, episode: Episode, posterior: SampledPosterior) -
 
 def find(name: str, settings: Mapping[str, Any]) -> ReferenceWorld:
     """The world with this name, or built by the class with this name from `settings`."""
-    world: Any = EXAMPLES.get(name)
+    worlds = EXAMPLES if name in EXAMPLES or ":" in name else installed_worlds()
+    world: Any = worlds.get(name)
     if world is None:
         module, _, attribute = name.partition(":")
         try:
@@ -171,4 +173,4 @@ def replace(nuts: Nuts, changes: Mapping[str, Any]) -> Nuts:
 
 
 def _known() -> list[str]:
-    return [name for name, world in EXAMPLES.items() if isinstance(world, ReferenceWorld)]
+    return [name for name, world in installed_worlds().items() if isinstance(world, ReferenceWorld)]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -22,20 +22,22 @@ from pathlib import Path
 from typing import Any, get_args
 
 from attnlens.claims.claim import Claim, Profile
+from attnlens.core.cells import Cell, Fault
 from attnlens.core.checks import one_of
 from attnlens.core.files import replace_file
 from attnlens.report.live import serving
 from attnlens.report.page import render_documents
 
-from .compute import Engine, RunProgress, compute, runner_of
+from .compute import Engine, Runner, RunProgress, compute, runner_of
 from .judge import judge_all
 from .pages import write_report
-from .planning import cells_of, runnable, selection
+from .planning import cells_of, check_seed_range, runnable, selection
 from .provenance import (
     RunRecord,
     claim_versions,
     environment,
     judge_version,
+    lens_records,
     machine,
     numerics,
     packages,
@@ -60,6 +62,7 @@ def verify(
     live: Callable[[str], None] | None = None,
     settings: Mapping[str, Any] | None = None,
     notice: Callable[[str], None] = lambda _: None,
+    seed_range: int = 0,
 ) -> dict[str, Any]:
     """Run claims as judged experiments and return the ledger; everything is stored in `out`.
 
@@ -70,45 +73,85 @@ def verify(
     worker needs more than `memory_limit` bytes. With `live`, the page is served on loopback during
     the run; `live` is called with its address. `settings` changes settings of the one claim that is
     named: a variation, with an id of its own, that never changes the verdict of the claim itself.
+    `seed_range` k > 0 judges the same claims on other seeds, which no other range shares.
     Native code that the claims can reach is compiled first, once on a machine; `notice` is called
     with one sentence before. Two runs of one profile whose ledgers have the same `hash` have equal
     ledgers.
 
     >>> import tempfile
     >>> ledger = verify("smoke", ["A.weights-are-posterior"], tempfile.mkdtemp(), workers=1)
-    >>> [(entry["verdict"], entry["control"]) for entry in ledger["claims"]]
+    >>> [(entry["verdict"], entry["control"]) for entry in ledger["exact_checks"]]
     [('supported', 'refuted')]
     """
     one_of("profile", profile, get_args(Profile))
+    check_seed_range("seed_range", seed_range)
     run = runner_of(engine, address, workers, time_limit, memory_limit)
     wanted, folder, started = selection(claims, settings), Path(out), time.perf_counter()
     selected, skipped = runnable(wanted)
     with Store.writing(folder, fresh) as store:
-        # Before the keys of cells are asked for: the path is part of them.
+        # Before the keys of cells are computed: the numerical path is part of them.
         path = prepared_path([claim.measure.__module__ for claim in selected], notice)
-        record = RunRecord(claim_versions(wanted, selected), judge_version(), path, environment())
-        cells = [cell for claim in selected for cell in cells_of(claim, profile)]
-        finished = store.keys()
-        missing = [cell for cell in cells if cell.key not in finished]
-        with _live_page(selected, profile, folder, progress, live) as report:
-            recorded = numerics(path, record.environment)
-            begin = partial(store.start_run, machine(), packages(), recorded)
-            compute(store, missing, len(cells), run, begin, report)
-        ledger, page = judge_all(selected, profile, store)
+        versions = claim_versions(wanted, selected)
+        lenses = {claim.lens for claim in selected}
+        record = RunRecord(
+            versions, judge_version(), path, environment(lenses), seed_ranges=(seed_range,)
+        )
+        cells = [cell for claim in selected for cell in cells_of(claim, profile, seed_range)]
+        with _live_page(selected, profile, folder, progress, live, seed_range) as report:
+            compute_missing(store, cells, run, record, report, notice)
+        ledger, page = judge_all(selected, profile, store, seed_range)
         store.end_run()
         ledger["skipped"] = skipped
-        _add_provenance(ledger)
-        reused = reused_cells(store, {cell.key for cell in cells}, path, record.environment)
-        record = replace(record, reused=reused)
+        add_provenance(ledger, lenses)
+        record = with_reused_cells(record, store, cells)
         ledger["hash"], ledger["record"] = record.hash, record.plain()
         ledger["seconds"] = round(time.perf_counter() - started, 3)
         store.write_document("ledger", ledger)
         store.write_document("page", page)
+        store.write_document("cells", [cell.key for cell in cells])
         replace_file(
             folder / "ledger.json", json.dumps(ledger, indent=2, ensure_ascii=False) + "\n"
         )
         write_report(folder, store)
     return ledger
+
+
+def compute_missing(
+    store: Store,
+    cells: Sequence[Cell],
+    run: Runner,
+    record: RunRecord,
+    progress: Callable[[RunProgress], None],
+    notice: Callable[[str], None],
+) -> None:
+    """Compute those of `cells` that the store does not hold, or holds damaged."""
+    finished = store.keys()
+    damaged = store.damage({cell.key for cell in cells} & finished)
+    if damaged:
+        notice(
+            f"{len(damaged)} stored cells of {store.folder} are damaged and are computed again: "
+            f"{next(iter(damaged.values()))}."
+        )
+        store.discard(damaged)
+    finished -= damaged.keys()
+    missing = [cell for cell in cells if cell.key not in finished]
+    recorded = numerics(record.path, record.environment)
+    versions = dict(record.environment.packages)
+    start = partial(store.start_run, machine(), versions, recorded)
+
+    def begin() -> None:
+        start()
+        for cell in cells:
+            if cell.key in damaged:
+                store.keep_fault(cell, Fault("damaged", damaged[cell.key]))
+
+    compute(store, missing, len(cells), run, begin, progress)
+
+
+def with_reused_cells(record: RunRecord, store: Store, cells: Sequence[Cell]) -> RunRecord:
+    """The record of a run with those of its cells that were computed in another environment."""
+    keys = {cell.key for cell in cells}
+    return replace(record, reused=reused_cells(store, keys, record.path, record.environment))
 
 
 @contextmanager
@@ -118,6 +161,7 @@ def _live_page(
     folder: Path,
     progress: Callable[[RunProgress], None],
     live: Callable[[str], None] | None,
+    seed_range: int,
 ) -> Iterator[Callable[[RunProgress], None]]:
     """`progress`, or a function that also feeds the page, which is served inside the `with`."""
     if live is None:
@@ -140,8 +184,8 @@ def _live_page(
         if rendered[0] != latest.done:
             done = latest.done
             with Store.reading(folder) as store:
-                ledger, content = judge_all(claims, profile, store)
-                _add_provenance(ledger)
+                ledger, content = judge_all(claims, profile, store, seed_range)
+                add_provenance(ledger, {claim.lens for claim in claims})
                 # This run has no recorded end yet, so the store lists it as stopped; it is not.
                 faults = [fault for fault in store.faults() if fault["kind"] != "stopped"]
                 text = render_documents(ledger, content, store.failures(), status(), faults)
@@ -156,7 +200,9 @@ def _live_page(
         yield report
 
 
-def _add_provenance(ledger: dict[str, Any]) -> None:
-    """Add when, on which machine and with which packages the ledger was made."""
+def add_provenance(ledger: dict[str, Any], lenses: Iterable[str]) -> None:
+    """Add when, on which machine and with which packages the ledger of these lenses was made, and
+    what the lenses are."""
     ledger["machine"] = {**machine(), "finished": datetime.now(UTC).isoformat(" ", "seconds")}
-    ledger["packages"] = packages()
+    ledger["packages"] = packages(lenses)
+    ledger["lenses"] = lens_records(lenses)

@@ -22,7 +22,7 @@ from .steps import Members, State
 
 
 class Group(NamedTuple):
-    """Everything that `run` needs."""
+    """The input of `run`: what to train, on which data, and where to save its state."""
 
     recipe: Recipe
     settings: Settings
@@ -151,12 +151,12 @@ class Progress(NamedTuple):
 
     @property
     def block(self) -> int:
-        """The same as `group`."""
+        """The same as `group`: the name that earlier versions used."""
         return self.group
 
     @property
     def blocks(self) -> int:
-        """The same as `groups`."""
+        """The same as `groups`: the name that earlier versions used."""
         return self.groups
 
 

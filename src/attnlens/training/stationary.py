@@ -21,6 +21,7 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
 from attnlens.core import checks
 from attnlens.core.drawing import Figure, Point, Series
+from attnlens.core.frames import Tabular
 from attnlens.networks.layout import Layout
 from attnlens.networks.losses import Loss, named
 
@@ -61,7 +62,7 @@ class StationaryPoint:
 
 
 @dataclasses.dataclass(frozen=True)
-class StationaryPoints:
+class StationaryPoints(Tabular):
     """The stationary points, lowest loss first, and the starts that did not converge.
 
     `stationary_points` returns one; `model(point)` is a point as a network.
@@ -101,6 +102,23 @@ class StationaryPoints:
             f"{len(self.minima)} minima and {len(self.saddles)} saddles from {self.starts} starts; "
             f"{len(self.not_converged)} did not reach a gradient norm of {self.tolerance:.0e}."
         )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per point, then one per start that did not converge."""
+        return [
+            {
+                "converged": converged,
+                "index": point.index,
+                "loss": point.loss,
+                "test_loss": point.test_loss,
+                "gradient_norm": point.gradient_norm,
+                "smallest_eigenvalue": point.smallest_eigenvalue,
+                "largest_eigenvalue": point.largest_eigenvalue,
+                "starts": len(point.starts),
+            }
+            for converged, points in ((True, self.points), (False, self.not_converged))
+            for point in points
+        ]
 
     def figure(self) -> Figure:
         """Test loss against index, one dot per point; training loss if there are no test data."""
@@ -178,8 +196,8 @@ def stationary_points(
     >>> from attnlens.networks import Baseline
     >>> x = np.linspace(-1, 1, 20).reshape(20, 1)
     >>> make = partial(Baseline, features=1, hidden=1)
-    >>> found = stationary_points(make, x, x**2, l2=1e-3, starts=4)
-    >>> found.converged_share
+    >>> points = stationary_points(make, x, x**2, l2=1e-3, starts=4)
+    >>> points.converged_share
     1.0
     """
     checks.one_of("kind", kind, KINDS)

@@ -188,7 +188,7 @@ def conditional_risks(
 
 def closed_form(value: float) -> Reading:
     """A reading without sampling error."""
-    return Reading(float(value), 0.0, 0, details={"method": "closed form"})
+    return Reading(float(value), 0.0, 0)
 
 
 def precision(tokens: Any) -> Any:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -41,6 +42,14 @@ class Moments(NamedTuple):
 
     mean: Float[Array, "*shape"]
     var: Float[Array, "*shape"]
+
+
+@dataclass(frozen=True)
+class ReferenceRisk(Reading):
+    """A risk for which `failed` of `episodes` reference posteriors have not converged."""
+
+    failed: int = field(kw_only=True)
+    episodes: int = field(kw_only=True)
 
 
 class SampledPosterior(eqx.Module):
@@ -272,9 +281,8 @@ class ReferenceWorld(ExactWorld):
             values = np.asarray(_risks(self, seeds, checks.whole("length", length)))
         failed = int(np.isnan(values).sum())
         if failed:
-            details = {"failed": failed, "episodes": episodes}
-            nan = float("nan")
-            return Reading(nan, nan, episodes, Status.SOME_NOT_CONVERGED, details)
+            nan, status = float("nan"), Status.SOME_NOT_CONVERGED
+            return ReferenceRisk(nan, nan, episodes, status, failed=failed, episodes=episodes)
         return statistics.mean_reading(values)
 
     def _program(self, tokens: Any, mask: Bool[Array, " length"]) -> None:

@@ -61,7 +61,7 @@ def test_a_sample_of_whole_sequences_names_its_id(tmp_path: Path, form: str):
         np.savez(source, who=who, value=value)
     elif form == "frame":
         source = pytest.importorskip("pandas").read_csv(source)
-    assert read(source, id="who", rows=20).rows_read == RowsRead(20, 60, 0, "who")
+    assert read(source, id="who", rows=4).rows_read == RowsRead(20, 60, 0, "who", (4, 12))
 
 
 def test_the_columns_of_an_array_are_known_by_the_array(tmp_path: Path):

@@ -37,14 +37,14 @@ def test_there_are_many_cases():
 @pytest.mark.parametrize("name", CASES)
 def test_bad_input_raises_one_sentence(name: str, tmp_path: Path):
     case = CASES[name]
-    assert case.says in error_message(make(case, tmp_path), **case.asked)
+    assert case.says in error_message(make(case, tmp_path), **case.options)
 
 
 def test_bad_parquet_raises_one_sentence(tmp_path: Path):
     pytest.importorskip("pyarrow")
     for number, (name, case) in enumerate(parquet_cases().items()):
         path = make(case._replace(name=str(number)), tmp_path)
-        assert case.says in error_message(path, **case.asked), name
+        assert case.says in error_message(path, **case.options), name
 
 
 @pytest.mark.parametrize(

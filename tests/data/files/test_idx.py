@@ -57,8 +57,8 @@ def test_hostile_files_raise_one_sentence(name: str, pack, tmp_path: Path):
 
 
 def test_memory_is_not_allocated_by_what_a_header_declares(tmp_path: Path):
-    """A gigabyte is declared and a kilobyte follows; and a small file that unpacks to 64 MB."""
-    header = struct.pack(">4B1I", 0, 0, 8, 1, 2**30)
+    """268 MB are declared and a kilobyte follows; and a small file that unpacks to 64 MB."""
+    header = struct.pack(">4B1I", 0, 0, 8, 1, 2**28)
     bomb = struct.pack(">4B1I", 0, 0, 8, 1, 10) + bytes(2**26)
     for number, content in enumerate((header + bytes(1000), bomb)):
         (tmp_path / str(number)).write_bytes(gzip.compress(content, 1))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from attnlens import data
 from attnlens.core.checks import BadInput
+from attnlens.data.files.facts import CopiesOfRows
 from table_files import fact, write, write_columns
 
 read: Any = data.read  # typed as Any: X, y and sequences are not None in these tests
@@ -60,7 +61,7 @@ def test_separators_encodings_and_quoted_fields(separator: str, encoding: str, t
 def test_decimal_commas_are_read_if_the_separator_is_another(tmp_path: Path):
     loaded = read(write(tmp_path / "t", [["a", "b"], ["1,5", "x,y"], ["2,25", "z,w"]], ";"))
     np.testing.assert_array_equal(loaded.X[:, 0], [1.5, 2.25])
-    assert fact(loaded, "decimal commas") == "read as points in a"
+    assert fact(loaded, "text format") == "separator ; (inferred); decimal commas in a"
 
 
 def test_a_first_line_of_numbers_is_a_row_unless_it_numbers_the_columns(tmp_path: Path):
@@ -187,28 +188,25 @@ def test_missing_values_are_filled_and_flagged_or_dropped(tmp_path: Path):
     assert fact(dropped, "rows with a missing value") == "3, dropped"
 
 
-def test_copies_of_rows_are_dropped_unless_as_many_are_expected_by_chance(tmp_path: Path):
+def test_copies_of_rows_are_kept_or_dropped(tmp_path: Path):
     rows = [[*row, "y" if row[0] > 40 else "n"] for row in zip(AGE, COLOUR, strict=True)]
     path = write(tmp_path / "a", [["age", "colour", "label"], *rows, *rows[:7]])
     loaded = read(path, target="label")
-    assert len(loaded.y) == 60
-    assert fact(loaded, "copies of other rows") == "7, dropped"
-    assert len(read(path).X) == 67  # without labels there is no test set, so copies do no harm
-    thrice = write(tmp_path / "b", [["age", "colour", "label"], *rows, *rows, *rows])
-    assert len(read(thrice, target="label").y) == 60
-    n = range(60)
-    few_values = write_columns(tmp_path, a=[i % 2 for i in n], label=[i // 2 % 2 for i in n])
-    loaded = read(few_values, target="label")
-    assert len(loaded.y) == 60
-    assert "kept" in fact(loaded, "copies of other rows")
+    assert len(loaded.y) == 67
+    assert CopiesOfRows(7, kept=True) in loaded.records
+    dropped = read(path, target="label", copies="drop")
+    assert len(dropped.y) == 60
+    assert CopiesOfRows(7, kept=False) in dropped.records
+    with pytest.raises(BadInput, match="copies must be one of"):
+        read(path, target="label", copies="no")
 
 
 def test_copies_are_rows_that_agree_in_every_column(tmp_path: Path):
     """Rows with equal numbers and different names are no copies, although names are no input."""
     n, labels = range(30), ["x", "y"] * 15
     path = write_columns(tmp_path, a=[i % 20 for i in n], name=[f"n{i}" for i in n], label=labels)
-    assert len(read(path, target="label").y) == 30
-    assert len(read(path, target="label", drop=["name"]).y) == 20
+    assert len(read(path, target="label", copies="drop").y) == 30
+    assert len(read(path, target="label", drop=["name"], copies="drop").y) == 20
 
 
 def test_tasks_and_classes_of_every_kind_of_label(tmp_path: Path):

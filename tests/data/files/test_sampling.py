@@ -31,11 +31,12 @@ def test_the_reservoir_is_uniform():
 
 def test_all_rows_of_the_chosen_ids_fit():
     counts = {str(i): i % 4 + 1 for i in range(40)}
-    chosen = choose_ids(counts, 30, seed=0)
+    chosen = choose_ids(counts, 40, 30, seed=0)
     assert 24 <= sum(counts[sequence_id] for sequence_id in chosen) <= 30
-    assert choose_ids(counts, 30, seed=1) != chosen
+    assert choose_ids(counts, 40, 30, seed=1) != chosen
     with pytest.raises(BadInput, match=r"at most 3 rows, .*; got 100 for 'a'"):
-        choose_ids({"a": 100, "b": 1}, 3, 0)
+        choose_ids({"a": 100, "b": 1}, 40, 3, 0)
+    assert len(choose_ids(counts, 5, 10**6, seed=0)) == 5
 
 
 def test_large_files_are_sampled_and_a_fact_says_so(tmp_path: Path):
@@ -65,5 +66,5 @@ def test_sequences_are_sampled_as_a_whole(tmp_path: Path):
     pq.write_table(pa.table({"who": who, "v": value}), tmp_path / "t.parquet", row_group_size=64)
     np.savez(tmp_path / "t.npz", who=who, v=value)
     for path in (tmp_path / "t.csv", tmp_path / "t.parquet", tmp_path / "t.npz"):
-        loaded = read(path, id="who", rows=50)
+        loaded = read(path, id="who", rows=7)
         assert [len(sequence) for sequence in loaded.sequences] == [7] * 7

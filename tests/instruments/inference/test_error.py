@@ -13,6 +13,7 @@ import pytest
 from attnlens import inference_error
 from attnlens.attention import cme, softmax
 from attnlens.core.checks import BadInput
+from attnlens.core.status import Status
 from attnlens.instruments.inference.error import errors
 from attnlens.networks import Reader
 from attnlens.worlds import GaussianProcess, LinearRegression
@@ -46,8 +47,9 @@ def test_the_bayes_estimator_equals_the_posterior_mean():
 def test_the_error_of_the_bayes_estimator_is_the_posterior_standard_deviation():
     world = GaussianProcess(key_dim=3, temperature=0.5, noise_std=0.3)
     operator = partial(cme, ridge=world.noise_std**2, temperature=world.temperature)
-    for reading in inference_error(operator, world, (16, 64), episodes=400).readings:
-        assert abs(reading.value - reading.details["exact"]) < 4.5 * reading.standard_error
+    curve = inference_error(operator, world, (16, 64), episodes=400)
+    for reading, exact in zip(curve.readings, curve.exact, strict=True):
+        assert abs(reading.value - exact) < 4.5 * reading.standard_error
 
 
 @pytest.mark.slow
@@ -125,11 +127,12 @@ def test_the_rate_is_fitted_where_the_posterior_has_resolved_half_of_the_prior_v
     # Noise 3, three weights: the posterior resolves about L/(L + 27) of each, half at L = 27.
     world = LinearRegression(key_dim=3, noise_std=3.0)
     curve = inference_error(zero, world, (4, 64, 256), episodes=200, queries=4)
-    assert curve.details["fitted_from"] == 64
+    assert curve.fitted_from == 64
     assert "fitted from length 64 on" in str(curve)
     # The exact posterior variance is near 27/(L + 27): slope of its root from 64 to 256.
     expected = 0.5 * math.log((64 + 27) / (256 + 27)) / math.log(4)
-    assert abs(curve.details["predicted"] - expected) < 0.03  # keys are random: a few percent
+    assert curve.predicted is not None
+    assert abs(curve.predicted - expected) < 0.03  # keys are random: a few percent
 
 
 def test_a_network_is_measured_like_an_operator():
@@ -157,7 +160,7 @@ def test_the_two_longest_are_fitted_where_no_length_resolves_half():
     world = LinearRegression(key_dim=3, noise_std=10.0)
     for lengths, start in (((4, 8, 16), 8), ((4, 8), 4), ((4,), 4)):
         curve = inference_error(zero, world, lengths, episodes=8, queries=4)
-        assert curve.details["fitted_from"] == start
+        assert curve.fitted_from == start
 
 
 def test_an_operator_that_equals_its_target_exactly_has_error_zero_and_no_slope():
@@ -171,3 +174,19 @@ def test_an_operator_that_equals_its_target_exactly_has_error_zero_and_no_slope(
     assert curve.slope is not None
     assert str(curve.slope) == "no number: an error of zero has no logarithm"
     assert curve.figure().series[0].slope is None
+
+
+def test_an_operator_with_one_number_per_query_raises_instead_of_broadcasting():
+    with pytest.raises(BadInput, match=r"\(3, 1\); got \(3,\)"):
+        inference_error(
+            lambda q, k, v: softmax(q, k, v)[:, 0], LinearRegression(), (4,), episodes=2, queries=3
+        )
+
+
+def test_an_operator_that_returns_nan_has_no_number():
+    curve = inference_error(
+        lambda q, k, v: softmax(q, k, v) * np.nan, LinearRegression(), (4, 8), episodes=4, queries=2
+    )
+    assert [reading.status for reading in curve.readings] == [Status.NOT_FINITE] * 2
+    assert curve.slope is not None
+    assert curve.slope.status is Status.NOT_FINITE

@@ -158,7 +158,7 @@ def test_the_slope_of_means_is_that_of_the_power_law_where_single_gaps_are_negat
     deviations = np.array([1.5, -1.5, 1.2, -1.2, 0.4, -0.4, 0.1, -0.1])
     gaps = power_law(-1.25) * (1 + np.stack([np.roll(deviations, i) for i in range(3)], 1))
     assert (gaps < 0).sum() == 6
-    curve = gap_curve("sequences", AT, gaps, {})
+    curve = gap_curve("sequences", AT, gaps)
     slope = curve.slope
     assert slope is not None
     assert slope.status == "ok"
@@ -169,8 +169,8 @@ def test_the_slope_of_means_is_that_of_the_power_law_where_single_gaps_are_negat
     ends = np.log(1 - np.roll(deviations, 2) / 7) - np.log(1 - deviations / 7)
     expected = np.sqrt(7 * np.var(ends)) / np.log(16)
     assert slope.standard_error == pytest.approx(expected, rel=1e-12)
-    rising = gap_curve("tokens", AT, np.stack([power_law(0.5), 2 * power_law(0.5)]), {})
-    sentence = Generalisation(curve, rising).in_words()
+    rising = gap_curve("tokens", AT, np.stack([power_law(0.5), 2 * power_law(0.5)]))
+    sentence = Generalisation(curve, rising, length=8, sequences=64).in_words()
     assert "multiply the gap by 0.42 (0." in sentence  # 2^−1.25 = 0.4204
     assert FROM_MEANS in sentence.partition("; twice")[0]
     assert FROM_MEANS not in sentence.partition("; twice")[2]
@@ -182,9 +182,9 @@ def test_intervals_of_slopes_of_means_have_their_coverage():
     random = np.random.default_rng(0)
     covered = []
     for _ in range(300):
-        curve = gap_curve("sequences", AT, power_law(-1) * random.normal(1, 0.7, (24, 3)), {})
+        curve = gap_curve("sequences", AT, power_law(-1) * random.normal(1, 0.7, (24, 3)))
         assert curve.slope is not None
-        assert curve.slope.details == {"of": FROM_MEANS}
+        assert curve.slope_of_means
         low, high = curve.slope.interval()
         covered.append(low <= -1 <= high)
     assert np.mean(covered) >= 0.89
@@ -194,7 +194,7 @@ def test_intervals_of_slopes_of_means_have_their_coverage():
 def test_means_that_are_not_positive_have_no_slope(bad: float):
     gaps = np.tile(power_law(-1), (4, 1))
     gaps[1, 2] = bad
-    slope = gap_curve("sequences", AT, gaps, {}).slope
+    slope = gap_curve("sequences", AT, gaps).slope
     assert slope is not None
     assert str(slope) == "no number: a mean gap is not positive: use more seeds"
 

@@ -251,7 +251,8 @@ def growing(shape: tuple[int, ...], factor: float = 3.0) -> np.ndarray:
 
 
 def clustered(shape: tuple[int, ...]) -> np.ndarray:
-    """Independent signs, autocorrelated sizes: drift and neighbours cannot detect it."""
+    """Tokens with independent signs and autocorrelated sizes, which the statistics "drift" and
+    "neighbours" cannot detect."""
     size = np.exp(autoregressive(0.9, (*shape[:2], shape[3], shape[2]), 5)).swapaxes(2, 3)
     return size * np.random.default_rng(5).choice([-1.0, 1.0], size=shape)
 
@@ -427,9 +428,9 @@ def test_two_tokens_are_enough():
         (np.array([[1.0, np.inf]]), {}, "token 1 of sequence 0"),
         ([np.zeros((3, 2)), np.zeros((3, 1))], {}, "vector of one size"),
         ([np.zeros(3), np.zeros((3, 2, 2))], {}, "vector of one size"),
-        ([[[1.0, 2.0], [1.0]]], {}, "got tokens of different sizes"),
+        ([[[1.0, 2.0], [1.0]]], {}, "rows of equal length"),
         (np.array([1j, 2j]), {}, "got an array of type complex128"),
-        (np.array([None, 2]), {}, "got an array of type object"),
+        (np.array([None, 2]), {}, "got None in row 0"),
         (np.zeros((2, 3)), {"mask": np.ones((2, 2), bool)}, r"shape \(2, 3\); got bool"),
         (np.zeros((2, 3)), {"mask": np.ones((2, 3))}, "mask must be boolean"),
         ([[1.0, 2.0]], {"mask": [True, True]}, "got a list of sequences"),
@@ -457,3 +458,20 @@ def test_tokens_are_not_modified():
     before = tokens.copy()
     exchangeability(tokens)
     np.testing.assert_array_equal(tokens, before)
+
+
+def test_masked_tokens_are_left_out():
+    random = np.random.default_rng(0)
+    tokens = random.normal(size=(6, 12))
+    hidden = np.zeros(tokens.shape, bool)
+    hidden[:, 9:] = True
+    padded = np.where(hidden, 100.0, tokens)
+    expected = exchangeability(tokens[:, :9], seed=1)
+    assert exchangeability(np.ma.masked_array(padded, hidden), seed=1).value == expected.value
+    vectors = np.ma.masked_array(padded[..., None].repeat(2, -1), hidden[..., None].repeat(2, -1))
+    assert exchangeability(vectors, seed=1).value == (
+        exchangeability(vectors.data, mask=~hidden, seed=1).value
+    )
+    vectors[0, 0, 0] = np.ma.masked
+    with pytest.raises(BadInput, match="as a whole"):
+        exchangeability(vectors)

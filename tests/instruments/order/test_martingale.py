@@ -292,3 +292,13 @@ def test_wealth_draws_a_figure_and_rejects_bad_input():
         result.reached(1.5)
     with pytest.raises(BadInput, match="a single token has no order"):
         wealth(np.ones(1))
+
+
+def test_wealth_of_many_ordered_sequences_does_not_underflow():
+    """With 1,000 sequences bets on the wrong side multiply by less than 1e−308 in one step."""
+    result = wealth(np.tile(np.arange(12.0), (1000, 1)))
+    # The reserve is never bet: 1/(n + 1) of the initial unit is left after n tokens.
+    assert all(value >= -math.log(n + 1) for n, value in enumerate(result.log_values))
+    # From the third token on the largest of 1,000 sequences wins nearly log 2 for each of them.
+    assert result.log_values[-1] > 1000
+    assert result.p_value == 0.0

@@ -27,7 +27,7 @@ def test_attention_is_equivariant_to_rounding():
     # A weighted mean of 12 tokens in another order: at most 12 roundings of numbers below the
     # largest output, and as many for the sum of the weights.
     assert 0 < reading.value < 24 * EPSILON
-    assert reading.details["mean"] <= reading.value
+    assert reading.mean <= reading.value
     assert reading.count == 32
 
 

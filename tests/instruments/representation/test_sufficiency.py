@@ -219,8 +219,8 @@ def test_a_constant_has_no_excess_and_the_largest_gap():
     assert "no number" in str(result)
     # The gap is the mutual information of tokens and latent, ½ log(1 + L ω²/σ²) per dimension.
     assert within(result.gap, np.log(1 + LENGTH * PRIOR**2 / NOISE**2), SLACK)
-    assert result.gap.details["probe"] == "constant"
-    assert result.gap.value == result.gap.details["of nothing"]
+    assert result.gap.probe == "constant"
+    assert result.gap.value == result.gap.of_nothing
 
 
 def test_encoders_that_jax_cannot_trace_are_called_one_by_one():

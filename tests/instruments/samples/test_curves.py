@@ -182,6 +182,29 @@ def test_folds_are_disjoint_and_every_prefix_is_stratified():
             assert np.abs(prefix - share).max() <= 2 / n
 
 
+def test_rows_with_equal_inputs_are_tested_in_one_fold():
+    random = np.random.default_rng(0)
+    rows = random.normal(size=(40, 2))[random.integers(40, size=200)]
+    data = labelled(rows, random.integers(2, size=200))
+    parts = split_folds(data, 5, seed=1)
+    assert sorted(np.concatenate([fold.test for fold in parts])) == [*range(200)]
+    for fold in parts:
+        train, test = ({row.tobytes() for row in rows[part]} for part in (fold.train, fold.test))
+        assert not train & test
+        assert len(fold.train) + len(fold.test) == 200
+    # Rows of few values are not copies: with four different rows no fold could be tested.
+    few = labelled(random.integers(2, size=(60, 2)), random.integers(2, size=60))
+    assert min(len(fold.test) for fold in split_folds(few, 5, seed=1)) == 12
+
+
+@pytest.mark.parametrize("gap", [None, float("nan"), np.datetime64("NaT")], ids=str)
+def test_labels_that_are_missing_raise_one_sentence(gap: object):
+    y = np.array(["x", "y"] * 12, object)
+    y[5] = gap
+    with pytest.raises(BadInput, match=r"a label in every row; got .* in row 5"):
+        labelled(np.ones((24, 2)), y)
+
+
 @pytest.mark.parametrize(
     ("y", "task"),
     [

@@ -92,3 +92,17 @@ def test_leep_equals_the_value_by_hand():
 def test_leep_rejects_rows_that_are_not_probabilities():
     with pytest.raises(BadInput, match="one row of probabilities per sample"):
         leep(np.ones((60, 3)), CLASSES)
+
+
+def test_h_score_of_noise_is_zero_on_average():
+    """With class means from the same rows it was (classes − 1) · features/n = 1.2 of 2 here."""
+    random = np.random.default_rng(0)
+    features = random.standard_normal((60, 36))
+    scores = [h_score(features, random.permutation(np.arange(60) % 3)) for _ in range(400)]
+    # Its mean over all orders of the labels is exactly zero; 4 standard errors of 400 of them.
+    assert abs(np.mean(scores)) < 4 * np.std(scores) / 20
+
+
+def test_h_score_and_its_rank_rule_do_not_depend_on_units():
+    units = 10.0 ** np.linspace(-150, 150, FEATURES.shape[1])
+    assert h_score(FEATURES * units, CLASSES) == pytest.approx(h_score(FEATURES, CLASSES), rel=1e-9)

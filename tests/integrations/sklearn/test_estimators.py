@@ -106,7 +106,7 @@ def test_means_and_scales_are_those_of_the_weighted_rows():
         (-np.ones(40), "at least 0"),
         (np.full(40, np.nan), "finite"),
         (np.zeros(40), "above 0 for at least one row"),
-        (["heavy"] * 40, "must be numbers"),
+        (["heavy"] * 40, "must be real numbers"),
     ],
     ids=["short", "negative", "nan", "zero", "words"],
 )

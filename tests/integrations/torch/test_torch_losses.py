@@ -20,6 +20,15 @@ def regression(rows=12, features=4):
     return nn.Linear(features, 1), x, y
 
 
+def test_torch_class_numbers_may_be_32_bit_integers():
+    module = nn.Linear(3, 2)
+    params, loss = torch_loss(module, functional.cross_entropy)
+    x = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
+    classes = np.array([0, 1, 0, 1, 1, 0])
+    values = [loss.value(params, (x, classes.astype(kind))) for kind in (np.int32, np.int64)]
+    assert values[0] == values[1]
+
+
 def test_torch_curvature_of_a_linear_model_equals_that_of_least_squares():
     module, x, y = regression()
     params, loss = torch_loss(module, functional.mse_loss)

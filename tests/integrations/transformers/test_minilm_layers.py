@@ -72,7 +72,7 @@ def test_rows_of_attention_maps_sum_to_one():
     np.testing.assert_allclose(maps.sum(-1), 1, rtol=0, atol=32 * np.finfo(float).eps)
     surface = integrations.attention_map(one, text, layer=2, head=1)
     np.testing.assert_array_equal(surface.values, maps[1, 0])
-    assert surface.details["pieces"][0] == "[CLS]"
+    assert surface.pieces[0] == "[CLS]"
     with pytest.raises(BadInput, match="layer must be from 1 to 2"):
         integrations.attention_map(one, text, layer=3, head=1)
     even = integrations.attended_share(uniform_attention(one), reviews(4, words=6))

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 
 from attnlens.advice.comparisons import NEGLIGIBLE
-from attnlens.advice.phrases import QuestionWords, format_percent, plain_reading
+from attnlens.advice.phrases import QuestionWords, format_percent
 from attnlens.advice.trials import Trial
+from attnlens.core.readings import Reading
 from attnlens.core.sheets import Answer, AnswerOutcome, Question
 from attnlens.instruments import guidelines
 from attnlens.instruments.samples.guidelines import Recommendation
@@ -37,7 +38,8 @@ def structure(trial: Trial, choice: ModelChoice) -> list[Answer]:
     sparsity = guideline(SPARSE, tried["sparsity"], tried.labels, choice.learned)
     if trial.data.tokens:
         return [sparsity, guideline(RANK, tried["low rank"], tried.labels, choice.learned)]
-    # A column's token is a number and a constant: its queries cannot be made narrower.
+    # The token of a column has two entries, its number and a constant, so its queries cannot be
+    # made narrower.
     words = "not a question here: a column is a token of one number"
     evidence = "lower rank is tried on tokens of several numbers"
     return [sparsity, RANK.answer(AnswerOutcome.NOT_APPLICABLE, words, evidence)]
@@ -54,7 +56,7 @@ def guideline(
         f"{result.words}: error {middle:+.0f} %, interval {low:+.0f} to {high:+.0f} %; "
         f"{labels:,} labels"
     )
-    readings = {"log_error_ratio": plain_reading(result.effect)}
+    readings = {"log_error_ratio": Reading.of(result.effect)}
     if not learned:
         return question.unknown(evidence, readings=readings)
     if result.verdict == "recommended":

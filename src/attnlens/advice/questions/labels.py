@@ -13,7 +13,9 @@ is taken. A model that is not shown to do better than ignoring the inputs is nev
 `attnlens samples` and `advise` share this rule. A simpler one would name the model with the
 smallest n(ε) where all ratios exclude 1, and otherwise nothing. This one is more careful: it also
 asks that the model learns anything at all, and where some models cannot be distinguished it still
-says what is shown about the others.
+says what is shown about the others. Where ratios of n(ε) do not distinguish models, their errors
+with all labels may: a model whose error there is shown to be larger, paired by fold, is no
+candidate. A model that is not shown to learn, while another is, did not train: it has no n(ε).
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from attnlens.advice.comparisons import NEGLIGIBLE
 from attnlens.advice.phrases import QuestionWords, estimate_reading, format_number, join_names
-from attnlens.core.readings import Reading
+from attnlens.core.readings import LEVEL, Reading
 from attnlens.core.sheets import Answer, AnswerOutcome, Question
 from attnlens.core.statistics import implied_error
 from attnlens.core.status import Status
@@ -34,7 +37,7 @@ from attnlens.instruments.samples.sample_size import FARTHEST, SampleSize
 SIMPLEST_FIRST = ("baseline", "known-attention", "self-attention", "multi-layer")
 FEWEST = QuestionWords(Question.FEWEST_LABELS, "Which model needs the fewest labels?")
 MORE = QuestionWords(Question.MORE_LABELS, "How many more labels are needed?")
-ABOVE = 1.5  # the default ε over what the baseline reaches; see `default_goal`
+ABOVE = 1.5  # the default ε over what the best model reaches; see `default_goal`
 
 
 class Goal(NamedTuple):
@@ -55,14 +58,14 @@ class ModelChoice(NamedTuple):
 def default_goal(curves: LearningCurves, trivial: float) -> Goal:
     """The ε of `advise` where the user gives none, and its rule in words.
 
-    It is 1.5 times what the baseline reaches with all labels that it is given here, so that n(ε)
-    lies well inside the curve; or halfway (geometrically) from there to `trivial`, the error of
-    ignoring the inputs, where that is less. Where the baseline learns nothing, the best model takes
-    its place. Where no test row was wrong, one wrong row stands for what was reached.
+    It is 1.5 times what the best model reaches with all labels that it is given here, so that its
+    n(ε) lies well inside the curve; or halfway (geometrically) from there to `trivial`, the error
+    of ignoring the inputs, where that is less. Where no test row was wrong, one wrong row stands
+    for what was reached.
     """
     last = _last_readings(curves)
     learned = _learned(last, trivial)
-    names = [n for n in ("baseline", *sorted(learned, key=lambda n: last[n].value)) if n in learned]
+    names = sorted(learned, key=lambda n: last[n].value)
     if not names:
         return Goal(trivial, "that of ignoring the inputs")
     # Less than one wrong row in all folds together cannot be seen.
@@ -92,17 +95,21 @@ def fewest_labels(curves: LearningCurves, goal: Goal, trivial: float) -> tuple[M
         answer = FEWEST.unknown(evidence, why, {_key(n): r for n, r in last.items()})
         return ModelChoice(_by_simplicity([*curves])[0], False, curves), answer
     needs = curves.samples(target)
-    best = min(learned, key=lambda name: needs[name].value)
+    # A model that diverged at some size, or learns nothing, has no n(ε) and is compared with none.
+    trained = [name for name in learned if needs[name].status is not Status.NOT_FINITE]
+    best = min(learned, key=lambda name: needs[name].value if name in trained else math.inf)
+    untrained = _untrained(curves, learned, trivial)
     if needs[best].status is Status.NOT_REACHED:
         best = min(learned, key=lambda name: last[name].value)
         why = f"none reaches {target:.3g}, not with {FARTHEST:.0f} times the labels either"
         answer = FEWEST.unknown(today, why, {_key(n): r for n, r in last.items()})
         return ModelChoice(best, True, curves), answer
-    ratios = {name: curves.ratio(name, best, target) for name in curves if name != best}
+    ratios = {name: curves.ratio(name, best, target) for name in trained if name != best}
     close = [name for name, ratio in ratios.items() if not ratio.low > 1]
-    sizes = ", ".join(f"{name} {needs[name]}" for name in curves)
+    larger = _larger_errors(curves, [best, *close])
+    sizes = ", ".join(f"{name} {needs[name]}" for name in learned)
     evidence = f"labels for error {target:.3g} ({goal.rule}): {sizes}; {today}"
-    readings = {_key(n): estimate_reading(e, last[n].count) for n, e in needs.items()}
+    readings = {_key(n): estimate_reading(needs[n], last[n].count) for n in learned}
     readings |= {
         f"{_key(n)}_over_{_key(best)}": estimate_reading(e, last[n].count)
         for n, e in ratios.items()
@@ -111,16 +118,18 @@ def fewest_labels(curves: LearningCurves, goal: Goal, trivial: float) -> tuple[M
     against = (
         f"; {beaten[0]} needs {_bounded_times(ratios[beaten[0]])} the labels" if beaten else ""
     )
-    if not close:
-        words = f"{best}{against}"
+    against += untrained
+    candidates = [name for name in _by_simplicity([best, *close]) if name not in larger]
+    if len(candidates) == 1:
+        words = f"{candidates[0]}{_larger_words(curves, larger)}{against}"
+        readings |= {f"{_key(name)}_more_error": error for name, error in larger.items()}
         answer = FEWEST.answer(AnswerOutcome.VALUE, words, evidence, readings=readings)
-        return ModelChoice(best, True, curves), answer
-    candidates = _by_simplicity([best, *close])
-    chosen = next(name for name in candidates if name in learned)
+        return ModelChoice(candidates[0], True, curves), answer
+    chosen = candidates[0]
     comparable = all(name in SIMPLEST_FIRST for name in candidates)
     advice = f"take {chosen}, the simplest" if comparable else "take the simplest of them"
     tie = f"{join_names(candidates)} cannot be distinguished; {advice}"
-    answer = FEWEST.unknown(evidence, tie, readings)
+    answer = FEWEST.unknown(evidence, f"{tie}{untrained}", readings)
     if beaten:
         words = f"{chosen if comparable else join_names(candidates)}{against}; {tie}"
         answer = FEWEST.answer(AnswerOutcome.VALUE, words, evidence, readings=readings)
@@ -165,8 +174,14 @@ def more_labels(choice: ModelChoice, error: float | None, total: int) -> Answer:
     return MORE.answer(AnswerOutcome.VALUE, words, evidence, readings=readings)
 
 
-def labels_needed(curves: LearningCurves, name: str, estimate: SampleSize) -> Answer:
-    """How many labels does this model need for the target error?"""
+def labels_needed(
+    curves: LearningCurves, name: str, estimate: SampleSize, trivial: float = math.inf
+) -> Answer:
+    """How many labels does this model need for the target error?
+
+    trivial: the error of ignoring the inputs; a model that is not shown to do better, while another
+    is, did not train.
+    """
     goal = f"{curves.quantity} {curves.target_error:.3g}"
     words = f"How many labels does {name} need for {goal}?"
     question = QuestionWords(Question.LABELS_NEEDED, words, name)
@@ -175,13 +190,19 @@ def labels_needed(curves: LearningCurves, name: str, estimate: SampleSize) -> An
         f"{curves.quantity}: {curves.error_text(name)} with {most:,} labels, {last.count} folds"
     )
     readings = {"error with most labels": last}
+    learned = learned_models(curves, trivial)
+    if learned and name not in learned:
+        why = f"it did not train; ignoring the inputs has the error {trivial:.3g}"
+        return question.unknown(evidence, why, readings)
     if not math.isfinite(estimate.value):
         bound = f", more than {_whole(estimate.low)} (95 %)" if estimate.low > 0 else ""
         why = f"not with the {most:,} that were tried{bound}, if ever"
         return question.unknown(evidence, why, readings)
     readings["labels"] = estimate_reading(estimate, last.count)
     if estimate.status is Status.AT_MOST:
-        words = f"at most {_whole(estimate.value)}, the fewest that were tried"
+        words = (
+            f"at most {_whole(estimate.high)}; {curves.sizes[0]:,} are the fewest that were tried"
+        )
         return question.answer(AnswerOutcome.VALUE, words, evidence, readings=readings)
     words = f"about {_whole(estimate.value)} (95 % interval {_interval(estimate, _whole)})"
     if estimate.status is Status.OK and estimate.high > most:
@@ -200,8 +221,14 @@ def label_ratio(curves: LearningCurves, first: str, second: str) -> Answer:
     if not math.isfinite(ratio.value):
         return question.unknown(evidence, ratio.status.sentence())
     readings = {"ratio": estimate_reading(ratio, len(curves.errors[first]))}
+    if ratio.status is Status.AT_LEAST and not ratio.low > 1:
+        why = f"it may need fewer: the 95 % interval starts at {format_number(ratio.low)}"
+        return question.unknown(evidence, why, readings)
+    if ratio.status is Status.AT_MOST and not ratio.high < 1:
+        why = f"it may need more: the 95 % interval ends at {format_number(ratio.high)}"
+        return question.unknown(evidence, why, readings)
     if ratio.status in (Status.AT_LEAST, Status.AT_MOST):
-        words = f"{ratio.status.sentence()} {format_number(ratio.value)} times as many"
+        words = f"{ratio} times as many (95 %)"
     else:
         words = f"{format_number(ratio.value)} times as many ({_interval(ratio)})"
     words += ", extrapolated" if ratio.status is Status.EXTRAPOLATED else ""
@@ -230,6 +257,34 @@ def _last_readings(curves: LearningCurves) -> dict[str, Reading]:
     return {name: curves[name].readings[-1] for name in curves}
 
 
+def learned_models(curves: LearningCurves, trivial: float) -> list[str]:
+    """The models whose error with all labels is shown to be below that of ignoring the inputs."""
+    return _learned(_last_readings(curves), trivial)
+
+
+def _untrained(curves: LearningCurves, learned: list[str], trivial: float) -> str:
+    names = [name for name in curves if name not in learned]
+    if not names:
+        return ""
+    errors = ", ".join(f"{name} {curves.error_text(name)}" for name in names)
+    return f"; did not train: {errors}, where ignoring the inputs has {trivial:.3g}"
+
+
+def _larger_errors(curves: LearningCurves, names: list[str]) -> dict[str, Reading]:
+    """The models whose error with all labels is shown to be larger than that of the best of them,
+    and by how much; Bonferroni over the comparisons. Less than 5 % of the error decides nothing."""
+    best = min(names, key=lambda name: curves[name].readings[-1].value)
+    differences = {name: curves.difference(name, best) for name in names if name != best}
+    level = 1 - (1 - LEVEL) / max(len(differences), 1)
+    least = NEGLIGIBLE * curves[best].readings[-1].value
+    return {n: d for n, d in differences.items() if d.interval(level)[0] > 0 and d.value > least}
+
+
+def _larger_words(curves: LearningCurves, larger: Mapping[str, Reading]) -> str:
+    listing = ", ".join(f"that of {name} by {error.value:.2g}" for name, error in larger.items())
+    return f"; with {curves.sizes[-1]:,} labels its error is below {listing}" if larger else ""
+
+
 def _learned(last: Mapping[str, Reading], trivial: float) -> list[str]:
     """The models whose error is shown to be below that of ignoring the inputs."""
     return [name for name, reading in last.items() if reading.interval()[1] < trivial]
@@ -242,10 +297,7 @@ def _by_simplicity(names: list[str]) -> list[str]:
 
 
 def _bounded_times(ratio: SampleSize) -> str:
-    if ratio.status is Status.AT_LEAST:
-        low = format_number(ratio.low)
-        return f"at least {format_number(ratio.value)} times (95 % interval from {low})"
-    return f"{ratio} times"
+    return f"{ratio} times (95 %)" if ratio.status is Status.AT_LEAST else f"{ratio} times"
 
 
 def _interval(estimate: SampleSize, write: Callable[[float], str] = format_number) -> str:

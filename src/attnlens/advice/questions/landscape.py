@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from attnlens.advice.phrases import QuestionWords, format_percent, plain_reading
+from attnlens.advice.phrases import QuestionWords, format_percent
 from attnlens.core.readings import Reading
 from attnlens.core.sheets import Answer, AnswerOutcome, Question
 
@@ -104,7 +104,7 @@ def sharpness(curvature: Curvature) -> Answer:
     )
     readings = {
         "rise": measured,
-        "trace": plain_reading(curvature.trace),
+        "trace": Reading.of(curvature.trace),
     }
     loss = curvature.loss
     if loss <= 0:
@@ -125,7 +125,7 @@ def bending(curvature: Curvature) -> Answer:
     strength = max(abs(curvature.largest), abs(curvature.smallest))
     down = density.share_below(-DOWNWARD * strength)
     up = density.mean(lambda values: (values >= DOWNWARD * strength).astype(float))
-    readings = {"share_downward": plain_reading(down), "share_upward": plain_reading(up)}
+    readings = {"share_downward": Reading.of(down), "share_upward": Reading.of(up)}
     size = curvature.size
     words = (
         f"up in about {up.value * size:.0f} of {size}, down in about {down.value * size:.0f}; "

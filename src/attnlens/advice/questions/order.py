@@ -29,10 +29,11 @@ from typing import NamedTuple
 import numpy as np
 
 from attnlens.advice.comparisons import ErrorChange
-from attnlens.advice.phrases import QuestionWords, plain_reading
+from attnlens.advice.phrases import QuestionWords
 from attnlens.advice.trials import Trial
 from attnlens.core.readings import Reading
 from attnlens.core.sheets import Answer, AnswerOutcome, Question
+from attnlens.core.statistics import holm
 from attnlens.core.status import Status
 from attnlens.instruments import exchangeability
 from attnlens.instruments.order.exchange import LEVEL, Exchangeability
@@ -101,7 +102,7 @@ def label_effect(trial: Trial, choice: ModelChoice) -> LabelEffect:
     """Train the chosen model with each row's tokens (or columns) shuffled, and as they stand."""
     random = np.random.default_rng(trial.seed)
     inputs = trial.data.inputs
-    if not trial.data.tokens:  # columns have scales of their own
+    if not trial.data.tokens:  # columns have different units: standardise them
         spread = inputs.std(0)
         inputs = (inputs - inputs.mean(0)) / np.where(spread > 0, spread, 1.0)
     original = trial.data._replace(inputs=inputs)
@@ -197,7 +198,7 @@ def _test_evidence(
     )
     readings = {} if label is None else {"log_error_ratio": label.change.reading}
     readings["p_value"] = Reading(test.value, test.standard_error, test.count)
-    readings |= {name: plain_reading(effect) for name, effect in test.effects.items()}
+    readings |= {name: Reading.of(effect) for name, effect in test.effects.items()}
     if label is not None:
         evidence += f"; {label.model} with tokens shuffled: {label.change}"
     return evidence, readings
@@ -218,27 +219,34 @@ def _column_order(label: LabelEffect) -> Answer:
 def effects(test: Exchangeability) -> list[Answer]:
     """In what way do tokens depend on their place? One question per effect that was measured.
 
-    An effect is shown where its 95 % interval does not contain 0. These are three questions beside
-    the one test above and are not corrected for being three.
+    An effect is shown where its two-sided p-value (Student's t), corrected for the number of
+    effects (Holm), is at most 0.05: one of them is shown by mistake in at most 5 % of data sets.
     """
     answers = []
+    measured_effects = {n: e for n, e in test.effects.items() if _has_error(e)}
+    p_values = holm([effect.p_value() for effect in measured_effects.values()])
+    adjusted = dict(zip(measured_effects, p_values, strict=True))
     for name, effect in test.effects.items():
         signed = name != "drift" or test.kind == "numbers"
         question, above, below = EFFECTS[name] if signed else SQUARED_DRIFT
         meaning = test.meaning(name)
-        if effect.status is not Status.OK or not math.isfinite(effect.standard_error):
+        if name not in adjusted:
             measured = effect.status is Status.OK
             why = "a single value has no error" if measured else effect.reason
             answers.append(question.unknown(meaning, why))
             continue
-        shown = abs(effect.value) > effect.half_width()
+        shown = adjusted[name] <= LEVEL
         outcome, words = above if effect.value > 0 else below
         if not shown:
             outcome, words = NO_SIGN, "no sign of it"
         evidence = f"{effect.value:.3g} ± {effect.standard_error:.2g}: {meaning}"
-        readings = {name: plain_reading(effect)}
+        readings = {name: Reading.of(effect)}
         answers.append(question.answer(outcome, words, evidence, readings=readings))
     return answers
+
+
+def _has_error(effect: Reading) -> bool:
+    return effect.status is Status.OK and math.isfinite(effect.p_value())
 
 
 def stream(wealth: Wealth) -> Answer:

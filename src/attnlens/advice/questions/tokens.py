@@ -9,18 +9,19 @@ of what it gains from all of them. k goes from the largest down, and k tokens ar
 the share is shown to be above nine tenths (the whole 95 % interval). The first k that is not ends
 the sequence, so however many k are tried, one is called enough by mistake in at most 2.5 % of cases
 (tests in a fixed order). Which end of a sequence is kept is decided once, by the largest k; each
-fold chooses its columns on its own training rows.
+fold chooses its columns on its own training rows; those that are named have the smallest mean rank.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
 from attnlens.advice.budget import Deadline
 from attnlens.advice.comparisons import KeptShare
-from attnlens.advice.phrases import QuestionWords
+from attnlens.advice.phrases import QuestionWords, join_names
 from attnlens.advice.subjects import MOST_ROWS_TO_RANK, column_ranking
 from attnlens.advice.trials import Trial
 from attnlens.core.drawing import Figure
@@ -32,14 +33,18 @@ from .labels import ModelChoice
 
 CONTEXT = QuestionWords(Question.CONTEXT, "How long must the context be?")
 COLUMNS = QuestionWords(Question.COLUMNS, "How many columns does it take?")
+MOST_NAMES = 8  # of columns in an answer
 ENOUGH = 0.9  # of what is gained from all of them
 LENGTHS = 3  # tried in the first round besides the full length; each is one more network to compile
 
 
 def tokens_needed(
-    trial: Trial, choice: ModelChoice, deadline: Deadline
+    trial: Trial, choice: ModelChoice, deadline: Deadline, names: Sequence[str] = ()
 ) -> tuple[Answer, Figure | None]:
-    """How many tokens, or columns, are enough? See the module's docstring for the rule."""
+    """How many tokens, or columns, are enough? See the module's docstring for the rule.
+
+    names: of the columns, where the tokens are columns.
+    """
     question = CONTEXT if trial.data.tokens else COLUMNS
     whole = trial.data.inputs.shape[1]
     unit = "tokens" if trial.data.tokens else "columns"
@@ -70,7 +75,9 @@ def tokens_needed(
     figure = _figure(trial, errors, unit)
     if enough < whole:
         bound = f"; {too_few} are too few" if too_few else ""
-        words = f"{enough} of {whole}, {shortened.which} ones, are enough{bound}"
+        columns = shortened.columns(enough, names)
+        named = f": {join_names(columns)}" if columns else ""
+        words = f"{enough} of {whole}, {shortened.which} ones, are enough{named}{bound}"
         return question.answer(AnswerOutcome.VALUE, words, evidence, readings=readings), figure
     if too_few and too_few == max(shares):
         words = f"all {whole}, or nearly: {shortened.which} {too_few} are too few"
@@ -94,6 +101,15 @@ class _ShortenedInputs:
             for fold in trial.folds
             if not trial.data.tokens
         ]
+
+    def columns(self, count: int, names: Sequence[str]) -> list[str]:
+        """The names of the most important columns, by their mean rank over folds."""
+        if not self.rankings or not names:
+            return []
+        ranks = np.argsort(self.rankings, axis=1).mean(0)
+        chosen = [names[i] for i in np.argsort(ranks, kind="stable")[:count]]
+        more = len(chosen) - MOST_NAMES
+        return chosen if more <= 0 else [*chosen[:MOST_NAMES], f"{more} more"]
 
     def errors(self, count: int) -> np.ndarray:
         trial, data = self.trial, self.trial.data

@@ -8,7 +8,6 @@ function is one question.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from attnlens.advice.phrases import QuestionWords, format_number, format_percent
 from attnlens.core.readings import Reading
@@ -30,7 +29,7 @@ def condition(result: Transfer) -> Answer:
     2.5 % of resamples make κ infinite, the interval has no upper end and nothing is decided.
     """
     kappa, (low, high) = result.kappa, result.interval
-    readings = {"kappa": replace(kappa, details={**kappa.details, "low": low, "high": high})}
+    readings = {"kappa": kappa}
     if math.isinf(kappa.value):
         return CONDITION.answer(
             AnswerOutcome.NO, "no: κ is infinite", kappa.reason, readings=readings

@@ -1,146 +1,264 @@
-"""Compiles and loads the C++ sources of this folder, and registers their functions with JAX.
+"""Finds, compiles and loads native libraries, and registers their functions with JAX.
 
-A library is compiled for this processor on first use and stored in the cache folder. Where that is
-impossible (no compiler, another platform) the operators use XLA, and the last digits of their
-results differ. The environment variable ATTNLENS_KERNEL=0 switches the native versions off.
-`status` reports what is used and why; `libraries.py` does so for several libraries at once.
+A library comes from the wheel `attnlens-native` if it is installed (`wheel.py`); else it is
+compiled on demand for this processor and stored in the cache folder, with the hash of its content.
+It is loaded only from a folder and a file that nobody but the user can write, and only if its
+content has that hash (`core/private_files.py`); otherwise it is compiled again. Where native code
+is impossible the operators use XLA, and the last digits of their results differ.
+
+`status` only looks. `prepare` and `load` compile, and say so: one line before the compiler starts,
+one line if it fails. A failure is stored too, so that it is not repeated and not reported again
+until the compiler changes or `attnlens native build` asks for it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import hashlib
+import json
 import os
-import shutil
-import subprocess
-import sys
-import tempfile
 from functools import cache
 from pathlib import Path
 
 import jax
 
-from attnlens.core.numerical_path import NativeLibrary, NativeStatus
-
-FOLDER = Path(__file__).parent
-FLAGS = (
-    "-std=c++17",
-    "-O3",
-    "-march=native",
-    "-shared",
-    "-fPIC",
-    "-fno-math-errno",
-    "-fno-trapping-math",
+from attnlens.core.notices import Notice, print_notice
+from attnlens.core.numerical_path import NativeLibrary, NativeOrigin, NativeStatus
+from attnlens.core.private_files import (
+    NotPrivate,
+    cache_folder,
+    private_folder,
+    read_private,
+    write_private,
 )
-COMPILER_SECONDS = 300  # time limit; the largest source takes about ten seconds
 
+from . import compiler, wheel
+from .variants import Variant, ffi_version, source_hashes, variant_here
+
+SWITCH, SWITCH_FILE = "ATTNLENS_KERNEL", "native-off"
 
 _failures: dict[Path, NativeLibrary] = {}  # libraries that failed in this process, by file
+_by_xla: set[str] = set()  # libraries that this process must not use
+_unloadable: dict[Path, str] = {}  # files of the wheel that this system cannot load, and why
+
+
+# -- what is there ---------------------------------------------------------------------------------
 
 
 def status(name: str) -> NativeLibrary:
-    """Whether `name`.cc is in use on the CPU of this machine; never compiles, writes or waits.
-
-    A file in the cache folder counts as in use: that it is damaged is found out by `prepare`.
-    """
-    if os.environ.get("ATTNLENS_KERNEL", "1") == "0":
+    """Whether the library `name` is in use on this machine; never compiles, writes or waits."""
+    if is_off() or name in _by_xla:
         return NativeLibrary(name, NativeStatus.SWITCHED_OFF)
-    try:
-        path = library_path(name)
-    except OSError:
+    variant = variant_here()
+    if variant is None:
         return NativeLibrary(name, NativeStatus.OTHER_PLATFORM)
-    if path in _failures:
-        return _failures[path]
-    with contextlib.suppress(OSError):
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-        return NativeLibrary(name, NativeStatus.IN_USE, digest=digest)
-    if shutil.which("c++") is None:
-        return NativeLibrary(name, NativeStatus.NO_COMPILER)
-    return NativeLibrary(name, NativeStatus.NOT_COMPILED)
+    built = _in_wheel(name, variant)
+    if built.file is not None:
+        return _in_use(name, variant, built.digest, NativeOrigin.WHEEL)
+    try:
+        path = library_path(name, variant)
+        failure = _failures.get(path) or _stored_failure(name, path)
+        digest = "" if failure else _verified_digest(path)
+    except NotPrivate as error:
+        return NativeLibrary(name, NativeStatus.UNTRUSTED, str(error))
+    except OSError:  # not there yet, or damaged: to be compiled
+        failure, digest = None, ""
+    if failure:
+        return failure
+    if digest:
+        return _in_use(name, variant, digest, NativeOrigin.COMPILED)
+    here = NativeStatus.NOT_COMPILED if compiler.find_compiler() else NativeStatus.NO_COMPILER
+    return NativeLibrary(name, here, built.reason, variant=variant.name)
 
 
-def prepare(name: str) -> NativeLibrary:
-    """Compile `name`.cc if necessary, check that it can be loaded, and return its status."""
-    _open(name)
+def _in_wheel(name: str, variant: Variant) -> wheel.WheelLibrary:
+    built = wheel.find(name, variant.name)
+    if built.file in _unloadable:
+        return wheel.WheelLibrary(reason=_unloadable[built.file])
+    return built
+
+
+def _in_use(name: str, variant: Variant, digest: str, origin: NativeOrigin) -> NativeLibrary:
+    return NativeLibrary(name, NativeStatus.IN_USE, "", digest, variant.name, origin)
+
+
+def location(name: str) -> Path | None:
+    """The file of a library that is in use; None if it is not."""
+    library, variant = status(name), variant_here()
+    if library.status is not NativeStatus.IN_USE or variant is None:
+        return None
+    return _in_wheel(name, variant).file or library_path(name, variant)
+
+
+def library_path(name: str, variant: Variant) -> Path:
+    """The file of a library in the cache folder; its name hashes everything it depends on.
+
+    Raises `NotPrivate` if others can change the folder.
+    """
+    try:
+        folder = private_folder(cache_folder(), create=False)
+    except FileNotFoundError:
+        folder = cache_folder()
+    return folder / f"{name}-{variant.name}-{_source_digest(name, variant)}.so"
+
+
+@cache
+def _source_digest(name: str, variant: Variant) -> str:
+    content = json.dumps([source_hashes(name), variant.flags, ffi_version(), jax.__version__])
+    return hashlib.sha256(content.encode()).hexdigest()[:24]
+
+
+def _record_path(path: Path) -> Path:
+    return path.with_suffix(".sha256")
+
+
+def _verified_digest(path: Path) -> str:
+    """The short hash of a stored library; raises OSError if it is not what was compiled here."""
+    digest = hashlib.sha256(_read_own(path)).hexdigest()
+    if _read_own(_record_path(path)).decode(errors="replace") != _record(path, digest):
+        raise OSError(f"{path} is damaged")
+    return digest[:16]
+
+
+def _read_own(path: Path) -> bytes:
+    """The content of a file. One that others could have changed counts as damaged: the folder is
+    private, so a new file can replace it."""
+    try:
+        return read_private(path)
+    except NotPrivate as error:
+        raise OSError(str(error)) from None
+
+
+def _record(path: Path, digest: str) -> str:
+    """As `sha256sum` writes it, so that a user can check the library."""
+    return f"{digest}  {path.name}\n"
+
+
+def _stored_failure(name: str, path: Path) -> NativeLibrary | None:
+    """The failure of an earlier process, if the compiler is still the same."""
+    compiler_path = compiler.find_compiler()
+    try:
+        failure = json.loads(_read_own(path.with_suffix(".failed")))
+        if not compiler_path or failure["compiler"] != compiler.fingerprint(compiler_path):
+            return None
+        return NativeLibrary(name, NativeStatus.FAILED, str(failure["reason"]))
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+# -- switching off ---------------------------------------------------------------------------------
+
+
+def is_off() -> bool:
+    """Whether native code is switched off, by ATTNLENS_KERNEL=0 or by `attnlens native off`."""
+    return os.environ.get(SWITCH, "1") == "0" or switch_is_set()
+
+
+def switch_is_set() -> bool:
+    """Whether `attnlens native off` was called last; no matter in a folder that is not private."""
+    try:
+        return (private_folder(cache_folder(), create=False) / SWITCH_FILE).exists()
+    except OSError:
+        return False
+
+
+def switch(on: bool) -> Path:
+    """Switch native code on or off for all later runs; return the file that records it."""
+    file = private_folder(cache_folder()) / SWITCH_FILE
+    if on:
+        file.unlink(missing_ok=True)
+    else:
+        write_private(file, b"attnlens native off\n")
+    return file
+
+
+def use_xla(name: str) -> None:
+    """Make this process compute by XLA what the library `name` would compute."""
+    _by_xla.add(name)
+
+
+# -- compiling and loading -------------------------------------------------------------------------
+
+
+def prepare(name: str, notice: Notice = print_notice, retry: bool = False) -> NativeLibrary:
+    """Compile a library if necessary, check that it can be loaded, and return its status.
+
+    `retry` also compiles a library that could not be compiled before.
+    """
+    _open(name, notice, retry)
     return status(name)
 
 
-def _open(name: str) -> ctypes.CDLL | None:
-    """The library of `name`.cc, compiled if necessary; None, with a status, if there is none."""
-    if not status(name).is_native:
+def _open(name: str, notice: Notice, retry: bool = False) -> ctypes.CDLL | None:
+    """A library, compiled if necessary; None, with a status, if there is none."""
+    variant = variant_here()
+    if variant is None or is_off() or name in _by_xla:
         return None
+    built = _in_wheel(name, variant)
+    if built.file is not None:
+        try:
+            return ctypes.CDLL(str(built.file))
+        except OSError as error:  # built for another C library, for example
+            _unloadable[built.file] = f"{wheel.DISTRIBUTION} cannot be loaded ({error})"
     try:
-        return load_library(name)
-    except (OSError, subprocess.SubprocessError) as error:  # no space, no permission, …
-        path, reason = library_path(name), _reason(error)
-        _failures[path] = NativeLibrary(name, NativeStatus.FAILED, reason)
+        if retry:
+            _forget_failure(name, variant)
+        here = status(name)
+        if here.status is NativeStatus.UNTRUSTED:
+            notice(f"native code is not used for {name}: {here.reason}")
+        if not here.is_native:
+            return None
+        return load_library(name, variant, notice)
+    except OSError as error:  # the compiler failed; no space, no permission, …
+        _keep_failure(name, variant, error)
+        notice(f"native code is not used for {name} ({error}): XLA computes the same, more slowly")
         return None
 
 
-def _reason(error: Exception) -> str:
-    """The first error that the compiler reported, or the message of the exception."""
-    written = (getattr(error, "stderr", None) or b"").decode(errors="replace").splitlines()
-    lines = [line for line in written if "error" in line] or str(error).splitlines()
-    return (lines or ["no reason was given"])[0].strip()[:300]
+def load_library(name: str, variant: Variant, notice: Notice = print_notice) -> ctypes.CDLL:
+    """The library from the cache folder; compiled if it is missing, damaged or not the user's."""
+    path = private_folder(cache_folder()) / library_path(name, variant).name
+    try:
+        _verified_digest(path)
+    except OSError:
+        notice(f"compiling native code, once on this machine: {name}")
+        content = compiler.compile_library(name, variant, path.parent)
+        write_private(path, content)
+        record = _record(path, hashlib.sha256(content).hexdigest())
+        write_private(_record_path(path), record.encode())
+        _verified_digest(path)
+    return ctypes.CDLL(str(path))
+
+
+def _forget_failure(name: str, variant: Variant) -> None:
+    path = library_path(name, variant)
+    _failures.pop(path, None)
+    path.with_suffix(".failed").unlink(missing_ok=True)
+
+
+def _keep_failure(name: str, variant: Variant, error: OSError) -> None:
+    try:
+        path = library_path(name, variant)
+        _failures[path] = NativeLibrary(name, NativeStatus.FAILED, str(error))
+        compiler_path = compiler.find_compiler()
+        if compiler_path and isinstance(error, compiler.CompilerFailed):
+            failure = {"compiler": compiler.fingerprint(compiler_path), "reason": str(error)}
+            write_private(path.with_suffix(".failed"), json.dumps(failure).encode())
+    except OSError:
+        pass  # it stays known in this process only
 
 
 @cache
 def load(name: str, functions: tuple[str, ...]) -> bool:
-    """Load `name`.cc, compiling it if necessary, and register its `functions` with JAX.
+    """Load a library, compiling it if necessary, and register its `functions` with JAX.
 
     Returns whether JAX can call them. The first call may take seconds; later calls return its
     answer.
     """
-    library = _open(name) if jax.default_backend() == "cpu" else None
+    library = _open(name, print_notice) if jax.default_backend() == "cpu" else None
     if library is None:
         return False
     for function in functions:
         capsule = jax.ffi.pycapsule(getattr(library, function))
         jax.ffi.register_ffi_target(function, capsule, platform="cpu")
     return True
-
-
-def load_library(name: str) -> ctypes.CDLL:
-    """The compiled `name`.cc from the cache folder; compiled if it is missing or damaged."""
-    path = library_path(name)
-    if path.exists():
-        with contextlib.suppress(OSError):  # a damaged file is compiled again
-            return ctypes.CDLL(str(path))
-    _compile(FOLDER / f"{name}.cc", path)
-    return ctypes.CDLL(str(path))
-
-
-def library_path(name: str) -> Path:
-    """The library of `name`.cc in the cache folder; its name hashes everything it depends on."""
-    if not sys.platform.startswith("linux"):
-        raise OSError("the native versions have not been tested on this system")
-    chosen = os.environ.get("ATTNLENS_CACHE")
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = Path(chosen) if chosen else base / "attnlens" / "compiled"
-    return folder / f"{name}-{_source_digest(name)}.so"
-
-
-@cache
-def _source_digest(name: str) -> str:
-    # The processor is part of the hash: machines of several kinds may share the folder.
-    processor = [
-        line
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if line.startswith(("model name", "flags", "Features", "CPU part"))
-    ]
-    sources = [file.read_text() for file in (FOLDER / f"{name}.cc", *sorted(FOLDER.glob("*.h")))]
-    content = [*sources, *FLAGS, jax.__version__, *sorted(set(processor))]
-    return hashlib.sha256("\n".join(content).encode()).hexdigest()[:24]
-
-
-def _compile(source: Path, path: Path) -> None:
-    compiler = shutil.which("c++")
-    if compiler is None:
-        raise OSError("there is no C++ compiler")
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
-        draft = Path(scratch) / path.name
-        command = [compiler, *FLAGS, f"-I{jax.ffi.include_dir()}", str(source), "-o", str(draft)]
-        subprocess.run(command, check=True, capture_output=True, timeout=COMPILER_SECONDS)
-        draft.replace(path)  # atomic: other processes may compile the same source now

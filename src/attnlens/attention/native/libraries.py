@@ -1,7 +1,8 @@
 """The native libraries together: report the numerical path, compile what is missing, load.
 
 `report` only looks. `prepare` compiles; it is called where a user expects to wait: at the start of
-a run, and when a Ray node gets its first work. `load` makes the libraries callable in this process.
+a run, by `attnlens native build`, and when a Ray node gets its first work. `load` makes the
+libraries callable in this process. `follow` makes this process take the path of another one.
 """
 
 from __future__ import annotations
@@ -10,11 +11,18 @@ import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from attnlens.core.numerical_path import NativeStatus, NumericalPath
+from attnlens.core.notices import Notice, print_notice
+from attnlens.core.numerical_path import (
+    NativeStatus,
+    NumericalPath,
+    library_names,
+    names_by_xla,
+)
 
 from . import build
+from .variants import FOLDER
 
-LIBRARIES = tuple(sorted(source.stem for source in build.FOLDER.glob("*.cc")))
+LIBRARIES = tuple(sorted(source.stem for source in FOLDER.glob("*.cc")))
 
 
 def report(names: Sequence[str] = LIBRARIES) -> NumericalPath:
@@ -27,20 +35,16 @@ def report(names: Sequence[str] = LIBRARIES) -> NumericalPath:
 
 
 def prepare(
-    names: Sequence[str] = LIBRARIES, notice: Callable[[str], None] = lambda _: None
+    names: Sequence[str] = LIBRARIES,
+    notice: Notice = print_notice,
+    retry: bool = False,
 ) -> NumericalPath:
-    """Compile the libraries that are not in the cache folder yet; return the numerical path.
+    """Compile the libraries that are not there yet; return the numerical path.
 
-    `notice` is called with one sentence before the compiler is started for the first time.
+    `notice` is called with one sentence before the compiler starts, and if it fails. `retry` also
+    compiles libraries that could not be compiled before.
     """
-    missing = [
-        library.name
-        for library in report(names).libraries
-        if library.status is NativeStatus.NOT_COMPILED
-    ]
-    if missing:
-        notice(f"compiling native code, once on this machine: {', '.join(missing)}")
-    return NumericalPath(tuple(build.prepare(name) for name in names))
+    return NumericalPath(tuple(build.prepare(name, notice, retry) for name in names))
 
 
 def load(names: Sequence[str] = LIBRARIES) -> NumericalPath:
@@ -53,3 +57,14 @@ def load(names: Sequence[str] = LIBRARIES) -> NumericalPath:
             library = replace(library, status=NativeStatus.OTHER_PLATFORM, digest="")
         libraries.append(library)
     return NumericalPath(tuple(libraries))
+
+
+def follow(key: str, step: Callable[[Sequence[str]], NumericalPath] = load) -> NumericalPath:
+    """Take the path with this key as far as this machine can; return the path that is taken.
+
+    Libraries that XLA replaces there are switched off in this process, so that no compiler is
+    started for them. `step` is `load` or `prepare`.
+    """
+    for name in names_by_xla(key):
+        build.use_xla(name)
+    return step(library_names(key))

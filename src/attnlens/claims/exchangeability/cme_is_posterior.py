@@ -32,11 +32,13 @@ from attnlens.attention.cme import cme
 from attnlens.claims.claim import (
     PREDICTION,
     Assumption,
+    Attribution,
     Check,
     Claim,
     Control,
     Meaning,
     Measured,
+    Origin,
     group_by,
 )
 from attnlens.claims.estimates import pooled
@@ -238,8 +240,15 @@ CLAIM = Claim(
         "Lens A (Zhang et al., 2022, arXiv 2212.14852), statement (b); our formalisation: "
         "docs/theory.md, prediction 1 (identity)."
     ),
+    attribution=Attribution(
+        Origin.FORMALISATION,
+        "To answer (b) on inference, we prove that attention with the desired parameter "
+        "infers the latent posterior up to an approximation error, which is decreasing in"
+        " input sizes.",
+    ),
     plan=GRID,
     measure=measure,
     judge=RULE,
+    exact=True,
     figure=figure,
 )

@@ -41,11 +41,13 @@ from jaxtyping import Array, Float
 from attnlens.claims.claim import (
     PREDICTION,
     Assumption,
+    Attribution,
     Check,
     Claim,
     Control,
     Meaning,
     Measured,
+    Origin,
     group_by,
 )
 from attnlens.claims.estimates import pooled
@@ -240,8 +242,14 @@ CLAIM = Claim(
         "Lens A (Zhang et al., 2022, arXiv 2212.14852), statement (a); our formalisation: "
         "docs/theory.md, section A(a)."
     ),
+    attribution=Attribution(
+        Origin.FORMALISATION,
+        "To answer (a) on representation, we establish the existence of a sufficient and "
+        "minimal representation of input tokens.",
+    ),
     plan=GRID,
     measure=measure,
     judge=RULE,
+    exact=True,
     figure=figure,
 )

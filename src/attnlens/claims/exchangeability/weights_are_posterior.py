@@ -36,11 +36,13 @@ from attnlens.attention.softmax import softmax
 from attnlens.claims.claim import (
     PREDICTION,
     Assumption,
+    Attribution,
     Check,
     Claim,
     Control,
     Meaning,
     Measured,
+    Origin,
     example,
     group_by,
 )
@@ -260,9 +262,16 @@ CLAIM = Claim(
         "Lens A (Zhang et al., 2022, arXiv 2212.14852), statement (b); our formalisation: "
         "docs/theory.md, prediction 2 (identity)."
     ),
+    attribution=Attribution(
+        Origin.FORMALISATION,
+        "To answer (b) on inference, we prove that attention with the desired parameter "
+        "infers the latent posterior up to an approximation error, which is decreasing in"
+        " input sizes.",
+    ),
     plan=GRID,
     measure=measure,
     judge=RULE,
+    exact=True,
     figure=figure,
     views=views,
 )

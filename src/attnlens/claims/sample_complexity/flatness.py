@@ -38,11 +38,13 @@ import numpy as np
 from attnlens.claims.claim import (
     PREDICTION,
     Assumption,
+    Attribution,
     Check,
     Claim,
     Control,
     Meaning,
     Measured,
+    Origin,
     example,
 )
 from attnlens.claims.estimates import pooled
@@ -261,7 +263,7 @@ CLAIM = Claim(
     ),
     controls={
         CONTROL: Control(
-            "Attention against itself with (w_Q, w_K) → (10 w_Q, w_K/10).",
+            "Attention against itself with (w_Q, w_K) → ($alpha w_Q, w_K/$alpha).",
             quantities=("largest", "trace"),
         )
     },
@@ -296,6 +298,7 @@ CLAIM = Claim(
         "Our own prediction (docs/theory.md, prediction 18); lens B (ICLR 2021 submission) studies "
         "the loss landscape but states nothing about flatness in the parts that we use."
     ),
+    attribution=Attribution(Origin.FINDING),
     plan=GRID,
     measure=measure,
     judge=RULE,

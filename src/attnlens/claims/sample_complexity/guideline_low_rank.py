@@ -32,11 +32,13 @@ import numpy as np
 from attnlens.claims.claim import (
     PREDICTION,
     Assumption,
+    Attribution,
     Check,
     Claim,
     Control,
     Meaning,
     Measured,
+    Origin,
     Profile,
 )
 from attnlens.claims.estimates import log_of, log_ratio
@@ -44,6 +46,7 @@ from attnlens.claims.figures import log_point
 from attnlens.claims.grid import Grid
 from attnlens.claims.rule import Quantity, Rule
 from attnlens.claims.teacher_student import (
+    ADAM,
     Samples,
     teacher_samples,
     token_teacher,
@@ -56,18 +59,23 @@ from attnlens.networks import SelfAttention
 from attnlens.worlds.seeding import episode_keys
 
 CONTROL = "below-rank"
+BELOW_RANK = 1  # the query dimension of the control
 # A teacher costs sixteen students of a tenth of a second, so the default profile has only 8
 # teachers, enough if every teacher has a good start. The full profile has nine times as many.
 BLOCKS: dict[Profile, int] = {"smoke": 1, "default": 1, "full": 9}
 GRID = Grid(
     settings={
+        **ADAM,
         "tokens": 4,
         "token_dim": 10,  # t, and the query dimension of the teacher and of the wide student
         "query_dim": 2,  # of the narrow student
         "value_dim": 1,
+        "layers": 1,
         "rank": 2,
+        "attend": True,
         "rows": 768,
         "focus": 3.0,
+        "noise": "gaussian",
         "noise_std": 0.1,
         "sharpness": 5.0,
         "test_samples": 512,  # per seed; they cause a few per cent of the variance of an error
@@ -78,10 +86,9 @@ GRID = Grid(
         "every": 150,  # the training loss is the mean over the last 150 steps
         "batch": 32,
         "learning_rate": 1e-2,
-        "schedule": "cosine",
         "l2": 1e-4,
     },
-    arm_settings={CONTROL: {"query_dim": 1}},
+    arm_settings={CONTROL: {"query_dim": BELOW_RANK}},
     blocks={PREDICTION: BLOCKS, CONTROL: BLOCKS},
     seeds_per_block={"smoke": 2, "default": 8, "full": 8},
     cost=lambda parameters, seeds: (
@@ -162,7 +169,7 @@ CLAIM = Claim(
         "true rank $rank, t = $token_dim, n = $rows and the best of $starts starts by training "
         "loss."
     ),
-    controls={CONTROL: Control("d_q = 1, below the true rank of 2.")},
+    controls={CONTROL: Control(f"d_q = {BELOW_RANK}, below the true rank of $rank.")},
     assumptions=(
         Assumption("The query–key product of the data has low rank", Check.BY_CONSTRUCTION),
         Assumption("d_q is at least that rank", Check.CONTROL, control=CONTROL),
@@ -188,6 +195,7 @@ CLAIM = Claim(
         "Our own prediction (docs/theory.md, prediction 20); lens B (ICLR 2021 submission) "
         "announces guidelines for practitioners, and their content here is ours."
     ),
+    attribution=Attribution(Origin.FINDING),
     plan=GRID,
     measure=measure,
     judge=RULE,

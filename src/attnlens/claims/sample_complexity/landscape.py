@@ -20,9 +20,13 @@ SETTINGS: dict[str, Any] = {
     "token_dim": 3,
     "query_dim": 1,
     "value_dim": 1,
+    "layers": 1,
+    "rank": 1,  # of the product of queries and keys: full
+    "attend": True,
     "teacher_hidden": 3,
     "hidden": 3,  # of attention
     "focus": 2.0,
+    "noise": "gaussian",
     "noise_std": 0.1,
     "sharpness": 5.0,
     "l2": 1e-4,  # a hundredth of the noise variance 0.01 at ‖w‖ = 1

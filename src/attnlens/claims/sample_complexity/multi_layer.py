@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from attnlens.claims import token_students
-from attnlens.claims.claim import Claim, Meaning
+from attnlens.claims.claim import Attribution, Claim, Meaning, Origin
 from attnlens.networks import MultiLayerSelfAttention
 
 
@@ -61,6 +61,12 @@ CLAIM = Claim(
     source=(
         "Lens B (ICLR 2021 submission), section 3.3 (multi-layer self-attention); our "
         "formalisation: docs/theory.md, prediction 16."
+    ),
+    attribution=Attribution(
+        Origin.FORMALISATION,
+        "Our results show that, under mild assumptions, every local minimum of the "
+        "attention model has low prediction error, and attention models require lower "
+        "sample complexity than models without attention.",
     ),
     plan=token_students.grid(layers=2, seconds=0.14),
     measure=measure,

@@ -35,7 +35,7 @@ from attnlens.claims.claim import PREDICTION, Measured, group_by
 from attnlens.claims.estimates import pooled
 from attnlens.claims.figures import mean_point
 from attnlens.claims.rule import Quantity, Rule
-from attnlens.claims.teacher_student import training_of
+from attnlens.claims.teacher_student import ADAM, training_of
 from attnlens.core.drawing import Point, Series
 from attnlens.core.verdicts import Region
 from attnlens.data.dataset import Dataset
@@ -50,11 +50,17 @@ SETTINGS: dict[str, Any] = {
     "query_dim": 8,
     "value_dim": 16,
     "sharpness": 5.0,
+    # The control permutes the numbers of every sample, in an order drawn from this seed.
+    "permuted": False,
+    "permutation_seed": 0,
+    **ADAM,
+    "loss": "softmax",
     "steps": 200,  # the best validation loss is reached after 30 to 120
     "batch": 32,
     "learning_rate": 5e-3,
-    "schedule": "cosine",
+    "every": 10,  # steps between the evaluations of the validation loss
 }
+ARM_SETTINGS = {CONTROL: {"permuted": True}}
 
 
 class Split(NamedTuple):
@@ -72,14 +78,15 @@ def set_sizes(parameters: Mapping[str, Any]) -> dict[str, int]:
 
 
 def errors(
-    arm: str, splits: Sequence[Split], seeds: Sequence[int], parameters: Mapping[str, Any]
+    splits: Sequence[Split], seeds: Sequence[int], parameters: Mapping[str, Any]
 ) -> dict[str, np.ndarray]:
     """Test errors (seed, n) of the models at n = `counts`, and shortened hashes of the splits."""
     sets = [*zip(*splits, strict=True)]  # training, validation and test sets of all splits
     tokens = [np.stack([data.array for data in group]).astype(np.float32) for group in sets]
     labels = [np.stack([data.labels for data in group]) for group in sets]
-    if arm == CONTROL:
-        order = np.random.default_rng(0).permutation(tokens[0][0, 0].size)
+    if parameters["permuted"]:
+        random = np.random.default_rng(parameters["permutation_seed"])
+        order = random.permutation(tokens[0][0, 0].size)
         tokens = [_flat(array)[..., order].reshape(array.shape) for array in tokens]
     classes = len(splits[0].train.classes)
     errors_by_model = {
@@ -130,7 +137,6 @@ def _errors(
             data_per_seed=True,
             seeds=seeds,
             samples=counts,
-            loss="softmax",
             block=len(seeds) * len(counts),
             **training_of(parameters),
         )

@@ -32,11 +32,13 @@ import numpy as np
 from attnlens.claims.claim import (
     PREDICTION,
     Assumption,
+    Attribution,
     Check,
     Claim,
     Control,
     Meaning,
     Measured,
+    Origin,
     group_by,
 )
 from attnlens.claims.estimates import pooled
@@ -59,10 +61,12 @@ from attnlens.worlds.sparse_teacher import softplus as by_logaddexp
 
 CONTROL = "wrong-constant"
 REFERENCE = 5.0  # the default of networks and worlds
+SHARPNESSES = (2.0, REFERENCE, 20.0)
+OTHERS = " and ".join(f"{value:g}" for value in SHARPNESSES if value != REFERENCE)
 DISTANCE = Grid(
     settings={
         "part": "distance",
-        "sharpnesses": [2.0, 5.0, 20.0],
+        "sharpnesses": [*SHARPNESSES],
         "constant": math.log(2),
         # x = −20, −19.99, …, 20; 0 is one of the points.
         "largest": 20,
@@ -90,7 +94,7 @@ SIZE: dict[str, Any] = {
 }
 SOFTPLUS = Grid(
     settings={**RATIO, "activation": "softplus"},
-    axes={"sharpness": {"smoke": (5.0,), "default": (2.0, 5.0, 20.0), "full": (2.0, 5.0, 20.0)}},
+    axes={"sharpness": {"smoke": (REFERENCE,), "default": SHARPNESSES, "full": SHARPNESSES}},
     **SIZE,
 )
 RELU = Grid(settings={**RATIO, "activation": "relu"}, **SIZE)
@@ -204,7 +208,7 @@ CLAIM = Claim(
     prediction=(
         f"The sup-distance to ReLU is log 2/τ₀ to {ROUNDING_UNITS} rounding units; the log ratio "
         f"of n($goal) at p = $features minus that at τ₀ = {REFERENCE:g} is $softplus for "
-        "τ₀ = 2 and 20, and $relu for ReLU."
+        f"τ₀ = {OTHERS}, and $relu for ReLU."
     ),
     controls={CONTROL: Control("The constant 1/τ₀ instead of log 2/τ₀.")},
     assumptions=(
@@ -228,6 +232,10 @@ CLAIM = Claim(
     source=(
         "Lens B (ICLR 2021 submission), section 3 (softplus activation); our formalisation: "
         "docs/theory.md, prediction 19."
+    ),
+    attribution=Attribution(
+        Origin.FORMALISATION,
+        "Note φ τ0 converges to ReLU as τ → ∞ (Glorot et al., 2011) .",
     ),
     plan=Grids(DISTANCE, SOFTPLUS, RELU),
     measure=measure,

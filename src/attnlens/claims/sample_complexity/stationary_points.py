@@ -38,11 +38,13 @@ import numpy as np
 from attnlens.claims.claim import (
     PREDICTION,
     Assumption,
+    Attribution,
     Check,
     Claim,
     Control,
     Meaning,
     Measured,
+    Origin,
     group_by,
 )
 from attnlens.claims.figures import mean_point
@@ -200,8 +202,7 @@ CLAIM = Claim(
         Assumption("Student and teacher have the same shape", Check.BY_CONSTRUCTION),
         Assumption("Parameters are bounded by an ℓ₂ penalty", Check.BY_CONSTRUCTION),
         Assumption(
-            "There are enough samples (24 per parameter); if the claim is refuted, this n or every "
-            "n is too small"
+            "There are enough samples; if the claim is refuted, this n or every n is too small"
         ),
         Assumption(
             "The random starts find the worst minimum; they can only miss it, which favours the "
@@ -222,6 +223,12 @@ CLAIM = Claim(
     source=(
         "Lens B (ICLR 2021 submission), abstract and section 1; our formalisation: "
         "docs/theory.md, prediction 17."
+    ),
+    attribution=Attribution(
+        Origin.FORMALISATION,
+        "Our results show that, under mild assumptions, every local minimum of the "
+        "attention model has low prediction error, and attention models require lower "
+        "sample complexity than models without attention.",
     ),
     plan=Grids(JUDGED, DRAWN),
     measure=measure,

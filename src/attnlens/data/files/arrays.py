@@ -2,7 +2,7 @@
 
 A header is not trusted: the shape that it declares is compared with the number of bytes that follow
 before an array is allocated. An NPY file is memory-mapped and not read as a whole; an NPZ file is
-unpacked, up to MOST_UNPACKED bytes.
+unpacked, if that fits into half of the memory limit.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import lzma
 import math
 import zipfile
 import zlib
-from collections import Counter
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,11 +20,9 @@ import numpy as np
 from attnlens.core import checks
 
 from .columns import Table, clean_names, texts
-from .facts import RowsRead
-from .sampling import MOST_COLUMNS, Request, choose_ids
+from .sampling import MOST_COLUMNS, Request, sample_rows
 
-MOST_UNPACKED = 2**30  # bytes of an NPZ file; rows cannot be sampled without unpacking all of it
-MOST_NUMBERS = 2**26  # as float64: half a gigabyte
+BYTES_PER_NUMBER = 16  # a number as float64, and its copy in the inputs
 # Exceptions that a damaged archive can raise in zipfile and its decompressors.
 UNPACKING_ERRORS = (
     zipfile.BadZipFile,
@@ -56,7 +53,7 @@ def read_npz(path: Path, request: Request) -> Table:
     """The table in an NPZ file: one column per array (n,), p columns per array (n, p)."""
     try:
         with zipfile.ZipFile(path) as packed:
-            return _table(_unpacked(packed, path), path, request)
+            return _table(_unpacked(packed, path, request.memory // 2), path, request)
     except checks.BadInput:
         raise
     except UNPACKING_ERRORS as error:
@@ -66,7 +63,7 @@ def read_npz(path: Path, request: Request) -> Table:
         ) from error
 
 
-def _unpacked(packed: zipfile.ZipFile, path: Path) -> dict[str, np.ndarray]:
+def _unpacked(packed: zipfile.ZipFile, path: Path, most: int) -> dict[str, np.ndarray]:
     members = packed.infolist()
     if any(member.filename == "[Content_Types].xml" for member in members):
         raise checks.BadInput(
@@ -77,10 +74,10 @@ def _unpacked(packed: zipfile.ZipFile, path: Path) -> dict[str, np.ndarray]:
             f"{path} must be an NPZ file, which holds arrays only, but it contains no array or "
             f"other files; write it with numpy.savez."
         )
-    if (size := sum(member.file_size for member in members)) > MOST_UNPACKED:
+    if (size := sum(member.file_size for member in members)) > most:
         raise checks.BadInput(
-            f"{path} must unpack to at most {MOST_UNPACKED:,} bytes; got {size:,}; save a part of "
-            f"it, or save it as Parquet, which is sampled."
+            f"{path} must unpack to at most {most:,} bytes; got {size:,}; save a part of it, save "
+            f"it as Parquet, which is sampled, or give a larger memory limit."
         )
     names = clean_names((member.filename.removesuffix(".npy") for member in members), path)
     arrays = {}
@@ -88,7 +85,7 @@ def _unpacked(packed: zipfile.ZipFile, path: Path) -> dict[str, np.ndarray]:
         with packed.open(member) as file:
             where = f"{path}, array {name!r},"
             shape, order, dtype = _header(file, where, member.file_size)
-            content = file.read()
+            content = file.read(member.file_size + 1)  # the archive may declare too little
         if len(content) != math.prod(shape) * dtype.itemsize:
             raise checks.BadInput(
                 f"{where} must hold {math.prod(shape) * dtype.itemsize:,} bytes of numbers; got "
@@ -163,13 +160,18 @@ def _table(arrays: dict[str, Any], path: Path, request: Request) -> Table:
     width = sum(
         len(array.dtype.names or " ") * math.prod(array.shape[1:]) for array in arrays.values()
     )
-    most, rows = max(1, min(request.rows, total, MOST_NUMBERS // max(width, 1))), np.arange(total)
-    if most < total and (ids := _ids(arrays, request.id)) is not None:
-        chosen = choose_ids(Counter(ids), most, request.seed)
-        rows = np.flatnonzero([row_id in chosen for row_id in ids])
-    elif most < total:
-        random = np.random.default_rng(request.seed)
-        rows = np.sort(random.choice(total, most, replace=False, shuffle=False))
+    _check_width(arrays, path)
+    bytes_per_row = sum(_row_size(array) for array in arrays.values())
+    most = request.memory // 2 // bytes_per_row
+    if not most:
+        raise checks.BadInput(
+            f"a row of {path} must fit into memory, {request.memory // 2:,} bytes; got "
+            f"{width:,} numbers per row, {bytes_per_row:,} bytes; give a larger memory limit, or "
+            f"save one entry per row."
+        )
+    ids = _ids(arrays, request.id)
+    most = most if ids is not None else min(most, request.rows)
+    rows, fact = sample_rows(total, ids, most, request)
     columns: dict[str, np.ndarray] = {}
     columns_of: dict[str, tuple[str, ...]] = {}
     for name, array in arrays.items():
@@ -177,16 +179,29 @@ def _table(arrays: dict[str, Any], path: Path, request: Request) -> Table:
         clean_names([*columns, *new], path)  # raises if a name occurs twice
         columns.update(new)
         columns_of[name] = tuple(new)
-        if len(columns) > MOST_COLUMNS:
-            raise checks.BadInput(
-                f"{path} must have at most {MOST_COLUMNS:,} columns; got more; keep those that "
-                f"matter."
-            )
     values = {
         name: _values(name, array, path, name in request.as_text) for name, array in columns.items()
     }
-    fact = RowsRead(len(rows), total, request.seed, request.id)
     return Table(values, rows, total, (fact,), arrays=columns_of)
+
+
+def _check_width(arrays: dict[str, Any], path: Path) -> None:
+    """Raise `BadInput` where there are too many columns, before any of them is made."""
+    count = sum(
+        len(array.dtype.names or " ") * (array.shape[1] if array.ndim == 2 else 1)
+        for array in arrays.values()
+    )
+    if count > MOST_COLUMNS:
+        raise checks.BadInput(
+            f"{path} must have at most {MOST_COLUMNS:,} columns; got {count:,}; keep those that "
+            f"matter."
+        )
+
+
+def _row_size(array: Any) -> int:
+    """Bytes of memory for one row: its numbers as float64, or its strings as Python strings."""
+    entries = math.prod(array.shape[1:]) * len(array.dtype.names or " ")
+    return max(1, entries * max(BYTES_PER_NUMBER, 2 * array.dtype.itemsize))
 
 
 def _columns(name: str, array: Any, rows: np.ndarray, alone: bool) -> dict[str, np.ndarray]:
@@ -222,11 +237,11 @@ def _values(name: str, array: np.ndarray, path: Path, as_text: bool) -> np.ndarr
         return texts(array.astype(str).tolist())  # all digits: a float64 could not hold them
     if kind in "biuf":
         return array.astype(float)
-    if kind == "M":
-        return array.astype("datetime64[us]")
+    if kind == "M" and array.ndim == 1:
+        return array
     if kind in "US" and array.ndim == 1:
         if kind == "S":
-            array = np.char.decode(array, "utf-8", "replace")
+            return texts(value.decode("utf-8", "replace") for value in array.tolist())
         return texts(_valid_strings(array, name, path))
     raise checks.BadInput(
         f"the column {name} of {path} must hold numbers, dates or strings; got {array.dtype} of "

@@ -13,7 +13,7 @@ strings are texts and short ones are identifiers.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -29,14 +29,31 @@ FEW = 20  # different values that may be categories, whatever the number of rows
 WORDS_OF_TEXT = 3  # words per value, on average, from which on a column holds texts
 LONGEST_NAME = 80  # characters of a name that are shown
 # Tried in this order, after ISO 8601; the first format that fits every value is used.
-DATES = {
+DATE_FORMS = {
     "year/month/day": "%Y/%m/%d",
     "day.month.year": "%d.%m.%Y",
     "month/day/year": "%m/%d/%Y",
     "day/month/year": "%d/%m/%Y",
-    "year/month/day with time": "%Y/%m/%d %H:%M:%S",
-    "month/day/year with time": "%m/%d/%Y %H:%M",
+    "day-month-year": "%d-%m-%Y",
+    "year-month-day": "%Y-%m-%d",
 }
+TIME_FORMS = ("", " %H:%M:%S", " %H:%M", " %H:%M:%S.%f", " %I:%M:%S %p", " %I:%M %p")
+AMBIGUOUS = ("month/day/year", "day/month/year")
+# Units of NumPy's datetime64 per day. Years and months have no fixed number of days.
+UNITS_PER_DAY = {
+    "W": 1 / 7,
+    "D": 1.0,
+    "h": 24.0,
+    "m": 1440.0,
+    "s": 86400.0,
+    "ms": 864e5,
+    "us": 864e8,
+    "ns": 864e11,
+    "ps": 864e14,
+    "fs": 864e17,
+    "as": 864e20,
+}
+DAYS_PER_YEAR = 365.2425  # the mean of the Gregorian calendar
 
 
 class Table(NamedTuple):
@@ -120,6 +137,20 @@ def texts(values: Iterable[object]) -> np.ndarray:
     return strings
 
 
+def codes_of(values: Iterable[str]) -> tuple[list[str], np.ndarray]:
+    """The different strings in order, and the number of each value's string among them.
+
+    As `numpy.unique`, without strings of one width: a single long one would decide for all.
+
+    >>> codes_of(["b", "a", "b"])
+    (['a', 'b'], array([1, 0, 1]))
+    """
+    values = list(values)
+    distinct = sorted(set(values))
+    number = {value: i for i, value in enumerate(distinct)}
+    return distinct, np.array([number[value] for value in values], int)
+
+
 def numbers(values: np.ndarray) -> np.ndarray | None:
     """Strings as numbers, if all of them are numbers; None otherwise.
 
@@ -137,15 +168,25 @@ def numbers(values: np.ndarray) -> np.ndarray | None:
 def dates(values: np.ndarray) -> tuple[np.ndarray, str] | None:
     """Strings as points in time, and the name of their format, if one format fits them all."""
     present = [v for v in values if v is not None]
-    parsers = {"ISO 8601": datetime.fromisoformat, **{n: _parser(f) for n, f in DATES.items()}}
-    for name, parse in parsers.items():
+    for name, parse in _date_parsers():
         try:
             parse(present[0])
             instants = [np.datetime64("NaT") if v is None else _instant(parse(v)) for v in values]
         except (ValueError, OverflowError, IndexError):
             continue
-        return np.array(instants, "datetime64[us]"), name
+        result = np.array(instants, "datetime64[us]")
+        if name in AMBIGUOUS and _days_of_month(result).max() <= 12:
+            other = AMBIGUOUS[1 - AMBIGUOUS.index(name)]
+            name = f"{name}, although {other} fits too"
+        return result, name
     return None
+
+
+def _date_parsers() -> Iterator[tuple[str, Callable[[str], datetime]]]:
+    yield "ISO 8601", datetime.fromisoformat
+    for time in TIME_FORMS:
+        for name, date in DATE_FORMS.items():
+            yield name, _parser(date + time)
 
 
 def _parser(form: str) -> Callable[[str], datetime]:
@@ -158,11 +199,29 @@ def _instant(when: datetime) -> np.datetime64:
     return np.datetime64(when, "us")
 
 
+def _days_of_month(values: np.ndarray) -> np.ndarray:
+    present = values[~np.isnat(values)]
+    return (present.astype("datetime64[D]") - present.astype("datetime64[M]")).astype(int) + 1
+
+
 def days(values: np.ndarray) -> np.ndarray:
-    """Days since 1970-01-01; NaN for missing dates."""
-    exact = values.astype("datetime64[us]")
-    since_1970 = exact.astype(np.int64) / (24 * 3600 * 1e6)
-    return np.where(np.isnat(exact), np.nan, since_1970)
+    """Days since 1970-01-01; NaN for missing dates.
+
+    Each unit is converted by itself: in microseconds, years beyond ±292,000 would wrap around.
+
+    >>> days(np.array(["400000-01-01"], "datetime64[s]")).tolist()
+    [145377472.0]
+    """
+    unit, count = np.datetime_data(values.dtype)
+    numbers = values.astype(np.int64).astype(float) * count
+    if unit in ("Y", "M"):
+        years = numbers if unit == "Y" else numbers / 12
+        near = np.abs(years) < 1e15
+        exact = np.where(near, values, np.datetime64("NaT")).astype("datetime64[D]")
+        since_1970 = np.where(near, exact.astype(np.int64), years * DAYS_PER_YEAR)
+    else:
+        since_1970 = numbers / UNITS_PER_DAY.get(unit, 1.0)  # without a unit: nothing but NaT
+    return np.where(np.isnat(values), np.nan, since_1970)
 
 
 # -- kinds -----------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """CSV files: text with a separator, read as a stream, so that memory use depends on the sample.
 
-The separator is the most frequent of , ; tab | in the first line. A first line of numbers is a row
-and not a header, unless it numbers the columns (0, 1, 2, … or 1, 2, 3, …). Every line must have as
-many fields as the first.
+Separator and decimal mark are those that the caller gives, or the ones that fit the file
+(`separators`, `decimals`). A first line of numbers is a row and not a header, unless it numbers the
+columns (0, 1, 2, … or 1, 2, 3, …). Every line must have as many fields as the first.
 """
 
 from __future__ import annotations
@@ -10,18 +10,19 @@ from __future__ import annotations
 import contextlib
 import csv
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import numpy as np
 
 from attnlens.core import checks
 
-from .columns import Table, check_column, clean_names, numbers, texts
-from .facts import Fact, Remark, RowsRead
-from .sampling import Request, choose_ids, most_rows, reservoir
+from .columns import Table, check_column, clean_names, texts
+from .decimals import MARKS, plain, with_points
+from .facts import Fact, Remark, RowsRead, TextFormat
+from .sampling import Request, TextBudget, choose_ids, most_rows, reservoir
+from .separators import find_separator
 
-SEPARATORS = ",;\t|"
 LONGEST_FIELD = 10**6  # characters; a longer field is an unclosed quotation mark, or not a table
 LONGEST_LINE = 10**7  # characters
 BYTE_ORDER_MARKS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
@@ -52,71 +53,75 @@ def read_csv(path: Path, request: Request) -> Table:
 
 
 def _read(path: Path, request: Request) -> Table:
-    with contextlib.closing(_records(path)) as records:
+    separator = request.separator or find_separator(_lines(path))
+    with contextlib.closing(_records(path, separator)) as records:
         first = next(records, None)
         if first is None:
             raise checks.BadInput(
                 f"{path} must have one line per row; got an empty file; give another file."
             )
-    has_header = not _is_data_row(first)
+    has_header = not _is_data_row(first, request.decimal)
     names = clean_names(first if has_header else [""] * len(first), path)
     most = most_rows(request, len(names), path)
     facts: list[Fact] = []
     if not has_header:
         facts.append(Remark("header", "none: the first line holds numbers, so it is a row"))
-    with contextlib.closing(_rows(path, has_header)) as rows:
+
+    def rows() -> Generator[list[str]]:
+        records = _records(path, separator)
+        if has_header:
+            next(records)
+        return records
+
+    with contextlib.closing(rows()) as stream:
         if request.id is None:
-            sample, row_numbers, total = reservoir(rows, most, request.seed)
+            budget = TextBudget(request, path)
+            sample, row_numbers, total = reservoir(stream, most, request.seed, budget)
+            fact = RowsRead(len(sample), total, request.seed)
         else:
-            sample, row_numbers, total = _rows_of_ids(path, rows, names, has_header, most, request)
+            sample, row_numbers, fact = _rows_of_ids(path, rows, names, most, request)
     if not sample:
         raise checks.BadInput(
             f"{path} must have one line per row; got a header without rows; give another file."
         )
-    facts.append(RowsRead(len(sample), total, request.seed, request.id))
-    separator = _separator(_first_line(path))
-    columns, commas = {}, []
-    for name, values in zip(names, zip(*sample, strict=True), strict=True):
-        columns[name] = texts(values)
-        if separator != "," and name not in request.as_text and _decimal_commas(columns[name]):
-            columns[name] = texts(value.replace(",", ".") for value in values)
-            commas.append(name)
-    if commas:
-        facts.append(Remark("decimal commas", f"read as points in {', '.join(commas[:6])}"))
-    return Table(columns, np.array(row_numbers, int), total, tuple(facts))
+    facts.append(fact)
+    columns = {
+        name: texts(values) for name, values in zip(names, zip(*sample, strict=True), strict=True)
+    }
+    numeric = {name: values for name, values in columns.items() if name not in request.as_text}
+    plain_columns, numbers = with_points(numeric, request.decimal, separator, request.as_number)
+    facts.append(TextFormat(separator, request.separator is not None, numbers, request.decimal))
+    columns |= plain_columns
+    return Table(columns, np.array(row_numbers, int), fact.total, tuple(facts))
 
 
 def _rows_of_ids(
     path: Path,
-    rows: Iterator[list[str]],
+    rows: Callable[[], Generator[list[str]]],
     names: tuple[str, ...],
-    has_header: bool,
     most: int,
     request: Request,
-) -> tuple[list[list[str]], list[int], int]:
+) -> tuple[list[list[str]], list[int], RowsRead]:
     """All rows of randomly chosen ids, `most` rows at most."""
     column = names.index(check_column("id", request.id, names))
-    with contextlib.closing(_rows(path, has_header)) as all_rows:
-        counts = Counter(row[column].strip() for row in all_rows)
-    chosen = choose_ids(counts, most, request.seed)
-    sample = [(i, row) for i, row in enumerate(rows) if row[column].strip() in chosen]
-    return [row for _, row in sample], [i for i, _ in sample], sum(counts.values())
+    with contextlib.closing(rows()) as stream:
+        counts = Counter(row[column].strip() for row in stream)
+    chosen = choose_ids(counts, request.rows, most, request.seed)
+    sample, budget = [], TextBudget(request, path)
+    with contextlib.closing(rows()) as stream:
+        for i, row in enumerate(stream):
+            if row[column].strip() in chosen:
+                budget.add(row)
+                sample.append((i, row))
+    total = sum(counts.values())
+    fact = RowsRead(len(sample), total, request.seed, request.id, (len(chosen), len(counts)))
+    return [row for _, row in sample], [i for i, _ in sample], fact
 
 
-def _rows(path: Path, has_header: bool) -> Generator[list[str]]:
-    records = _records(path)
-    if has_header:
-        next(records)
-    return records
-
-
-def _records(path: Path) -> Generator[list[str]]:
+def _records(path: Path, separator: str) -> Generator[list[str]]:
     """The fields of each line, as many as in the first; blank lines are skipped."""
-    with path.open("rb") as file:
-        start = file.read(2)
-    encoding = next((name for mark, name in BYTE_ORDER_MARKS if start == mark), "utf-8-sig")
-    with path.open(encoding=encoding, newline="") as file:
-        reader = csv.reader(_lines(path, file), delimiter=_separator(_first_line(path)))
+    with contextlib.closing(_lines(path)) as lines:
+        reader = csv.reader(lines, delimiter=separator)
         width = 0
         for row in reader:
             if not row or (len(row) == 1 and not row[0].strip() and width != 1):
@@ -125,57 +130,40 @@ def _records(path: Path) -> Generator[list[str]]:
             if len(row) != width:
                 raise checks.BadInput(
                     f"every line of {path} must have {width} fields, as the first line has, but "
-                    f"line {reader.line_num} has {len(row)}; correct it, or put quotation marks "
-                    f"around a field that holds the separator."
+                    f"line {reader.line_num} has {len(row)}; correct it, put quotation marks "
+                    f"around a field that holds the separator, or name the separator."
                 )
             yield row
 
 
-def _lines(path: Path, file: object) -> Iterator[str]:
-    number = 0
-    while line := file.readline(LONGEST_LINE):  # type: ignore[attr-defined]
-        number += 1
-        if "\0" in line:
-            raise checks.BadInput(
-                f"{path} must be CSV, Parquet, NPY, NPZ or a folder of IDX files; got a zero byte "
-                f"in line {number}, which text does not contain."
-            )
-        if len(line) == LONGEST_LINE:
-            raise checks.BadInput(
-                f"line {number} of {path} must be at most {LONGEST_LINE:,} characters long; got a "
-                f"longer one; is it CSV?"
-            )
-        yield line
-
-
-def _first_line(path: Path) -> str:
+def _lines(path: Path) -> Generator[str]:
     with path.open("rb") as file:
         start = file.read(2)
     encoding = next((name for mark, name in BYTE_ORDER_MARKS if start == mark), "utf-8-sig")
+    number = 0
     with path.open(encoding=encoding, newline="") as file:
-        for line in _lines(path, file):
-            if line.strip():
-                return line
-    return ""
+        while line := file.readline(LONGEST_LINE):
+            number += 1
+            if "\0" in line:
+                raise checks.BadInput(
+                    f"{path} must be CSV, Parquet, NPY, NPZ or a folder of IDX files; got a zero "
+                    f"byte in line {number}, which text does not contain."
+                )
+            if len(line) == LONGEST_LINE:
+                raise checks.BadInput(
+                    f"line {number} of {path} must be at most {LONGEST_LINE:,} characters long; "
+                    f"got a longer one; is it CSV?"
+                )
+            yield line
 
 
-def _separator(line: str) -> str:
-    """The most frequent separator outside quotation marks; a comma if there is none."""
-    outside = "".join(line.split('"')[::2])
-    return max(SEPARATORS, key=lambda mark: (outside.count(mark), mark == ","))
-
-
-def _is_data_row(fields: list[str]) -> bool:
+def _is_data_row(fields: list[str], decimal: str | None) -> bool:
     """Whether the first line holds data: numbers that do not just number the columns."""
-    values = numbers(texts(fields))
-    if values is None or np.isnan(values).all():
+    present = [field for field in texts(fields) if field is not None]
+    marks = MARKS if decimal is None else (decimal,)
+    values = [next(filter(None, (plain(v, mark) for mark in marks)), None) for v in present]
+    if not values or None in values:
         return False
-    column_numbers = np.arange(len(values))
-    return not any(np.array_equal(values, column_numbers + start) for start in (0, 1))
-
-
-def _decimal_commas(values: np.ndarray) -> bool:
-    """Whether these strings are numbers with decimal commas."""
-    if not any(value is not None and "," in value for value in values):
-        return False
-    return numbers(texts("" if v is None else v.replace(",", ".") for v in values)) is not None
+    numbers = [float(value) for value in values if value is not None]
+    column_numbers = np.arange(len(fields))
+    return not any(np.array_equal(numbers, column_numbers + start) for start in (0, 1))

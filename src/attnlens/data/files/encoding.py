@@ -89,6 +89,11 @@ class ColumnEncoder(NamedTuple):
     def names(self) -> tuple[str, ...]:
         return tuple(name for feature in self.features for name in feature.names)
 
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The names of the columns that flag missing numbers."""
+        return tuple(feature.names[1] for feature in self.features if feature.flagged)
+
     def apply(self, columns: Mapping[str, TypedColumn]) -> np.ndarray:
         """The encoded columns (rows, columns) in float64, without missing values."""
         rows = len(next(iter(columns.values())).values)

@@ -10,6 +10,9 @@ import enum
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
+from .decimals import NumberFormat
+from .separators import separator_name
+
 
 class Fact(Protocol):
     """Something that was inferred or done when a file was read."""
@@ -31,7 +34,8 @@ class Remark(NamedTuple):
 class RowsRead(NamedTuple):
     """How many rows of a file were read; if not all, they are a random sample.
 
-    `id` is the column of sequence ids, where whole sequences were sampled and not rows.
+    `id` is the column of sequence ids, where whole sequences were sampled and not rows; then
+    `sequences` are the sequences that were read, and those of the file.
 
     >>> RowsRead(3, 3, seed=0).words
     '3, all read'
@@ -43,6 +47,7 @@ class RowsRead(NamedTuple):
     total: int
     seed: int
     id: str | None = None
+    sequences: tuple[int, int] | None = None
 
     @property
     def complete(self) -> bool:
@@ -58,10 +63,47 @@ class RowsRead(NamedTuple):
         if self.complete:
             return f"{self.total:,}, all read"
         unit = "rows" if self.id is None else f"whole sequences ({self.id})"
+        if self.sequences is not None:
+            unit = f"{self.sequences[0]:,} of {self.sequences[1]:,} {unit}"
         return (
             f"{self.total:,} in the file, {self.read:,} of them read: {unit} at random, "
             f"seed {self.seed}"
         )
+
+
+class TextFormat(NamedTuple):
+    """The separator of a CSV file, and how its numbers are written.
+
+    >>> TextFormat(";", False, NumberFormat(commas=("price",))).words
+    'separator ; (inferred); decimal commas in price'
+    """
+
+    separator: str
+    separator_given: bool
+    numbers: NumberFormat
+    decimal_given: str | None = None
+
+    @property
+    def name(self) -> str:
+        return "text format"
+
+    @property
+    def words(self) -> str:
+        words = [f"separator {separator_name(self.separator)} ({_origin(self.separator_given)})"]
+        if self.decimal_given:
+            words.append(f"decimal {'comma' if self.decimal_given == ',' else 'point'} (as given)")
+        for columns, what in (
+            (() if self.decimal_given else self.numbers.commas, "decimal commas in"),
+            (self.numbers.grouped, "thousands marks removed in"),
+        ):
+            if columns:
+                more = f" and {len(columns) - 6} more" if len(columns) > 6 else ""
+                words.append(f"{what} {', '.join(columns[:6])}{more}")
+        return "; ".join(words)
+
+
+def _origin(given: bool) -> str:
+    return "as given" if given else "inferred"
 
 
 class DropReason(enum.Enum):
@@ -101,7 +143,7 @@ class CopiesOfRows(NamedTuple):
     @property
     def words(self) -> str:
         if self.kept:
-            return f"{self.rows:,} rows, kept: about as many agree by chance, with so few values"
+            return f"{self.rows:,}, kept; rows with equal inputs are tested in the same fold"
         return f"{self.rows:,}, dropped"
 
 

@@ -24,11 +24,13 @@ import numpy as np
 from attnlens.core import checks
 
 TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
-MOST_BYTES = 2**31  # MNIST has 2^26 bytes; a file that declares more than this is not plausible
+MOST_BYTES = 2**28  # MNIST has 2^26 bytes; a file that declares more than this is not plausible
 
 
-def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
+def read_idx(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> np.ndarray:
     """The array in an IDX file; gzip is recognised by the first bytes, not by the file name.
+
+    A file that declares more than `most_bytes` bytes of numbers raises `BadInput`.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "three-idx1-ubyte"
@@ -40,9 +42,9 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
     try:
         with path.open("rb") as file:
             if file.read(2) != b"\x1f\x8b":
-                return _read(path, file, path.stat().st_size)
+                return _read(path, file, path.stat().st_size, most_bytes)
         with gzip.open(path) as unpacked:
-            return _read(path, unpacked, None)
+            return _read(path, unpacked, None, most_bytes)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise checks.BadInput(
             f"{path} must be a complete gzip file, but it cannot be unpacked ({error}); get the "
@@ -52,7 +54,9 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
         raise checks.BadInput(f"{path} cannot be read: {error.strerror or error}.") from error
 
 
-def _read(path: Path, file: BinaryIO | gzip.GzipFile, size: int | None) -> np.ndarray:
+def _read(
+    path: Path, file: BinaryIO | gzip.GzipFile, size: int | None, most_bytes: int
+) -> np.ndarray:
     file.seek(0)
     start = file.read(4)
     if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in TYPES or not 1 <= start[3] <= 4:
@@ -65,10 +69,10 @@ def _read(path: Path, file: BinaryIO | gzip.GzipFile, size: int | None) -> np.nd
         raise checks.BadInput(f"{path} ends inside its header; get the file again.")
     shape, dtype = struct.unpack(f">{start[3]}I", axes), np.dtype(TYPES[start[2]])
     declared = math.prod(shape) * dtype.itemsize
-    if declared > MOST_BYTES:
+    if declared > most_bytes:
         raise checks.BadInput(
-            f"{path} must declare at most {MOST_BYTES} bytes of numbers; got {declared}; is its "
-            f"header damaged?"
+            f"{path} must declare at most {most_bytes:,} bytes of numbers; got {declared:,}; is "
+            f"its header damaged, or does it need a larger memory limit?"
         )
     if size is not None and (actual := size - 4 - len(axes)) != declared:
         raise checks.BadInput(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 from collections.abc import Mapping
@@ -14,8 +15,11 @@ from attnlens.data.dataset import Dataset, deduplicated
 
 from .columns import TypedColumn
 from .facts import Facts, Remark, RowsRead
-from .idx import read_idx
+from .idx import MOST_BYTES, read_idx
+from .sampling import Request
 
+# A pixel as a byte, and as float64: scaled, as part of a patch, and in between.
+BYTES_PER_PIXEL = 1 + 3 * 8
 DIGITS = tuple("0123456789")
 FASHION = (
     "T-shirt",
@@ -35,7 +39,7 @@ Patches = tuple[np.ndarray, tuple[str, ...], Facts]
 
 
 def read_image_folder(
-    path: Path, target: str | None, size: int | None, rows: int, seed: int
+    path: Path, target: str | None, size: int | None, request: Request
 ) -> tuple[Patches, np.ndarray, tuple[str, ...]]:
     """The training images of a folder of IDX files as patches, their labels and class names."""
     if target not in (None, "label", "labels"):
@@ -44,14 +48,22 @@ def read_image_folder(
             f"{target!r}; leave it out."
         )
     name = "fashion-mnist" if "fashion" in path.resolve().name.lower() else "mnist"
-    data = idx_folder(path, "train", name)
-    total = len(data)
-    if total > rows:
-        random = np.random.default_rng(seed)
-        data = data.take(np.sort(random.choice(total, rows, replace=False)), "sampled")
+    stored = _stored_images(path, "train", name, request.memory // 2)
+    total, pixels = len(stored), math.prod(stored.array.shape[1:])
+    fitting = request.memory // (BYTES_PER_PIXEL * max(pixels, 1))
+    if not fitting:
+        raise checks.BadInput(
+            f"an image of {path} must fit into memory, {request.memory:,} bytes; got {pixels:,} "
+            f"pixels; give a larger memory limit."
+        )
+    data = stored
+    if (rows := min(request.rows, fitting)) < total:
+        random = np.random.default_rng(request.seed)
+        data = stored.take(np.sort(random.choice(total, rows, replace=False)), "sampled")
+    data = _scaled(data)
     tokens, names, facts = cut_patches(data.array, size)
     label = Remark("label", f"{len(data.classes)} classes, from the folder")
-    facts = (RowsRead(len(data), total, seed), *facts, label)
+    facts = (RowsRead(len(data), total, request.seed), *facts, label)
     return (tokens, names, facts), data.labels, data.classes
 
 
@@ -101,10 +113,20 @@ def idx_folder(folder: str | os.PathLike[str], part: str = "train", name: str = 
     Traceback (most recent call last):
     attnlens.core.checks.BadInput: ...
     """
+    return _scaled(_stored_images(Path(folder), part, name, MOST_BYTES))
+
+
+def _scaled(images: Dataset) -> Dataset:
+    """Bytes as numbers from 0 to 1."""
+    return dataclasses.replace(images, inputs=images.array / 255)
+
+
+def _stored_images(folder: Path, part: str, name: str, most_bytes: int) -> Dataset:
+    """The images of a folder as bytes, each once."""
     start = FILE_STARTS[checks.one_of("part", part, FILE_STARTS)]
     checks.one_of("name", name, ("mnist", "fashion-mnist"))
-    images = read_idx(_find(Path(folder), f"{start}-images", "idx3-ubyte"))
-    labels = read_idx(_find(Path(folder), f"{start}-labels", "idx1-ubyte"))
+    images = read_idx(_find(folder, f"{start}-images", "idx3-ubyte"), most_bytes)
+    labels = read_idx(_find(folder, f"{start}-labels", "idx1-ubyte"), most_bytes)
     if images.ndim != 3 or images.dtype != np.uint8 or labels.ndim != 1 or labels.dtype != np.uint8:
         raise checks.BadInput(
             f"{folder} must hold byte images with three axes and byte labels with one; got images "
@@ -114,9 +136,9 @@ def idx_folder(folder: str | os.PathLike[str], part: str = "train", name: str = 
         raise checks.BadInput(f"labels must be 0 to 9; got {labels.max()}; get the file again.")
     classes = FASHION if name == "fashion-mnist" else DIGITS
     licence = "MIT (Fashion-MNIST)" if name == "fashion-mnist" else "CC BY-SA 3.0 (MNIST)"
-    source = f"IDX files of {name}, {part} part, from the folder {Path(folder).name}"
+    source = f"IDX files of {name}, {part} part, from the folder {folder.name}"
     return deduplicated(
-        Dataset(name, "images", images / 255, labels.astype(np.int64), classes, source, licence)
+        Dataset(name, "images", images, labels.astype(np.int64), classes, source, licence)
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from attnlens.core import checks
 from attnlens.data.dataset import Kind
 
-from .columns import FEW, Table, TypedColumn, name_list, typed_column
+from .columns import FEW, Table, TypedColumn, codes_of, name_list, typed_column
 from .encoding import ColumnEncoder, median
 from .facts import Fact, Facts, Remark
 from .image_patches import cut_patches
@@ -212,8 +212,9 @@ def _codes(columns: list[TypedColumn]) -> np.ndarray:
     for column in columns:
         values = column.values
         if values.dtype == object:
-            values = np.array(["" if value is None else value for value in values], str)
-        codes.append(np.unique(values, return_inverse=True)[1])
+            codes.append(codes_of("" if value is None else value for value in values)[1])
+        else:
+            codes.append(np.unique(values, return_inverse=True)[1])
     return np.stack(codes, 1).astype(np.int32)
 
 

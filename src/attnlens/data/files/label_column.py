@@ -14,7 +14,7 @@ import numpy as np
 from attnlens.core import checks
 from attnlens.core.labels import are_class_numbers
 
-from .columns import TypedColumn, name_list, plain_number, printable, typed_column
+from .columns import TypedColumn, codes_of, name_list, plain_number, printable, typed_column
 from .facts import DropReason, Facts, Remark, RowsDropped
 
 MOST_CLASSES = 100  # with more, only a very large data set has enough rows of each
@@ -78,8 +78,10 @@ def _numbers(name: str, column: TypedColumn, present: np.ndarray, given: str | N
 
 def _classes(name: str, column: TypedColumn, present: np.ndarray, given: str | None) -> Labels:
     values = column.values[present]
-    numeric = values.dtype.kind == "f"
-    distinct, codes = np.unique(values if numeric else values.astype(str), return_inverse=True)
+    if values.dtype.kind == "f":
+        distinct, codes = np.unique(values, return_inverse=True)
+    else:
+        distinct, codes = codes_of(map(str, values))
     if column.kind in ("text", "identifier") or len(distinct) > MOST_CLASSES:
         raise checks.BadInput(
             f"the target {name} must hold numbers or at most {MOST_CLASSES} classes; got "
@@ -107,7 +109,7 @@ def _classes(name: str, column: TypedColumn, present: np.ndarray, given: str | N
     )
     more = f" and {len(names) - 6} more" if len(names) > 6 else ""
     label = f"{name}, {len(names)} classes ({_origin(given)}): {sizes}{more}"
-    single = [_class_name(value) for value in distinct[counts == 1]]
+    single = [_class_name(distinct[i]) for i in np.flatnonzero(counts == 1)]
     dropped = [Remark("classes of one row", f"{name_list(single)}: dropped")] if single else []
     facts = (Remark("label", label), *dropped, *_unlabelled(present))
     return Labels(keep, y.astype(np.int64), "classification", names, facts)

@@ -21,7 +21,6 @@ from attnlens.core import checks
 from attnlens.data.dataset import Dataset
 
 from . import inputs
-from .arrays import read_npy, read_npz
 from .columns import (
     Table,
     TypedColumn,
@@ -31,88 +30,22 @@ from .columns import (
     printable,
     typed_column,
 )
-from .copies import without_copies
-from .delimited import read_csv
+from .copies import COPIES, treat_copies
+from .decimals import check_decimal
 from .encoding import ColumnEncoder
-from .facts import DropReason, Facts, RowsDropped, RowsRead, rendered, rows_read
+from .facts import DropReason, RowsDropped
+from .formats import read_table
 from .frames import is_frame, read_frame
 from .image_patches import patches_from_columns, read_image_folder
 from .inputs import InputPart
 from .label_column import Labels, read_labels
-from .parquet import read_parquet
-from .sampling import Request
+from .loaded import Loaded
+from .sampling import MEMORY, Request
+from .separators import check_separator
 from .sequences import group_rows, order_ranks
 
 ROWS = 50_000  # rows that are read at most, by default
 LENGTH = 128  # tokens of a sequence that networks see: the cost of attention grows as its square
-# Readers by the first four bytes of a file; everything else is read as CSV.
-FORMATS = {
-    b"PAR1": read_parquet,
-    b"\x93NUM": read_npy,
-    b"PK\x03\x04": read_npz,
-    b"PK\x05\x06": read_npz,
-}
-# Formats that are not read, by the first bytes of a file, with what to do about them.
-UNSUPPORTED = {
-    b"\x1f\x8b": "a gzip file; unpack it",
-    b"%PDF": "a PDF; save the table as CSV",
-    b"SQLi": "a database; export the table as CSV or Parquet",
-    b"\x89HDF": "HDF5; save the table as Parquet",
-    b"\xd0\xcf\x11\xe0": "an old Excel workbook; save the table as CSV",
-    b"\x80\x04\x95": "a pickle, which could run any code; save it as CSV, Parquet or NPZ",
-}
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Loaded:
-    """A file as data, with facts that say how everything in it was treated.
-
-    dataset     the record of inputs and labels; labels are NaN without a target
-    X           (n, p) or (n, L, t); None for texts
-    y           numbers, or class numbers with names in `classes`; None without a target
-    task        "regression" or "classification"; None without a target
-    names       of the last axis of X
-    sequences   one array per sequence, of its own length; None if rows are not sequences
-    records     everything that was inferred or done, typed (`data/files/facts.py`)
-    encoder     how columns were encoded as numbers, on all rows that were read; to encode without
-                seeing test rows, fit `ColumnEncoder` on the training rows of `columns`
-    columns     the columns before they were encoded
-    arrays      of NPY and NPZ files, the names of the columns of each array
-
-    `facts` are the records as pairs (name, description), and `rows_read` is the record that says
-    how many rows of the file were read.
-
-    >>> import pandas as pd
-    >>> table = pd.DataFrame({"size": [1.5, 2.0, None, 3.5], "kind": ["a", "b", "a", "b"]})
-    >>> loaded = read(table, target="kind")
-    >>> loaded.task, loaded.classes, loaded.X.shape
-    ('classification', ('a', 'b'), (4, 2))
-    """
-
-    dataset: Dataset
-    X: np.ndarray | None
-    y: np.ndarray | None
-    task: str | None
-    names: tuple[str, ...]
-    classes: tuple[str, ...]
-    sequences: list[np.ndarray] | None
-    records: Facts
-    encoder: ColumnEncoder | None = None
-    columns: Mapping[str, TypedColumn] = dataclasses.field(default_factory=dict)
-    arrays: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-
-    @property
-    def facts(self) -> tuple[tuple[str, str], ...]:
-        """(name, description) of everything that was inferred or done."""
-        return rendered(self.records)
-
-    @property
-    def rows_read(self) -> RowsRead:
-        """How many rows of the file were read."""
-        return rows_read(self.records)
-
-    def __str__(self) -> str:
-        return "\n".join([str(self.dataset), *(f"  {name}: {fact}" for name, fact in self.facts)])
 
 
 def read(
@@ -130,6 +63,10 @@ def read(
     rows: int = ROWS,
     length: int = LENGTH,
     seed: int = 0,
+    separator: str | None = None,
+    decimal: str | None = None,
+    copies: str = "keep",
+    memory_limit: float = MEMORY,
 ) -> Loaded:
     """A CSV, Parquet, NPY or NPZ file, a folder of IDX files or a DataFrame as inputs and labels.
 
@@ -142,8 +79,12 @@ def read(
         "text" or "drop". For the target, "number" means regression and "category" classification.
     missing: "fill" (with medians, and a column that flags them) or "drop" (rows with a missing
         value).
-    rows: read at most this number of rows, a random sample drawn with `seed`.
+    rows: read at most this number of rows (of a long table, sequences), a random sample drawn with
+        `seed`.
     length: cut sequences to this number of tokens for networks.
+    separator, decimal: of a CSV file, where they would be inferred wrongly, such as ";" and ",".
+    copies: "keep" rows that occur several times, or "drop" all but the first of each.
+    memory_limit: bytes of memory that the rows that are read may take, with what is made of them.
 
     Everything that was inferred or done is listed in `facts`. Nothing is unpickled.
 
@@ -157,25 +98,38 @@ def read(
     for name, value, least in (("rows", rows, 1), ("length", length, 1), ("seed", seed, 0)):
         checks.whole(name, value, least)
     checks.one_of("missing", missing, ("fill", "drop"))
+    checks.one_of("copies", copies, COPIES)
+    checks.positive("memory_limit", memory_limit)
     if images is not None:
         checks.whole("images", images, at_least=1)
     if not (is_frame(path) or isinstance(path, str | os.PathLike)):
         raise checks.BadInput(
-            f"the file must be a path or a DataFrame; got a {type(path).__name__}; give arrays "
-            f"directly to the instruments."
+            f"the file must be a path or a DataFrame; got a {type(path).__module__}."
+            f"{type(path).__name__}; collect a lazy frame first, and give arrays directly to the "
+            f"instruments."
         )
     roles = _roles(target=target, text=text, id=id, order=order)
+    kinds = dict(types or {})
+    strings = {name for name, kind in kinds.items() if kind in ("category", "text")}
+    request = Request(
+        rows,
+        seed,
+        id,
+        frozenset({*strings, *roles} - {target}),
+        frozenset(name for name, kind in kinds.items() if kind == "number"),
+        None if separator is None else check_separator(separator),
+        None if decimal is None else check_decimal(decimal),
+        int(memory_limit),
+    )
     if not is_frame(path) and os.path.isdir(path):  # noqa: PTH112 (Path.is_dir may raise)
         folder = Path(path)
-        patches, y, classes = read_image_folder(folder, target, images, rows, seed)
+        patches, y, classes = read_image_folder(folder, target, images, request)
         labels = Labels(np.ones(len(y), bool), y, "classification", classes, ())
-        return _loaded(folder.resolve().name, InputPart("tokens", *patches), labels)
-    strings = {name for name, kind in dict(types or {}).items() if kind in ("category", "text")}
-    request = Request(rows, seed, id, frozenset({*strings, *roles} - {target}))
+        return _loaded(folder.resolve().name, InputPart("tokens", *patches), labels, copies)
     if is_frame(path):
         stem, table = "the DataFrame", read_frame(path, request)
     else:
-        stem, table = Path(path).stem, _table(Path(path), request)
+        stem, table = Path(path).stem, read_table(Path(path), request)
     for name, role in roles.items():
         if name in table.unread:
             raise checks.BadInput(
@@ -187,7 +141,7 @@ def read(
     used = _input_columns(table, roles, given, columns, drop)
     if id is not None:
         part, labels = _long_table(table, used, given, (id, order, target), length, missing)
-        return _loaded(stem, part, labels, table.arrays)
+        return _loaded(stem, part, labels, copies, table.arrays)
     part = _inputs(table, used, given, text, images, length, filled=missing == "fill")
     if order is not None:
         ordering = np.argsort(order_ranks(table.columns[order], order), kind="stable")
@@ -195,30 +149,9 @@ def read(
     part = dataclasses.replace(part, facts=(*table.facts, *part.facts))
     part, table = _without_gaps(part, table, missing)
     if target is None:
-        return _loaded(stem, part, None, table.arrays)
+        return _loaded(stem, part, None, copies, table.arrays)
     labels = read_labels(target, table.columns[target], given.get(target))
-    return _loaded(stem, part, labels, table.arrays)
-
-
-def _table(path: Path, request: Request) -> Table:
-    """The table in a file, whose format is recognised by its first bytes."""
-    try:
-        if not path.is_file():
-            reason = "it is not a regular file" if path.exists() else "there is no such file"
-            raise checks.BadInput(f"{str(path)!r} cannot be read: {reason}.")
-        with path.open("rb") as file:
-            start = file.read(8)
-    except (OSError, ValueError) as error:
-        if isinstance(error, checks.BadInput):
-            raise
-        reason = getattr(error, "strerror", None) or error
-        raise checks.BadInput(f"{str(path)[:200]!r} cannot be read: {reason}.") from error
-    for mark, advice in UNSUPPORTED.items():
-        if start.startswith(mark):
-            raise checks.BadInput(
-                f"{path} must be CSV, Parquet, NPY, NPZ or a folder of IDX files; got {advice}."
-            )
-    return FORMATS.get(start[:4], read_csv)(path, request)
+    return _loaded(stem, part, labels, copies, table.arrays)
 
 
 def _roles(**columns: str | None) -> dict[str, str]:
@@ -370,13 +303,14 @@ def _loaded(
     stem: str,
     part: InputPart,
     labels: Labels | None,
+    copies: str,
     arrays: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Loaded:
-    """The result of `read`, from inputs and labels; copies of rows are dropped."""
+    """The result of `read`, from inputs and labels."""
     facts, y, task, classes = part.facts, None, None, ()
     if labels is not None:
         part, task, classes = part.take(np.flatnonzero(labels.keep)), labels.task, labels.classes
-        part, y, copy_facts = without_copies(part, labels.y)
+        part, y, copy_facts = treat_copies(part, labels.y, copies)
         facts = (*facts, *labels.facts, *copy_facts)
     name = printable(stem) or "data"
     values = np.full(len(part.inputs), np.nan) if y is None else y

@@ -7,7 +7,6 @@ them.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,11 @@ from attnlens.data.optional import INSTALL, installed
 
 from .columns import Table, check_column, clean_names, name_list, texts
 from .facts import Fact, Remark, RowsRead
-from .sampling import MOST_CELLS, Request, choose_ids, most_rows
+from .sampling import MOST_CELLS, Request, most_rows, sample_rows
 
 BATCH = 2**15  # rows decoded at a time: 13 MB for fifty columns of numbers
-BATCH_OF_LISTS = 2**10  # rows decoded at a time if they hold lists
-MOST_BYTES = 2**30  # of the rows that are kept
+BATCH_OF_LISTS = 2**6  # rows decoded at a time if they hold lists, whose length is not known
+BYTES_PER_NUMBER = 8
 
 
 def read_parquet(path: Path, request: Request) -> Table:
@@ -56,8 +55,15 @@ def _read(path: Path, request: Request) -> Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    # Without pre-buffering, pyarrow does not hold whole column chunks in memory.
-    with pq.ParquetFile(path, pre_buffer=False, buffer_size=2**20) as file:
+    strings = [
+        field.name
+        for field in pq.read_schema(path)
+        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)
+    ]
+    # Without pre-buffering, pyarrow does not hold whole column chunks in memory. Strings that the
+    # file holds once and repeats by number stay so: a file of a few kilobytes can repeat a long
+    # string a million times.
+    with pq.ParquetFile(path, pre_buffer=False, buffer_size=2**20, read_dictionary=strings) as file:
         schema, total = file.schema_arrow, file.metadata.num_rows
         names = clean_names(schema.names, path)
         kinds = {name: _kind(field.type) for name, field in zip(names, schema, strict=True)}
@@ -73,24 +79,25 @@ def _read(path: Path, request: Request) -> Table:
         stored = dict(zip(names, schema.names, strict=True))
         most = most_rows(request, len(usable), path)
         batch = BATCH_OF_LISTS if lists else BATCH
-        sample, sampled_id = None, None
-        if total > most and request.id is None:
-            random = np.random.default_rng(request.seed)
-            sample = np.sort(random.choice(total, most, replace=False, shuffle=False))
-        elif total > most:
+        batch = max(1, min(batch, request.memory // (2 * BYTES_PER_NUMBER * len(usable))))
+        ids = None
+        if request.id is not None:
             id_column = stored[check_column("id", request.id, names)]
-            sample = _rows_of_ids(file.iter_batches(batch, columns=[id_column]), most, request)
-            sampled_id = request.id
+            ids = [
+                str(value)
+                for part in file.iter_batches(batch, columns=[id_column])
+                for value in _objects(part.column(0))
+            ]
+        if ids is not None and len(ids) != total:
+            raise checks.BadInput(_wrong_count(path, total, len(ids)))
+        rows, fact = sample_rows(total, ids, most, request)
         columns = [stored[name] for name in usable]
         batches = file.iter_batches(batch, columns=columns, use_threads=False)
-        sampled, count = _sample_batches(batches, sample, path)
+        sampled, count = _sample_batches(batches, None if fact.complete else rows, path, request)
         if count != total:
-            raise checks.BadInput(
-                f"{path} declares {total:,} rows, but {count:,} can be read; write it again."
-            )
-    rows = np.arange(total) if sample is None else sample
+            raise checks.BadInput(_wrong_count(path, total, count))
     table = pa.Table.from_batches(sampled, schema=pa.schema([schema.field(n) for n in columns]))
-    facts: list[Fact] = [RowsRead(len(rows), total, request.seed, sampled_id)]
+    facts: list[Fact] = [fact]
     if unread := [name for name in names if not kinds[name]]:
         words = f"{name_list(unread)}: structures, maps or bytes are not read"
         facts.append(Remark("left out", words))
@@ -102,8 +109,12 @@ def _read(path: Path, request: Request) -> Table:
     return _limit_tokens(result, lists, request) if lists else result
 
 
+def _wrong_count(path: Path, declared: int, count: int) -> str:
+    return f"{path} declares {declared:,} rows, but {count:,} can be read; write it again."
+
+
 def _sample_batches(
-    batches: Iterable[Any], sample: np.ndarray | None, path: Path
+    batches: Iterable[Any], sample: np.ndarray | None, path: Path, request: Request
 ) -> tuple[list[Any], int]:
     """The sampled rows of every batch, and the number of rows of all batches."""
     sampled, start, size = [], 0, 0
@@ -115,21 +126,13 @@ def _sample_batches(
             sampled.append(batch.take(sample[low:high] - start))
         start += batch.num_rows
         size += sampled[-1].nbytes
-        if size > MOST_BYTES:
+        if size > request.memory // 3:  # the rest is for what is made of them
             raise checks.BadInput(
-                f"the rows that are read from {path} must fit into {MOST_BYTES:,} bytes; got more "
-                f"from the first {start:,} rows of the file; give a smaller number of rows."
+                f"the rows that are read from {path} must fit into {request.memory:,} bytes, with "
+                f"what is made of them; got more from the first {start:,} rows of the file; give a "
+                f"smaller number of rows or a larger memory limit."
             )
     return sampled, start
-
-
-def _rows_of_ids(batches: Iterable[Any], most: int, request: Request) -> np.ndarray:
-    """The row numbers of randomly chosen ids, `most` rows at most."""
-    ids: list[str] = []
-    for batch in batches:
-        ids += map(str, batch.column(0).to_pylist())
-    chosen = choose_ids(Counter(ids), most, request.seed)
-    return np.flatnonzero([row_id in chosen for row_id in ids])
 
 
 def _kind(kind: Any) -> str:
@@ -157,26 +160,41 @@ def _values(column: Any, kind: str, as_text: bool) -> np.ndarray:
     import pyarrow as pa
 
     if pa.types.is_dictionary(column.type):
+        if kind == "text" or as_text:
+            return texts(_objects(column))
         column = column.cast(column.type.value_type)
     if kind == "list":
         sequences = np.empty(len(column), object)
         sequences[:] = [_sequence(row) for row in column.to_pylist()]
         return sequences
+    if kind == "date":
+        dates = np.asarray(column.to_numpy())
+        return texts(dates.astype(str).tolist()) if as_text else dates
     if kind == "text" or (as_text and not pa.types.is_floating(column.type)):
         return texts(column.to_pylist())
-    if kind == "date":
-        exact = column.cast(pa.timestamp("us"), safe=False)
-        return exact.to_numpy().astype("datetime64[us]")
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())
     return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), float)
+
+
+def _objects(column: Any) -> list[Any]:
+    """The values of a column as Python objects; equal strings of a dictionary are one object."""
+    import pyarrow as pa
+
+    if not pa.types.is_dictionary(column.type):
+        return column.to_pylist()
+    values: list[Any] = []
+    for chunk in getattr(column, "chunks", [column]):
+        words = chunk.dictionary.to_pylist()
+        values += [None if i is None else words[i] for i in chunk.indices.to_pylist()]
+    return values
 
 
 def _sequence(row: list[Any] | None) -> np.ndarray:
     """One sequence: numbers (L,), vectors (L, d) or strings (L,), without missing tokens."""
     present = [token for token in row or () if token is not None]
     if present and isinstance(present[0], str):
-        return np.array(present, str)
+        return np.array(present, object)
     if present and isinstance(present[0], list):
         if len({len(token) for token in present}) > 1:
             raise checks.BadInput(

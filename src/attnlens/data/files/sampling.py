@@ -13,13 +13,23 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Mapping
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
+
+import numpy as np
 
 from attnlens.core import checks
 
+from .facts import RowsRead
+
 MOST_COLUMNS = 10_000  # no model in this package learns from a wider table
-MOST_CELLS = 5_000_000  # entries held in memory at a time: as Python strings, about 300 MB
+MEMORY = 10**9  # bytes that reading may take, by default
+# Bytes of memory per entry of a table: a Python string and its copy without spaces, a number, and
+# its codes and indicators.
+BYTES_PER_CELL = 200
+MOST_CELLS = MEMORY // BYTES_PER_CELL  # entries of an array that networks see
 
 Item = TypeVar("Item")
 
@@ -27,10 +37,14 @@ Item = TypeVar("Item")
 class Request(NamedTuple):
     """Which rows and columns of a file to read, and how."""
 
-    rows: int  # at most
+    rows: int  # at most; of a long table, sequences
     seed: int  # of the sample
     id: str | None = None  # the column of sequence ids
     as_text: frozenset[str] = frozenset()  # columns that are read as strings, digit by digit
+    as_number: frozenset[str] = frozenset()  # columns that the caller says hold numbers
+    separator: str | None = None  # of a CSV file
+    decimal: str | None = None  # the decimal mark of a CSV file
+    memory: int = MEMORY  # bytes that reading may take
 
 
 def most_rows(request: Request, columns: int, file: object) -> int:
@@ -40,11 +54,46 @@ def most_rows(request: Request, columns: int, file: object) -> int:
             f"{file} must have at most {MOST_COLUMNS:,} columns; got {columns:,} columns; keep "
             f"those that matter, or save it as NPY with one array per row."
         )
-    return max(1, min(request.rows, MOST_CELLS // max(columns, 1)))
+    fitting = max(1, request.memory // (BYTES_PER_CELL * max(columns, 1)))
+    return fitting if request.id is not None else min(request.rows, fitting)
 
 
-def reservoir(stream: Iterator[Item], count: int, seed: int) -> tuple[list[Item], list[int], int]:
+def text_size(fields: Sequence[str]) -> int:
+    """Bytes of memory that the strings of a row take."""
+    return sum(map(sys.getsizeof, fields))
+
+
+class TextBudget:
+    """Counts the bytes of the rows in memory; raises `BadInput` beyond a third of the limit.
+
+    The other two thirds are for the copy of each string without spaces, and for the columns that
+    are made of them.
+    """
+
+    def __init__(self, request: Request, file: object) -> None:
+        self.left, self.limit, self.file = request.memory // 3, request.memory, file
+
+    def add(self, fields: Sequence[str]) -> None:
+        """Count a row that is kept."""
+        self.left -= text_size(fields)
+        if self.left < 0:
+            raise checks.BadInput(
+                f"the rows that are read from {self.file} must fit into {self.limit:,} bytes of "
+                f"memory, with what is made of them; got more text; give a smaller number of rows "
+                f"or a larger memory limit, or leave out the column of long texts."
+            )
+
+    def remove(self, fields: Sequence[str]) -> None:
+        """Count a row that is no longer kept."""
+        self.left += text_size(fields)
+
+
+def reservoir(
+    stream: Iterator[Item], count: int, seed: int, budget: TextBudget | None = None
+) -> tuple[list[Item], list[int], int]:
     """`count` random items of a stream in their order, their positions, and the stream's length.
+
+    The items in memory are counted in `budget`.
 
     >>> items, positions, length = reservoir(iter("abcdefgh"), 3, seed=0)
     >>> len(items), sorted(positions) == positions, length
@@ -54,6 +103,8 @@ def reservoir(stream: Iterator[Item], count: int, seed: int) -> tuple[list[Item]
     sample = []
     for position, item in enumerate(stream):
         sample.append((position, item))
+        if budget is not None:
+            budget.add(item)  # type: ignore[arg-type]
         if len(sample) == count:
             break
     length = len(sample)
@@ -62,7 +113,11 @@ def reservoir(stream: Iterator[Item], count: int, seed: int) -> tuple[list[Item]
         following = count + _skip(generator, weight)  # the next position that enters
         for position, item in enumerate(stream, count):
             if position == following:
-                sample[generator.randrange(count)] = (position, item)
+                place = generator.randrange(count)
+                if budget is not None:
+                    budget.remove(sample[place][1])
+                    budget.add(item)  # type: ignore[arg-type]
+                sample[place] = (position, item)
                 weight *= _root(generator, count)
                 following += 1 + _skip(generator, weight)
             length = position + 1
@@ -80,20 +135,37 @@ def _skip(generator: random.Random, weight: float) -> int:
     return math.floor(math.log(1 - generator.random()) / math.log1p(-weight))
 
 
-def choose_ids(counts: Mapping[str, int], rows: int, seed: int) -> frozenset[str]:
-    """Random ids, as many as fit into `rows` rows; `counts` has the rows of each id."""
+def sample_rows(
+    total: int, ids: Sequence[str] | None, most: int, request: Request
+) -> tuple[np.ndarray, RowsRead]:
+    """The rows that are read of `total`, and the fact: random rows, or all rows of random ids."""
+    if ids is None:
+        rows = np.arange(total)
+        if total > most:
+            generator = np.random.default_rng(request.seed)
+            rows = np.sort(generator.choice(total, most, replace=False, shuffle=False))
+        return rows, RowsRead(len(rows), total, request.seed)
+    counts = Counter(ids)
+    chosen = choose_ids(counts, request.rows, most, request.seed)
+    rows = np.flatnonzero([row_id in chosen for row_id in ids])
+    sequences = len(chosen), len(counts)
+    return rows, RowsRead(len(rows), total, request.seed, request.id, sequences)
+
+
+def choose_ids(counts: Mapping[str, int], sequences: int, rows: int, seed: int) -> frozenset[str]:
+    """At most `sequences` random ids, as many as fit into `rows` rows; `counts` has their rows."""
     longest = max(counts, key=counts.__getitem__, default="")
     if counts and counts[longest] > rows:
         raise checks.BadInput(
-            f"a sequence must have at most {rows:,} rows, the number that is read; got "
-            f"{counts[longest]:,} for {longest[:40]!r}; give a larger number of rows, or cut it."
+            f"a sequence must have at most {rows:,} rows, the number that fits into memory; got "
+            f"{counts[longest]:,} for {longest[:40]!r}; give a larger memory limit, or cut it."
         )
     order = sorted(counts)
     random.Random(seed).shuffle(order)
     chosen, used = [], 0
     for sequence_id in order:
         used += counts[sequence_id]
-        if used > rows:
+        if used > rows or len(chosen) == sequences:
             break
         chosen.append(sequence_id)
     return frozenset(chosen)

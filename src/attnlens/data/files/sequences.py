@@ -18,7 +18,7 @@ import numpy as np
 
 from attnlens.core import checks
 
-from .columns import TypedColumn, dates, name_list, numbers, printable
+from .columns import TypedColumn, codes_of, dates, name_list, numbers, printable
 from .encoding import MOST_LEVELS, ColumnEncoder
 from .facts import Facts, Remark
 from .sampling import MOST_CELLS
@@ -109,7 +109,7 @@ def tokens_from_columns(
     only = encoder.features[0] if len(encoder.features) == 1 else None
     if only is not None and only.kind == "category":
         values = columns[only.name].values
-        codes = np.unique([str(value) for value in values], return_inverse=True)[1]
+        codes = codes_of([str(value) for value in values])[1]
         return SequenceTokens(rows.split(codes), vectors, encoder.names, ()), encoder
     if vectors[0].shape[1] == 1:
         numbers_only = [vector[:, 0] for vector in vectors]
@@ -125,7 +125,7 @@ def tokens_from_lists(name: str, column: TypedColumn) -> SequenceTokens:
         raise checks.BadInput(
             f"{name} must hold sequences, but every one of them is empty; drop it."
         )
-    if {row.dtype.kind for row in nonempty} == {"U"} or column.tokens == "category":
+    if {row.dtype.kind for row in nonempty} == {"O"} or column.tokens == "category":
         if any(row.ndim > 1 for row in nonempty):
             raise checks.BadInput(
                 f"{name} must hold strings or numbers to be read as categories; got vectors; leave "
@@ -133,7 +133,7 @@ def tokens_from_lists(name: str, column: TypedColumn) -> SequenceTokens:
             )
         return _category_tokens(name, rows)
     shapes = {row.shape[1:] for row in nonempty}
-    if len(shapes) > 1 or any(row.dtype.kind == "U" for row in nonempty):
+    if len(shapes) > 1 or any(row.dtype.kind == "O" for row in nonempty):
         raise checks.BadInput(
             f"every token in {name} must be of one kind and size; got different ones; write "
             f"numbers, strings, or lists of numbers of one length."

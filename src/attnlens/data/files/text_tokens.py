@@ -11,7 +11,7 @@ from attnlens.data.dataset import Dataset, deduplicated, split
 from attnlens.data.text import Embedding
 
 from .facts import Remark
-from .loading import Loaded
+from .loaded import Loaded
 
 SHARE = 0.25  # of the texts, from which word vectors are learned
 FEWEST = 8  # texts from which word vectors can be learned
@@ -21,8 +21,9 @@ DIMS = (16, 8, 4, 2)  # of word vectors; the first that the size of the vocabula
 def embedded(loaded: Loaded, *, tokens: int = 32, seed: int = 0) -> Loaded:
     """`loaded` with its texts as tokens (n, tokens, dim); other data are returned unchanged.
 
-    Word vectors are learned from a quarter of the texts, drawn at random. These texts are then
-    removed from the data, so that no text is in both.
+    A text with more than `tokens` known words is not cut: its tokens are the means of groups of
+    consecutive words (`Embedding.grouped`). Word vectors are learned from a quarter of the texts,
+    drawn at random. These texts are then removed from the data, so that no text is in both.
 
     >>> from attnlens.data import read
     >>> import pandas as pd
@@ -33,7 +34,7 @@ def embedded(loaded: Loaded, *, tokens: int = 32, seed: int = 0) -> Loaded:
     if loaded.dataset.kind != "texts":
         return loaded
     checks.whole("tokens", tokens, at_least=1)
-    data = deduplicated(loaded.dataset)
+    data = deduplicated(loaded.dataset, conflicts=True)
     count = int(SHARE * len(data))
     if count < FEWEST:
         raise checks.BadInput(
@@ -42,19 +43,23 @@ def embedded(loaded: Loaded, *, tokens: int = 32, seed: int = 0) -> Loaded:
         )
     sets = split(data, {"words": count, "rest": len(data) - count}, seed)
     embedding = _learn(sets["words"])
-    tokenised = embedding(sets["rest"], tokens)
+    learned_from = set(sets["words"].digests)
+    rest = [i for i, digest in enumerate(loaded.dataset.digests) if digest not in learned_from]
+    tokenised = embedding.grouped(loaded.dataset.take(rest, "texts with no other use"), tokens)
     labels = None if loaded.y is None else tokenised.labels
     fact = Remark(
         "words",
         f"{len(embedding.vocabulary):,} in vectors of {embedding.vectors.shape[1]}, learned from "
-        f"{count:,} of the texts, which are used for nothing else; the first {tokens} known words "
-        f"of the other {len(tokenised):,} are their tokens",
+        f"{count:,} of the texts, which are used for nothing else; the tokens of the other "
+        f"{len(tokenised):,} are their known words or, of a text with more than {tokens}, means of "
+        f"consecutive ones",
     )
     names = tuple(f"word vector {i}" for i in range(embedding.vectors.shape[1]))
     records = (*loaded.records, fact)
+    texts = tuple(loaded.dataset.inputs[row] for row in rest)
     X = np.asarray(tokenised.array)
     return dataclasses.replace(
-        loaded, dataset=tokenised, X=X, y=labels, names=names, records=records
+        loaded, dataset=tokenised, X=X, y=labels, names=names, records=records, texts=texts
     )
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -70,11 +71,23 @@ def errors(
             "smoothed": smoothing * episode.answer,
             "posterior": exact.mean,
         }[target]
+        if jnp.shape(estimate) != truth.shape:  # (queries,) would be broadcast
+            raise checks.BadInput(
+                f"the operator must return (queries, value_dim) = {truth.shape}; got "
+                f"{jnp.shape(estimate)}; give every query its own row."
+            )
         return Errors(jnp.mean((estimate - truth) ** 2), jnp.mean(exact.var))
 
     # In sequence, not vmapped: overlapping LAPACK calls can hang a process whose JAX runs many
     # threads, and at these sizes each call uses a whole core.
     return jax.lax.map(one, keys)
+
+
+@dataclass(frozen=True)
+class ErrorCurve(Curve):
+    """Errors over the number of tokens; `exact` are the errors of the exact posterior mean."""
+
+    exact: tuple[float, ...] = field(kw_only=True)
 
 
 def inference_error(
@@ -87,7 +100,7 @@ def inference_error(
     episodes: int = 256,
     queries: int = 16,
     seed: int = 0,
-) -> Curve:
+) -> ErrorCurve:
     """Root-mean-square error of an attention operator over the number of tokens, with its rate.
 
         error(L) = √ E mean_q ‖A(q; k¹ … k^L, v¹ … v^L) − target(q)‖²  ∝  L^slope
@@ -125,11 +138,11 @@ def inference_error(
             mean = statistics.mean_reading(squares[-1])
             rmse = math.sqrt(mean.value)
             exact_var.append(float(np.mean(measured.posterior_var)))
-            exact = math.sqrt(exact_var[-1])
             # Delta method: d√x = dx / 2√x. A mean square of zero means that the operator equals
             # its target exactly in every episode.
             error = mean.standard_error / (2 * rmse) if rmse else 0.0
-            readings.append(Reading(rmse, error, episodes, details={"exact": exact}))
+            status = Status.OK if math.isfinite(rmse) else Status.NOT_FINITE
+            readings.append(Reading(rmse, error, episodes, status))
         half = _prior_var(world, queries) / 2
     last = max(0, len(lengths) - 2)
     start = min(last, next((i for i, var in enumerate(exact_var) if var <= half), last))
@@ -141,19 +154,23 @@ def inference_error(
         elif target == "answer":
             roots = 0.5 * np.log(exact_var[start:])
             predicted = float(statistics.slopes(np.log(lengths[start:]), roots[None])[0])
-    return Curve(
+    return ErrorCurve(
         axis="length",
         quantity=f"root-mean-square error to the {target}",
         at=lengths,
         readings=tuple(readings),
         slope=slope,
-        details={"fitted_from": lengths[start], "predicted": predicted},
+        predicted=predicted,
+        fitted_from=float(lengths[start]),
+        exact=tuple(map(math.sqrt, exact_var)),
     )
 
 
 def _slope(lengths: Sequence[int], squared: Float[np.ndarray, "episodes lengths"]) -> Reading:
     """The slope of the log root mean square, with its error over episodes: slopes are linear in
     logarithms, so slopes of the jackknife pseudo-values are pseudo-values of the slope."""
+    if not np.isfinite(squared).all():
+        return Reading(math.nan, math.nan, len(squared), Status.NOT_FINITE)
     logs = 0.5 * statistics.log_of_mean(squared)
     if np.isnan(logs).any():
         return Reading(math.nan, math.nan, len(squared), Status.ZERO_ERROR)

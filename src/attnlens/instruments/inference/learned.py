@@ -34,6 +34,7 @@ import jax
 import numpy as np
 
 from attnlens.core import checks, statistics
+from attnlens.core.frames import Tabular
 from attnlens.core.readings import Curve, Reading
 from attnlens.core.status import Status
 from attnlens.networks.layout import Layout
@@ -188,11 +189,17 @@ def _losses(recipe: Recipe, vector: Any, data: Episodes) -> LearnedLosses:
 
 
 @dataclasses.dataclass(frozen=True)
-class Generalisation:
-    """The generalisation gap over the number of sequences, and over their length."""
+class Generalisation(Tabular):
+    """The generalisation gap over the number of sequences, and over their length.
+
+    length: the number of tokens per sequence in `over_samples`.
+    sequences: the number of sequences in `over_length`.
+    """
 
     over_samples: Curve
     over_length: Curve
+    length: int
+    sequences: int
 
     @property
     def readings(self) -> tuple[Reading, ...]:
@@ -213,10 +220,17 @@ class Generalisation:
                 parts.append(f"no slope in {curve.axis}")
             else:
                 low, high = (2.0**end for end in slope.interval())
-                source = f"; from {slope.details['of']}" if "of" in slope.details else ""
+                source = f"; from {FROM_MEANS}" if curve.slope_of_means else ""
                 interval = f" ({low:.2f} to {high:.2f}{source})"
                 parts.append(template.format(2.0**slope.value) + interval)
         return f"{parts[0][:1].upper()}{parts[0][1:]}; {parts[1]}."
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of both curves."""
+        return [*self.over_samples.rows(), *self.over_length.rows()]
+
+    def drawings(self) -> tuple[Curve, Curve]:
+        return self.over_samples, self.over_length
 
     def plot(self) -> Any:
         """One matplotlib figure per curve: (over samples, over length)."""
@@ -270,8 +284,10 @@ def generalisation(
         by_samples = gaps(lengths[0], samples)
         by_length = np.column_stack([gaps(length, (middle,)) for length in lengths])
     return Generalisation(
-        gap_curve("sequences", samples, by_samples, {"length": lengths[0]}),
-        gap_curve("tokens", lengths, by_length, {"sequences": middle}),
+        gap_curve("sequences", samples, by_samples),
+        gap_curve("tokens", lengths, by_length),
+        length=lengths[0],
+        sequences=middle,
     )
 
 
@@ -288,17 +304,20 @@ def reader_for(world: ExactWorld, label: str = "next", **settings: Any) -> Any:
     return partial(Reader, **{**sizes, "heads": 2, "hidden": 16, **settings})
 
 
-def gap_curve(axis: str, at: Sequence[int], gaps: np.ndarray, details: Mapping[str, Any]) -> Curve:
+def gap_curve(axis: str, at: Sequence[int], gaps: np.ndarray) -> Curve:
     """A curve of mean gaps over seeds. Its slope is the mean of the slopes per seed where all gaps
-    are positive, and otherwise that of the mean gaps (then `slope.details["of"]` is set)."""
+    are positive, and otherwise that of the mean gaps (`Curve.slope_of_means`)."""
     readings = tuple(statistics.mean_reading(column) for column in gaps.T)
-    slope = None
+    slope, of_means = None, not (gaps > 0).all()
     if len(at) > 1:
-        if (gaps > 0).all():
-            slope = statistics.mean_reading(statistics.slopes(np.log(at), np.log(gaps)))
-        else:
-            slope = _slope_of_means(at, gaps)
-    return Curve(axis, "generalisation gap", tuple(at), readings, slope, details)
+        slope = (
+            _slope_of_means(at, gaps)
+            if of_means
+            else statistics.mean_reading(statistics.slopes(np.log(at), np.log(gaps)))
+        )
+    return Curve(
+        axis, "generalisation gap", tuple(at), readings, slope, slope_of_means=bool(of_means)
+    )
 
 
 def _slope_of_means(at: Sequence[int], gaps: np.ndarray) -> Reading:
@@ -306,5 +325,4 @@ def _slope_of_means(at: Sequence[int], gaps: np.ndarray) -> Reading:
     logs = statistics.log_of_mean(gaps)
     if np.isnan(logs).any():  # also where a network diverged
         return Reading(np.nan, np.nan, len(gaps), Status.GAP_NOT_POSITIVE)
-    slope = statistics.mean_reading(statistics.slopes(np.log(at), logs))
-    return dataclasses.replace(slope, details={"of": FROM_MEANS})
+    return statistics.mean_reading(statistics.slopes(np.log(at), logs))

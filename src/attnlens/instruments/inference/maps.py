@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnlens.core import checks
+from attnlens.core import arrays, checks
 from attnlens.core.drawing import Map
 from attnlens.networks.encoder import Encoder
 from attnlens.networks.reader import Reader
@@ -80,7 +80,7 @@ def _layers(subject: Any, example: Any) -> list[np.ndarray]:
         return [np.asarray(weights, float) for weights in subject.attention(example)]
     if isinstance(subject, Reader):
         return [np.asarray(subject.attention(example), float)[:, None]]
-    weights = np.asarray(subject, float) if example is None else np.empty(0)
+    weights = arrays.numbers("the weights", subject) if example is None else np.empty(0)
     if not 2 <= weights.ndim <= 4 or not weights.size or not np.isfinite(weights).all():
         raise checks.BadInput(
             f"give a network ({', '.join(kind.__name__ for kind in NETWORKS)}) with an example, or "

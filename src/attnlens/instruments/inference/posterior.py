@@ -25,6 +25,7 @@ from scipy.special import ndtri
 
 from attnlens.core import checks
 from attnlens.core.drawing import Figure, Point, Series
+from attnlens.core.frames import Tabular
 from attnlens.worlds.base import Episode, ExactWorld
 from attnlens.worlds.model import ReferenceWorld
 
@@ -36,7 +37,7 @@ NORMAL_QUANTILE = float(ndtri(0.975))
 
 
 @dataclass(frozen=True)
-class Tightening:
+class Tightening(Tabular):
     """Rows are n = 0 … L tokens, columns the components of the quantity of interest."""
 
     quantity: str
@@ -52,6 +53,20 @@ class Tightening:
             )
             rows.append(f"  {i + 1}: {prior} → {last}; true value {truth:.3g}")
         return "\n".join(rows)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per number of tokens and component."""
+        return [
+            {
+                "tokens": n,
+                "component": i + 1,
+                "mean": float(self.mean[n, i]),
+                "standard_deviation": float(self.standard_deviation[n, i]),
+                "truth": float(truth),
+            }
+            for n in range(len(self.mean))
+            for i, truth in enumerate(self.truth)
+        ]
 
     def figure(self) -> Figure:
         """Mean and 95 % band of the first components over tokens; dashed lines: true values."""

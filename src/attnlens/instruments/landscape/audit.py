@@ -27,6 +27,7 @@ import numpy as np
 
 from attnlens.core import checks, statistics
 from attnlens.core.drawing import Figure, Point, Series
+from attnlens.core.frames import Tabular
 from attnlens.core.readings import Reading
 from attnlens.networks import stationary_points
 from attnlens.worlds.base import World
@@ -110,7 +111,7 @@ def descend(
 
 
 @dataclass(frozen=True)
-class Audit:
+class Audit(Tabular):
     """Where every descent ended: for each network, one `DescentEnds` per teacher.
 
     >>> index, excess, zeros = np.zeros(2, int), np.array([0.01, 0.5]), np.zeros(2)
@@ -162,6 +163,23 @@ class Audit:
                     f"{np.median(excess):.3g}, to {excess[-1]:.3g}"
                 )
         return "\n".join(rows)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per network, teacher and start; the index is −1 if it did not converge."""
+        return [
+            {
+                "network": name,
+                "teacher": number,
+                "start": start,
+                "index": int(ends.index[start]),
+                "excess": float(ends.excess[start]),
+                "loss": float(ends.loss[start]),
+                "gradient_norm": float(ends.gradient_norm[start]),
+            }
+            for name, teachers in self.ended.items()
+            for number, ends in enumerate(teachers)
+            for start in range(len(ends.index))
+        ]
 
     def figure(self) -> Figure:
         """The sorted excess of every start: minima as a line, saddles as dots."""

@@ -23,6 +23,7 @@ from jaxtyping import Array
 
 from attnlens.core import checks
 from attnlens.core.drawing import Figure, Point, Series
+from attnlens.core.frames import Tabular
 from attnlens.core.readings import Curve, Reading
 
 from .products import Subject, flat_loss
@@ -30,7 +31,7 @@ from .slices import losses
 
 
 @dataclass(frozen=True)
-class Path:
+class Path(Tabular):
     """The loss along line and curve, and the curve's control point c (a tree of parameters).
 
     >>> heights = tuple(Reading(value, 0.0, 1) for value in (0.0, 3.0, 1.0))
@@ -56,6 +57,11 @@ class Path:
             f"barrier {self.straight_barrier:.4g} along the straight line, "
             f"{self.curved_barrier:.4g} along the curve"
         )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per position on each path."""
+        paths = {"straight line": self.straight, "trained curve": self.curved}
+        return [{"path": name, **row} for name, curve in paths.items() for row in curve.rows()]
 
     def figure(self) -> Figure:
         def series(name: str, curve: Curve) -> Series:

@@ -23,62 +23,24 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
-from attnlens.core import checks, statistics
-from attnlens.core.drawing import Figure, Point, Series
+from attnlens.core import checks
+from attnlens.core.drawing import Figure
+from attnlens.core.frames import Tabular
 from attnlens.core.readings import Reading
+from attnlens.core.status import Status
 
 from . import spectrum
+from .density import Density, bandwidth, smoothed
 from .products import MATRICES, Subject
 from .spectrum import Eigenpair, Quadrature, SpectrumEnds, Times
 
 DENSE = 500  # parameters up to which the matrix is formed: as many products as SLQ takes anyway
 COLUMNS = 50  # columns computed together when the matrix is formed
-GRID = 401  # points at which the density is evaluated
-
-
-@dataclass(frozen=True)
-class Density:
-    """The spectral density on a grid, with standard errors over probes (0 where it is exact)."""
-
-    at: np.ndarray
-    value: np.ndarray
-    standard_error: np.ndarray
-    bandwidth: float
-    quadrature: Quadrature
-    exact: bool
-
-    def share_below(self, level: float) -> Reading:
-        """The share of eigenvalues at or below `level`."""
-        return self.mean(lambda nodes: (nodes <= level).astype(float))
-
-    def mean(self, function: Callable[[np.ndarray], np.ndarray]) -> Reading:
-        """(1/P) Σ f(λ_i) for a function of an array of eigenvalues."""
-        estimates = self.quadrature.mean(function)
-        if self.exact:
-            return Reading(float(estimates[0]), 0.0, 1, details={"exact": True})
-        return statistics.mean_reading(estimates)
-
-    def figure(self) -> Figure:
-        # Every second point. Values below a ten-thousandth of the highest are only the tails of the
-        # smoothing Gaussians: they are drawn at that level, without error bars.
-        rows = zip(self.at[::2], self.value[::2], self.standard_error[::2], strict=True)
-        floor, probes = 1e-4 * self.value.max(), len(self.quadrature.nodes)
-        points = tuple(
-            Reading(float(y), float(e), probes).point(x) if y > floor else Point(float(x), floor)
-            for x, y, e in rows
-        )
-        title = f"Spectral density, smoothed by a Gaussian of width {self.bandwidth:.2g}"
-        series = (Series("density", points, curve=True),)
-        return Figure(title, "eigenvalue", "density", series, log_x=False)
-
-    def plot(self) -> Any:
-        """The density as a matplotlib figure."""
-        return self.figure().plot()
 
 
 @dataclass(frozen=True)
@@ -92,7 +54,7 @@ class PartialCurvature:
 
 
 @dataclass(frozen=True)
-class Curvature:
+class Curvature(Tabular):
     """The result of `curvature`. Eigenvectors are flat, in the order of the tree of parameters.
 
     >>> bowl = curvature(lambda w: w[0] ** 2 + 3 * w[1] ** 2, np.ones(2))
@@ -143,6 +105,29 @@ class Curvature:
         ]
         return "\n".join(rows)
 
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per number; `residual` is ‖A v − λ v‖ of an eigenvalue."""
+        numbers: list[tuple[str, str, float | Eigenpair | Reading | None]] = [
+            ("", "loss", self.loss),
+            ("", "gradient norm", self.gradient_norm),
+            *(("", f"largest {i}", pair) for i, pair in enumerate(self.top, 1)),
+            *(("", f"smallest {i}", pair) for i, pair in enumerate(self.bottom, 1)),
+            ("", "trace", self.trace),
+            ("", "scaled largest", self.scaled_largest),
+            ("", "scaled trace", self.scaled_trace),
+        ]
+        for name, block in self.blocks.items():
+            numbers += [
+                (name, "largest 1", block.largest),
+                (name, "smallest 1", block.smallest),
+                (name, "trace", block.trace),
+            ]
+        return [
+            {"block": block, "quantity": quantity, **_row(number)}
+            for block, quantity, number in numbers
+            if number is not None
+        ]
+
     def figure(self) -> Figure:
         """The spectral density."""
         if self.density is None:
@@ -152,6 +137,17 @@ class Curvature:
     def plot(self) -> Any:
         """The spectral density as a matplotlib figure."""
         return self.figure().plot()
+
+
+def _row(number: float | Eigenpair | Reading) -> dict[str, Any]:
+    """A number of `Curvature` as a row: every row has the same columns."""
+    if isinstance(number, Reading):
+        return {**number.row(), "residual": None}
+    value, residual = (
+        (number.value, number.residual) if isinstance(number, Eigenpair) else (number, None)
+    )
+    empty = dict.fromkeys(("standard_error", "low", "high", "count"))
+    return {"value": value, **empty, "status": Status.OK.value, "residual": residual}
 
 
 @dataclass(frozen=True)
@@ -243,8 +239,8 @@ def curvature(
     density = None
     if how.steps:
         rule = source.quadrature(how.steps)
-        width = how.bandwidth or _bandwidth(ends.bottom[0].value, ends.top[0].value)
-        density = _density(rule, width, formed)
+        width = how.bandwidth or bandwidth(ends.bottom[0].value, ends.top[0].value)
+        density = smoothed(rule, width, formed)
     parts = {}
     for name, places in places_of_blocks.items():
         inside = source.extremes(1, places=places)
@@ -281,14 +277,21 @@ class _Exact:
 
     def extremes(self, count: int, scale: Any = None, places: Any = None) -> SpectrumEnds:
         part = self._part(scale, places)
-        return spectrum.exact_extremes(*np.linalg.eigh(part), part, count)
+        whole = scale is None and places is None
+        values, vectors = self._decomposition if whole else np.linalg.eigh(part)
+        return spectrum.exact_extremes(values, vectors, part, count)
+
+    @cached_property
+    def _decomposition(self) -> tuple[np.ndarray, np.ndarray]:
+        """All eigenvalues and eigenvectors, for the extremes and for the density."""
+        return np.linalg.eigh(self.matrix)
 
     def trace(self, scale: Any = None, places: Any = None) -> Reading:
         part = self._part(scale, places)
-        return Reading(float(np.trace(part)), 0.0, len(part), details={"exact": True})
+        return Reading(float(np.trace(part)), 0.0, len(part))
 
     def quadrature(self, steps: int) -> Quadrature:
-        values = np.linalg.eigvalsh(self.matrix)[None]
+        values = self._decomposition[0][None]
         return Quadrature(values, np.full(values.shape, 1 / values.size))
 
 
@@ -330,24 +333,6 @@ class _Sampled:
         probes = self.settings.probes
         times, size = self._times(None, None, probes)
         return spectrum.quadrature(times, size, probes, steps, seed=self.settings.seed)
-
-
-def _bandwidth(low: float, high: float) -> float:
-    spread = high - low
-    return spread / 100 if spread > 0 else max(abs(high), 1.0) / 100
-
-
-def _density(rule: Quadrature, width: float, exact: bool) -> Density:
-    nodes = rule.nodes[rule.weights > 0]
-    at = np.linspace(nodes.min() - 4 * width, nodes.max() + 4 * width, GRID)
-
-    def gaussian(nodes: np.ndarray) -> np.ndarray:
-        distance = (at - nodes[..., None]) / width
-        return np.exp(-0.5 * distance**2) / (width * math.sqrt(2 * math.pi))
-
-    estimates = rule.mean(gaussian)
-    error = np.zeros(GRID) if exact else estimates.std(0, ddof=1) / math.sqrt(len(estimates))
-    return Density(at, estimates.mean(0), error, width, rule, exact)
 
 
 def _blocks(subject: Subject, blocks: Any) -> dict[str, np.ndarray]:

@@ -21,6 +21,7 @@ two directions may be a maximum in a third.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import equinox as eqx
@@ -45,6 +46,18 @@ CALL = 64  # points per compiled call
 MEMORY = 1 << 30  # limit in bytes for the intermediate arrays of one batch of points
 
 
+@dataclass(frozen=True)
+class LossPlane(Surface):
+    """A quantity over a plane of parameters.
+
+    normalise: how the directions were scaled: "filter", "array" or "none".
+    norms: the Euclidean norms of the two directions.
+    """
+
+    normalise: str = field(kw_only=True)
+    norms: tuple[float, ...] = field(kw_only=True)
+
+
 def surface(
     loss: Callable[..., Any],
     params: Any,
@@ -63,8 +76,8 @@ def surface(
     chunk: int | None = None,
     precision: str = "float64",
     seed: int = 0,
-) -> Surface | Curve:
-    """The loss over a plane through `params` (a `Surface`), or along a line (a `Curve`).
+) -> LossPlane | Curve:
+    """The loss over a plane through `params` (a `LossPlane`), or along a line (a `Curve`).
 
     loss, params, data, chunk, precision: as for `curvature`; `params` are not changed.
     dims: 2, or 1 for a line; the mean over `draws` random lines, with its standard error.
@@ -103,7 +116,7 @@ def surface(
     if dims == 2:
         x, y = (part.ravel() for part in np.meshgrid(axis, axis))
         values = measure(subject, chosen, np.stack([x, y], 1)).reshape(points, points)
-        return Surface(
+        return LossPlane(
             quantity,
             names[0],
             names[1],
@@ -111,12 +124,13 @@ def surface(
             _plain(axis),
             tuple(_plain(row) for row in values),
             () if path is None else tuple((float(a), float(b)) for a, b in path),
-            {"normalise": kind, "norms": _plain(np.linalg.norm(chosen, axis=1))},
+            normalise=kind,
+            norms=_plain(np.linalg.norm(chosen, axis=1)),
         )
     coordinates = np.concatenate([np.outer(axis, row) for row in np.eye(len(chosen))])
     values = measure(subject, chosen, coordinates).reshape(len(chosen), points)
     readings = tuple(_reading(column) for column in values.T)
-    return Curve(names[0], quantity, _plain(axis), readings, details={"normalise": kind})
+    return Curve(names[0], quantity, _plain(axis), readings)
 
 
 def normalised(

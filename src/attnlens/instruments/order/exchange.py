@@ -25,7 +25,8 @@ single sequence has them from its shuffles; they are then those of an exchangeab
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -53,21 +54,29 @@ SQUARED = "squared change from the first token to the last beyond chance, in var
 
 @dataclass(frozen=True)
 class Exchangeability(Reading):
-    """A p-value with its interpretation; effects, statistics and wealth are attributes.
+    """A p-value with its interpretation.
+
+    effects: how strong each dependence on order is.
+    statistics: by name, each in standard deviations above shuffled orders.
+    wealth: the sequential test; None where it was left out.
+    kind: what tokens are: numbers, vectors or categories.
+    sequences, left_out: how many were permuted, and how many of one token were left out.
+    constant: whether every sequence is constant.
+    enumerated: whether all orders were compared, and not only random ones.
 
     The standard error is the Monte Carlo error of using m permutations instead of infinitely many:
     if b of m statistics reach the observed one, it is the standard deviation of
     Beta(b + 1, m − b + 1). It is 0 where all orders were enumerated.
     """
 
-    @property
-    def effects(self) -> dict[str, Reading]:
-        return self.details["effects"]
-
-    @property
-    def statistics(self) -> dict[str, float]:
-        """By name, each in standard deviations above shuffled orders."""
-        return self.details["statistics"]
+    effects: Mapping[str, Reading] = field(kw_only=True)
+    statistics: Mapping[str, float] = field(kw_only=True)
+    wealth: Wealth | None = field(kw_only=True)
+    kind: str = field(kw_only=True)
+    sequences: int = field(kw_only=True)
+    left_out: int = field(kw_only=True)
+    constant: bool = field(kw_only=True)
+    enumerated: bool = field(kw_only=True)
 
     @property
     def strongest(self) -> str:
@@ -75,38 +84,13 @@ class Exchangeability(Reading):
         return max(self.statistics, key=self.statistics.__getitem__)
 
     @property
-    def wealth(self) -> Wealth | None:
-        """The sequential test; None where it was not asked for."""
-        return self.details["wealth"]
-
-    @property
-    def kind(self) -> str:
-        """What tokens are: numbers, vectors or categories."""
-        return self.details["kind"]
-
-    @property
-    def sequences(self) -> int:
-        """How many sequences were permuted."""
-        return self.details["sequences"]
-
-    @property
-    def left_out(self) -> int:
-        """How many sequences of one token were left out."""
-        return self.details["left_out"]
-
-    @property
-    def constant(self) -> bool:
-        """Whether every sequence is constant."""
-        return self.details["constant"]
-
-    @property
     def orders(self) -> str:
         """Which orders were compared, in words."""
-        return self.details["orders"]
+        return f"all {self.count + 1} orders" if self.enumerated else f"{self.count} permutations"
 
     def meaning(self, effect: str) -> str:
         """What the number of an effect means, in words."""
-        return self.effects[effect].details["meaning"]
+        return SQUARED if effect == "drift" and self.kind != "numbers" else WORDS[effect]
 
     def __str__(self) -> str:
         sequences = self.sequences
@@ -124,6 +108,13 @@ class Exchangeability(Reading):
         if self.wealth is not None:
             lines.append(f"{'wealth':>12}  {self.wealth}")
         return "\n".join(lines)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for the p-value and one per effect."""
+        return [
+            {"quantity": "p-value", **self.row()},
+            *({"quantity": name, **effect.row()} for name, effect in self.effects.items()),
+        ]
 
     def figure(self) -> Figure:
         """How unusual the observed order is, one point per statistic."""
@@ -177,17 +168,19 @@ def exchangeability(
     # Beta(b + 1, m − b + 1) with b = p (m + 1) − 1.
     above, below = p * (count + 1), (1 - p) * (count + 1) + 1
     error = 0.0 if enumerated else math.sqrt(above * below / (count + 3)) / (count + 2)
-    details = {
-        "effects": {} if constant else effects(sequences.kind, y, sequences.lengths, random),
-        "statistics": {name: float(values[0]) for name, values in test.statistics.items()},
-        "wealth": bet(sequences, random) if wealth else None,
-        "kind": sequences.kind,
-        "sequences": len(sequences.lengths),
-        "left_out": sequences.left_out,
-        "constant": constant,
-        "orders": f"all {count + 1} orders" if enumerated else f"{count} permutations",
-    }
-    return Exchangeability(p, error, count, details=details)
+    return Exchangeability(
+        p,
+        error,
+        count,
+        effects={} if constant else effects(sequences.kind, y, sequences.lengths, random),
+        statistics={name: float(values[0]) for name, values in test.statistics.items()},
+        wealth=bet(sequences, random) if wealth else None,
+        kind=sequences.kind,
+        sequences=len(sequences.lengths),
+        left_out=sequences.left_out,
+        constant=constant,
+        enumerated=enumerated,
+    )
 
 
 def p_values(
@@ -219,9 +212,8 @@ def effects(
         y[starts[usable & (lengths == length)][:, None] + np.arange(length)]
         for length in np.unique(lengths[usable])
     ]
-    meanings = WORDS if signed else {**WORDS, "drift": SQUARED}
     if not same_length:
-        readings = [Reading(math.nan, math.nan, 0, Status.FEW_TOKENS)] * len(meanings)
+        readings = [Reading(math.nan, math.nan, 0, Status.FEW_TOKENS)] * len(WORDS)
     elif usable.sum() == 1:
         ((sequence,),) = same_length
         orders = np.concatenate([sequence[None], shuffled(SHUFFLES, sequence, random)])
@@ -232,10 +224,7 @@ def effects(
         rows = [_of_one_length(part, signed) for part in same_length]
         neighbours, drift, *halves = (np.concatenate(column) for column in zip(*rows, strict=True))
         readings = [mean_reading(neighbours), mean_reading(drift), _log_ratio(*halves)]
-    return {
-        name: replace(r, details={"meaning": meaning})
-        for (name, meaning), r in zip(meanings.items(), readings, strict=True)
-    }
+    return dict(zip(WORDS, readings, strict=True))
 
 
 def _of_one_length(

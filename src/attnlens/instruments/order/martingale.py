@@ -55,6 +55,7 @@ from jaxtyping import Float
 
 from attnlens.core import checks
 from attnlens.core.drawing import Figure, Point, Series
+from attnlens.core.frames import Tabular
 
 from .sequences import Sequences, read
 from .vector_ranks import vector_counts
@@ -66,7 +67,7 @@ LEVELS = (0.05, 0.01)  # drawn in the figure
 
 
 @dataclass(frozen=True)
-class Wealth:
+class Wealth(Tabular):
     """Wealth from one unit: `log_values[n]` is its logarithm after n tokens of every sequence."""
 
     log_values: tuple[float, ...]
@@ -99,6 +100,14 @@ class Wealth:
             f"one unit became {math.exp(min(self.log_values[-1], 700.0)):.3g} over "
             f"{len(self.log_values) - 1} tokens by betting against exchangeability; it {conclusion}"
         )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per number of tokens."""
+        pairs = zip(self.log_values, self.values, strict=True)
+        return [
+            {"tokens": n, "wealth": value, "log_wealth": log}
+            for n, (log, value) in enumerate(pairs)
+        ]
 
     def figure(self) -> Figure:
         """Wealth over tokens, with the levels at which exchangeability is rejected."""
@@ -146,18 +155,13 @@ def bet(sequences: Sequences, random: np.random.Generator) -> Wealth:
     with np.errstate(divide="ignore"):
         # A sequence that has ended multiplies by one.
         gains = np.nan_to_num(log_factors(t, before), nan=0.0, neginf=-np.inf).sum(1)
-    best = np.maximum(gains.max(0), 0)
-    factors, idle = np.exp(gains - best), np.exp(-best)
-    log_value, log_values = 0.0, [0.0]
-    shares = np.zeros(len(gains))  # of the wealth, one per bet
+    log_values = [0.0]
+    stakes = np.full(len(gains), -np.inf)  # log of what each bet holds: it may be below 1e−308
     for n in range(t.shape[1]):
         # Before token n + 1 the reserve falls from 1/(n + 1) to 1/(n + 2) of the initial unit.
-        reserve = math.exp(-log_value) / (n + 2)
-        shares = (shares + reserve / (n + 1) / len(shares)) * factors[:, n]
-        total = shares.sum() + reserve * idle[n]
-        shares = shares / total
-        log_value += math.log(total) + float(best[n])
-        log_values.append(log_value)
+        released = -math.log((n + 1) * (n + 2) * len(stakes))
+        stakes = np.logaddexp(stakes, released) + gains[:, n]
+        log_values.append(float(np.logaddexp.reduce([*stakes, -math.log(n + 2)])))
     return Wealth(tuple(log_values), len(t))
 
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from attnlens.core import checks
+from attnlens.core import arrays, checks
 from attnlens.worlds.base import Pairs
 
 # Number of whitened components, or of most frequent categories, in use. Dependence between
@@ -114,7 +114,7 @@ def columns(
 def _parts(tokens: Any, mask: Any) -> list[np.ndarray]:
     """One array per sequence."""
     if isinstance(tokens, Pairs):
-        key, value = (np.asarray(part) for part in tokens)
+        key, value = (arrays.numbers("tokens", part) for part in tokens)
         tokens = np.concatenate([key, value], axis=-1)
     if isinstance(tokens, list | tuple) and not (tokens and np.isscalar(tokens[0])):
         if mask is not None:
@@ -123,6 +123,9 @@ def _parts(tokens: Any, mask: Any) -> list[np.ndarray]:
                 "leave the tokens out of the list instead."
             )
         return [np.atleast_1d(_array(part)) for part in tokens]
+    if isinstance(tokens, np.ma.MaskedArray) and mask is None:
+        mask = _present(tokens)
+        tokens = tokens.data
     array = _array(tokens)
     if array.ndim == 0 or array.ndim > 3:
         raise checks.BadInput(
@@ -132,7 +135,7 @@ def _parts(tokens: Any, mask: Any) -> list[np.ndarray]:
     rows = array[None] if array.ndim == 1 else array
     if mask is None:
         return list(rows)
-    present = np.asarray(mask)
+    present = arrays.plain("mask", mask)
     present = present[None] if present.ndim == 1 else present
     if present.dtype != bool or present.shape != rows.shape[:2]:
         raise checks.BadInput(
@@ -142,14 +145,22 @@ def _parts(tokens: Any, mask: Any) -> list[np.ndarray]:
     return [row[visible] for row, visible in zip(rows, present, strict=True)]
 
 
-def _array(tokens: Any) -> np.ndarray:
-    try:
-        return np.asarray(tokens)
-    except ValueError as error:
+def _present(tokens: np.ma.MaskedArray) -> np.ndarray:
+    """Where a masked array has a token; the coordinates of a vector are masked together."""
+    hidden = np.ma.getmaskarray(tokens)
+    if hidden.ndim < 3:
+        return ~hidden
+    if (hidden.any(-1) != hidden.all(-1)).any():
         raise checks.BadInput(
-            "a sequence must be an array of shape (length,) or (length, dim); got tokens of "
-            "different sizes; give every token the same number of entries."
-        ) from error
+            "tokens must be masked as a whole; got vectors of which some coordinates are masked; "
+            "mask or fill all coordinates of a token."
+        )
+    return np.asarray(~hidden.all(-1))
+
+
+def _array(tokens: Any) -> np.ndarray:
+    array = arrays.plain("tokens", tokens)
+    return arrays.labels("tokens", array) if array.dtype == object else array
 
 
 def _categories(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -13,17 +13,30 @@ that keeps the symmetry deviates only by rounding, from sums that are added in a
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 import numpy as np
 
-from attnlens.core import checks
+from attnlens.core import arrays, checks
 from attnlens.core.readings import Reading
 from attnlens.core.statistics import mean_reading
 from attnlens.core.status import Status
 
 from .permutation import uniform
+
+
+@dataclass(frozen=True)
+class Deviation(Reading):
+    """The largest deviation from a symmetry.
+
+    mean: the mean deviation over permutations.
+    scale: the largest entry of the output, which deviations are relative to.
+    """
+
+    mean: float = field(kw_only=True)
+    scale: float = field(kw_only=True)
 
 
 def equivariance(
@@ -33,14 +46,14 @@ def equivariance(
     invariant: bool = False,
     permutations: int = 32,
     seed: int = 0,
-) -> Reading:
+) -> Deviation:
     """The largest relative deviation from equivariance (or invariance) over random permutations.
 
         max_π max |f(x∘π) − f(x)∘π| / max |f(x)|
 
     `apply` takes tokens (L, …) and returns (L, …), or any shape if `invariant`. Computed in float64
     if `apply` keeps the type of its input. The standard error is that of the mean deviation,
-    `details["mean"]`, because a maximum has no standard error.
+    `mean`, because a maximum has no standard error.
 
     >>> reading = equivariance(lambda x: x - x.mean(0), np.eye(4))
     >>> reading.value < 1e-15
@@ -50,7 +63,9 @@ def equivariance(
     """
     checks.whole("permutations", permutations, at_least=2)
     random = np.random.default_rng(checks.whole("seed", seed))
-    given = np.asarray(tokens)
+    given = arrays.plain("tokens", tokens)
+    if given.dtype.kind not in arrays.NUMBERS:  # embeddings, or the numbers of tokens
+        given = arrays.numbers("tokens", given)
     if given.ndim == 0 or len(given) < 2:
         raise checks.BadInput(
             f"tokens must be an array of at least two tokens, (length, …); got shape "
@@ -72,12 +87,19 @@ def equivariance(
         deviations = []
         for order in uniform(permutations, len(given), random):
             expected = output if invariant else output[order]
-            deviations.append(np.abs(np.asarray(apply(given[order])) - expected).max() / size)
+            permuted = np.asarray(apply(given[order]))
+            if permuted.shape != expected.shape:
+                raise checks.BadInput(
+                    f"the function must return the same shape for every order of its tokens; got "
+                    f"{expected.shape} and {permuted.shape}."
+                )
+            deviations.append(np.abs(permuted - expected).max() / size)
     mean = mean_reading(deviations)
-    return Reading(
+    return Deviation(
         float(np.max(deviations)),
         mean.standard_error,
         permutations,
         status=Status.OK if np.isfinite(deviations).all() else Status.NOT_FINITE,
-        details={"mean": mean.value, "relative to": size},
+        mean=mean.value,
+        scale=size,
     )

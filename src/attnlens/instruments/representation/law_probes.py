@@ -100,8 +100,8 @@ class _LawObjective:
 
     def __init__(self, family, features, labels, spread, penalty, centre):
         self.family, self.labels, self.centre = family, labels, centre
-        # In nats: the penalty on W is a penalty on the distance of η̂ from η₀, in units of the
-        # Fisher information at η₀.
+        # The penalty on W is weighted by the diagonal of the Fisher information at η₀. It then
+        # measures the distance of η̂ from η₀ in nats, as the loss does.
         fisher = _fisher(family, centre)
         ratio = penalty / spread**2
         self.shrink = 1 / np.sqrt(1 + ratio)

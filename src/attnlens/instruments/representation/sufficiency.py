@@ -29,7 +29,7 @@ weak probe can only raise M. It is undefined where R does not vary.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -40,6 +40,7 @@ from jaxtyping import Array, Key
 
 from attnlens.core import checks, statistics
 from attnlens.core.drawing import Figure, Series
+from attnlens.core.frames import Tabular
 from attnlens.core.readings import Reading
 from attnlens.core.status import Status
 from attnlens.worlds import ExactWorld, GaussianProcess
@@ -53,20 +54,42 @@ Encoder = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
-class Representation:
+class ProbedReading(Reading):
+    """A reading that the best of several probes determines; `probes` names the best one of each
+    regression."""
+
+    probes: tuple[str, ...] = field(default=(), kw_only=True)
+
+
+@dataclass(frozen=True)
+class SufficiencyGap(ProbedReading):
+    """A sufficiency gap in nats.
+
+    of_nothing: the gap of a constant representation: the mutual information between tokens and
+        latent, if the family contains the prior.
+    """
+
+    of_nothing: float = field(kw_only=True)
+
+    @property
+    def probe(self) -> str:
+        """The name of the chosen probe."""
+        return self.probes[0]
+
+
+@dataclass(frozen=True)
+class Representation(Tabular):
     """The readings about a representation.
 
-    gap: S(R) in nats; its details name the chosen probe, and the gap of a constant representation
-        ("of nothing": the mutual information between tokens and latent, if the family contains
-        the prior).
-    excess: M(R); its details name the chosen probes.
+    gap: S(R) in nats.
+    excess: M(R).
     squared_error: E‖E[z|X] − ẑ(R)‖², the squared error of predicting the latent from R minus that
         of the exact posterior mean (for classes, of their probabilities).
     """
 
-    gap: Reading
-    excess: Reading
-    squared_error: Reading
+    gap: SufficiencyGap
+    excess: ProbedReading
+    squared_error: ProbedReading
 
     def __str__(self) -> str:
         rows = (
@@ -75,6 +98,11 @@ class Representation:
             ("excess squared error", self.squared_error),
         )
         return "\n".join(f"{name:<24}{reading}" for name, reading in rows)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per reading."""
+        readings = {"gap": self.gap, "excess": self.excess, "squared_error": self.squared_error}
+        return [{"quantity": name, **reading.row()} for name, reading in readings.items()]
 
     def figure(self) -> Figure:
         """The three readings with 95 % intervals."""
@@ -155,16 +183,20 @@ def _gap(
     probes: Sequence[str],
     random: np.random.Generator,
     exact: bool,
-) -> tuple[Reading, Reading]:
+) -> tuple[SufficiencyGap, ProbedReading]:
     """(sufficiency gap, squared error), both on the test rows."""
     inputs, eta, labels, hints, _ = samples
     law = fit_law(family, inputs, eta, labels, hints, rows, probes, random, exact)
     eta = eta[rows.test]
     constant = divergence(family, eta, np.broadcast_to(law.centre, eta.shape))
-    details = {"probe": law.winner, "of nothing": float(constant.mean())}
     gap = statistics.mean_reading(divergence(family, eta, law.eta))
     error = ((family.latent_mean(eta) - family.latent_mean(law.eta)) ** 2).sum(-1)
-    return _with(gap, details), _with(statistics.mean_reading(error), {"probe": law.winner})
+    squared = statistics.mean_reading(error)
+    of_nothing = float(constant.mean())
+    return (
+        SufficiencyGap.of(gap, probes=(law.winner,), of_nothing=of_nothing),
+        ProbedReading.of(squared, probes=(law.winner,)),
+    )
 
 
 def unexplained_share(
@@ -173,7 +205,7 @@ def unexplained_share(
     rows: Splits,
     probes: Sequence[str],
     random: np.random.Generator,
-) -> Reading:
+) -> ProbedReading:
     """1 − R² of the best probe from inputs to outputs, the mean over standardised coordinates.
 
     It is u/v with u the squared residuals and v the squared deviations, averaged over coordinates;
@@ -182,7 +214,7 @@ def unexplained_share(
     """
     scale = ProbeScaling.of(outputs[rows.train])
     if not scale.varies.any():
-        return Reading(np.nan, np.nan, len(rows.test), Status.CONSTANT_REPRESENTATION)
+        return ProbedReading(np.nan, np.nan, len(rows.test), Status.CONSTANT_REPRESENTATION)
     standard = scale(outputs)
     fitted = fit_numbers(inputs, standard, rows, probes, random)
     truth = standard[rows.test]
@@ -190,12 +222,7 @@ def unexplained_share(
     deviation = ((truth - truth.mean(0)) ** 2).mean(-1)
     share = residual.mean() / deviation.mean()
     mean = statistics.mean_reading((residual - share * deviation) / deviation.mean())
-    details = {"probes": fitted.winners}
-    return Reading(float(share), mean.standard_error, mean.count, details=details)
-
-
-def _with(reading: Reading, details: dict[str, Any]) -> Reading:
-    return replace(reading, details=details)
+    return ProbedReading(float(share), mean.standard_error, mean.count, probes=fitted.winners)
 
 
 # -- episodes --------------------------------------------------------------------------------

@@ -18,12 +18,13 @@ import numpy as np
 
 from attnlens.core import checks
 from attnlens.core.drawing import Figure, Point, Series
+from attnlens.core.frames import Tabular
 from attnlens.core.readings import Curve, Reading
-from attnlens.core.statistics import implied_error
+from attnlens.core.statistics import implied_error, mean_reading
 from attnlens.core.status import Status
 
 from . import learners
-from .labelled import inflation, labelled, split_folds, usable_sizes
+from .labelled import Labelled, inflation, labelled, split_folds, usable_sizes
 from .powerlaw import fit_power_law
 from .sample_size import (
     CurveDraws,
@@ -40,14 +41,16 @@ FOLDS = 8  # default number of folds
 
 
 @dataclass(frozen=True)
-class LearningCurves:
+class LearningCurves(Tabular):
     """Paired error curves of several learners; everything else is computed from them on demand.
 
     `errors[name]` has one row per fold and one column per size. `target_error` is the default ε of
     the methods. `inflation` has one factor per size, by which standard errors are multiplied
     because training sets overlap. `test_rows`, for classes only, is the number of test rows in all
     folds together: an error is a count of wrong rows among these. `none_wrong[name]` says at which
-    sizes no test row was wrong; `errors` holds half a wrong row there (see `_half_a_row`).
+    sizes no test row was wrong; `errors` holds half a wrong row there (see `_above_zero`). An error
+    that is not finite is that of a learner that diverged or predicted NaN: its reading, its n(ε)
+    and everything else that is computed from it have the status `NOT_FINITE`.
     """
 
     data: str
@@ -66,7 +69,10 @@ class LearningCurves:
         errors = values.std(0, ddof=1) * factors / math.sqrt(count)
         errors = np.where(self._none_wrong(name), math.sqrt(0.5) / max(self.test_rows, 1), errors)
         readings = [
-            Reading(float(m), float(s), count) for m, s in zip(values.mean(0), errors, strict=True)
+            Reading(float(m), float(s), count)
+            if math.isfinite(m)
+            else Reading(math.nan, math.nan, count, Status.NOT_FINITE)
+            for m, s in zip(values.mean(0), errors, strict=True)
         ]
         return Curve("labels", self.quantity, self.sizes, tuple(readings), self._slope(name))
 
@@ -77,8 +83,7 @@ class LearningCurves:
         """The error at one of the sizes, in words."""
         if self.none_wrong_at(name, index):
             return f"none of {self.test_rows:,} test rows wrong"
-        reading = self[name].readings[index]
-        return f"{reading.value:.3g} ± {reading.standard_error:.1g}"
+        return _cell(self[name].readings[index])
 
     def none_wrong_at(self, name: str, index: int = -1) -> bool:
         """Whether no test row was wrong at one of the sizes."""
@@ -100,6 +105,13 @@ class LearningCurves:
         )
         return ratio(one, two, self._goal(error))
 
+    def difference(self, first: str, second: str) -> Reading:
+        """By how much the first learner's error with all labels is larger, paired by fold."""
+        one, two = (np.array(self.errors[name])[:, -1] for name in (first, second))
+        mean = mean_reading(one - two)
+        error = mean.standard_error * self.inflation[-1]
+        return Reading(mean.value, error, mean.count, mean.status)
+
     def more_labels(self, labels: int) -> dict[str, tuple[SampleSize, SampleSize]]:
         """Each learner's error at the largest size and, extrapolated, with `labels` more."""
         checks.whole("labels", labels, at_least=1)
@@ -109,6 +121,8 @@ class LearningCurves:
             today = np.exp(draws.logs[:, -1])
             # The measured error times the factor that the power law predicts.
             later = today * draws.law.error(then) / draws.law.error(now)
+            if self.test_rows:  # no error rate is above one
+                today, later = np.minimum(today, 1.0), np.minimum(later, 1.0)
             errors[name] = (_with_interval(today), _with_interval(later, Status.EXTRAPOLATED))
         return errors
 
@@ -130,7 +144,7 @@ class LearningCurves:
         ]
         for i, size in enumerate(self.sizes):
             cells = (curve.readings[i] for curve in curves.values())
-            row = "".join(f"  {f'{c.value:.3g} ± {c.standard_error:.1g}':>20}" for c in cells)
+            row = "".join(f"  {_cell(reading):>20}" for reading in cells)
             lines.append(f"{size:>8}{row}")
         if any(self._none_wrong(name).any() for name in self.errors):
             lines.append(f"{0.5 / self.test_rows:.3g} means none of {self.test_rows} wrong")
@@ -152,13 +166,33 @@ class LearningCurves:
             lines.append(f"  {name}: {now.value:.3g} → {then}")
         return "\n".join(lines)
 
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per model and number of labels: the mean error over folds."""
+        return [
+            {
+                "model": name,
+                "labels": size,
+                "quantity": self.quantity,
+                **reading.row(),
+                "none_wrong": self.none_wrong_at(name, i),
+            }
+            for name in self.errors
+            for i, (size, reading) in enumerate(zip(self.sizes, self[name].readings, strict=True))
+        ]
+
     def figure(self) -> Figure:
         """Every learner's curve with its fitted law, and n(ε) where it crosses the target error."""
         series, fitted = [], self.sizes[fitted_sizes(len(self.sizes))]
         for name in self.errors:
             curve = self[name]
-            points = [r.point(x) for x, r in zip(curve.at, curve.readings, strict=True)]
+            points = [
+                r.point(x)
+                for x, r in zip(curve.at, curve.readings, strict=True)
+                if r.status is Status.OK
+            ]
             series.append(Series(name, tuple(points)))
+            if len(points) < len(self.sizes):  # no law through errors that are not finite
+                continue
             law = self._draws[name].law
             line = [
                 Point(float(x), float(law.error(float(x))[0]))
@@ -227,7 +261,7 @@ def learning_curve(
         to a scikit-learn estimator (it receives X unchanged, tokens flattened).
     sizes: numbers of labels; by default log-spaced, up to the number of training rows of a fold.
     target_error: the ε of n(ε), in the units of the curve (error rate, or squared error as a share
-        of the variance of y); by default 10 % above the smallest error that all models reach, and
+        of the variance of y); by default 10 % above the smallest error that a model reaches, and
         at least one wrong test row.
     attention: f(X) for known attention, an array of X's shape or a function that returns one.
     starts: random initialisations per network; the one with the smallest training loss is used.
@@ -250,10 +284,18 @@ def learning_curve(
     sizes = usable_sizes(sizes, data, parts, SIZES)
     measure = learners.choose(models, data, attention, hidden)
     measured = {name: run(parts, sizes, seed, settings, starts) for name, run in measure.items()}
-    errors = {name: _half_a_row(table, len(data.inputs)) for name, table in measured.items()}
+    errors = {name: _above_zero(table, data) for name, table in measured.items()}
     if target_error is None:
-        # A little above what the weakest learner reaches, so that its n(ε) lies inside the range.
-        target_error = 1.1 * max(float(table.mean(0).min()) for table in errors.values())
+        # A little above what the best learner reaches, so that its n(ε) lies inside the range. One
+        # that does not learn must not decide what error the others are asked for.
+        means = [table.mean(0) for table in errors.values()]
+        reached = [mean[np.isfinite(mean)].min() for mean in means if np.isfinite(mean).any()]
+        if not reached:
+            raise checks.BadInput(
+                f"a learning curve needs a learner with finite predictions; got none from "
+                f"{', '.join(errors)}; check the estimators, or lower training's learning_rate."
+            )
+        target_error = 1.1 * float(min(reached))
         if data.classes:  # an error of less than one wrong test row cannot be measured
             target_error = max(target_error, 1 / len(data.inputs))
     return LearningCurves(
@@ -272,17 +314,28 @@ def learning_curve(
     )
 
 
-def _half_a_row(errors: np.ndarray, rows: int) -> np.ndarray:
-    """Where no test row was wrong, half a row counts as wrong.
+def _above_zero(errors: np.ndarray, data: Labelled) -> np.ndarray:
+    """Errors with a logarithm: at sizes where all are zero, the smallest that can be measured.
 
-    With none of n rows wrong, the posterior of the error under Jeffreys' prior is Beta(½, n + ½):
-    its mean is ½/(n + 1), and its standard deviation, about √½/n, is the reported standard error.
+    Classes: half a row counts as wrong. With none of n rows wrong, the posterior of the error under
+    Jeffreys' prior is Beta(½, n + ½): its mean is ½/(n + 1), and its standard deviation, about
+    √½/n, is the reported standard error. Numbers: ε², the squared rounding of a prediction relative
+    to the standard deviation of the labels.
     """
-    return np.where(errors.mean(0) > 0, errors, 0.5 / rows)
+    least = 0.5 / len(data.inputs) if data.classes else float(np.finfo(float).eps) ** 2
+    return np.where((errors == 0).all(0), least, errors)
+
+
+def _cell(reading: Reading) -> str:
+    if reading.status is not Status.OK:
+        return "not finite"
+    return f"{reading.value:.3g} ± {reading.standard_error:.1g}"
 
 
 def _with_interval(draws: np.ndarray, status: Status = Status.OK) -> SampleSize:
     """The first draw, which is the estimate, with the interval from the others."""
     low, high = interval(draws[1:])
     value = float(draws[0])
+    if math.isnan(value):
+        return SampleSize(math.nan, 0.0, math.inf, Status.NOT_FINITE)
     return SampleSize(value, min(low, value), max(high, value), status)

@@ -25,6 +25,7 @@ from jax import Array
 
 from attnlens.core import checks
 from attnlens.core.drawing import Figure, Point, Series
+from attnlens.core.frames import Tabular
 from attnlens.core.readings import Reading
 from attnlens.core.statistics import mean_reading
 from attnlens.networks import Baseline, Gated
@@ -65,7 +66,7 @@ class Recommendation:
 
 
 @dataclass(frozen=True)
-class Guidelines:
+class Guidelines(Tabular):
     """The recommendations for one data set, at one number of labels."""
 
     data: str
@@ -79,6 +80,19 @@ class Guidelines:
     def __str__(self) -> str:
         head = f"Guidelines for {self.data}, with {self.labels} labels to train on"
         return "\n".join([head, *(f"  {item}" for item in self.recommendations)])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per recommendation: the log ratio of errors with it over without."""
+        return [
+            {
+                "name": item.name,
+                "verdict": item.verdict,
+                **item.effect.row(),
+                "low": item.low,
+                "high": item.high,
+            }
+            for item in self.recommendations
+        ]
 
     def figure(self) -> Figure:
         """Log ratios of errors with their intervals, one point per guideline."""

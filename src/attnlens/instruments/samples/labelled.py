@@ -7,7 +7,9 @@ Rows are (n, p); tokens are (n, L, t), L tokens of dimension t per row. Labels a
 independent between folds. The other rows of a fold are in a random order, and a learner with sample
 size n is trained on the first n: samples are nested, and all learners are trained on the same rows.
 With classes the order is stratified: the first rows are one of each class, and every prefix
-contains the classes in proportion.
+contains the classes in proportion. Rows with equal inputs are tested in the same fold, so that no
+row is trained on while a copy of it is tested; unless so few rows differ that a fold would have no
+test row, or no training row of a class.
 
 **Variance inflation.** Training sets of size n from two of K folds of N rows share, on average, the
 fraction o = n K(K − 2)/(N (K − 1)²). Errors of folds with overlapping training sets are correlated,
@@ -26,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from attnlens.core import checks
+from attnlens.core import arrays, checks
 from attnlens.core.labels import are_class_numbers
 
 TASKS = ("regression", "classification")
@@ -40,10 +42,16 @@ class Labelled(NamedTuple):
     labels: np.ndarray
     classes: int  # 0 in regression
     inferred: bool
+    texts: np.ndarray | None = None  # where rows are texts: the texts themselves
 
     @property
     def tokens(self) -> bool:
         return self.inputs.ndim == 3
+
+    def take(self, rows: np.ndarray) -> Labelled:
+        """Some of the rows."""
+        texts = None if self.texts is None else self.texts[rows]
+        return self._replace(inputs=self.inputs[rows], labels=self.labels[rows], texts=texts)
 
     def __str__(self) -> str:
         what = f"classification, {self.classes} classes" if self.classes else "regression"
@@ -62,18 +70,12 @@ def labelled(inputs: Any, labels: Any, task: str | None = None) -> Labelled:
     """Checked data; raises `BadInput` with the reason if they cannot be used."""
     if task is not None:
         checks.one_of("task", task, TASKS)
-    try:
-        x = np.asarray(inputs, float)
-    except (ValueError, TypeError) as error:
-        raise checks.BadInput(
-            "X must be numbers in rows of equal length, (n, p) or (n, L, t), and cannot be "
-            "converted to such an array; encode text as numbers and pad or cut ragged rows."
-        ) from error
-    if x.ndim not in (2, 3):
+    x = arrays.numbers("X", inputs)
+    if x.ndim not in (2, 3) or 0 in x.shape[1:]:
         raise checks.BadInput(
             f"X must have the shape (n, p) or (n, L, t); got {x.shape}; reshape it."
         )
-    y = np.asarray(labels)
+    y = arrays.labels("y", labels)
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     if y.shape != x.shape[:1]:
         raise checks.BadInput(
@@ -88,19 +90,17 @@ def labelled(inputs: Any, labels: Any, task: str | None = None) -> Labelled:
         raise checks.BadInput(
             f"X must be finite, but row {where} has NaN or infinity; drop or impute such rows."
         )
-    if y.dtype.kind == "f" and not np.isfinite(y).all():
-        raise checks.BadInput("y must be finite; got NaN or infinity; drop rows without a label.")
+    arrays.moderate("X", x)
     chosen = task or _task(y)
     if chosen == "classification":
-        names, numbers = np.unique(y.astype(str) if y.dtype == object else y, return_inverse=True)
+        names, numbers = np.unique(y, return_inverse=True)
         _check_classes(names, np.bincount(numbers))
         return Labelled(x, numbers.astype(np.int32), len(names), task is None)
-    try:
-        y = y.astype(float)
-    except (ValueError, TypeError) as error:
+    if y.dtype.kind not in arrays.NUMBERS:
         raise checks.BadInput(
-            "regression needs y as numbers; got text; give task='classification'."
-        ) from error
+            "regression needs y as numbers; got text or dates; give task='classification'."
+        )
+    y = arrays.moderate("y", y.astype(float))
     if np.ptp(y) == 0:
         raise checks.BadInput(
             f"y must vary, but every label is {y[0]:g}; there is nothing to learn from it."
@@ -136,16 +136,47 @@ def split_folds(data: Labelled, count: int, seed: int) -> list[Fold]:
             f"folds must have two test rows each, so be at most {rows // 2} for {rows} rows; got "
             f"{count}."
         )
-    random = np.random.default_rng(seed)
     labels = data.labels if data.classes else np.zeros(rows, int)
-    # Rows sorted by class are assigned to folds in turn: the number of rows of a class differs by
-    # at most one between folds.
-    shuffled = random.permutation(rows)
-    dealt = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    tests = _test_rows(_equal_rows(data.inputs), labels, count, np.random.default_rng(seed))
+    if not _usable(tests, labels):
+        tests = _test_rows(np.arange(rows), labels, count, np.random.default_rng(seed))
+    random = np.random.default_rng(seed)
+    random.permutation(rows)
+    everything = np.arange(rows)
     return [
-        Fold(_stratified(np.setdiff1d(dealt, test), labels, random), np.sort(test))
-        for test in (dealt[i::count] for i in range(count))
+        Fold(_stratified(np.setdiff1d(everything, test), labels, random), np.sort(test))
+        for test in tests
     ]
+
+
+def _equal_rows(inputs: np.ndarray) -> Int[np.ndarray, " rows"]:
+    """For each row the first row with equal inputs."""
+    first: dict[bytes, int] = {}
+    flat = np.ascontiguousarray(inputs.reshape(len(inputs), -1)) + 0.0  # −0 equals 0
+    return np.array([first.setdefault(row.tobytes(), i) for i, row in enumerate(flat)])
+
+
+def _test_rows(
+    groups: Int[np.ndarray, " rows"], labels: np.ndarray, count: int, random: np.random.Generator
+) -> list[np.ndarray]:
+    """The test rows of every fold; rows of one group are in one fold.
+
+    Groups sorted by class, large ones first, are assigned to folds in turn: if every row is a group
+    of its own, the number of rows of a class differs by at most one between folds.
+    """
+    units, number, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    shuffled = random.permutation(len(units))
+    dealt = shuffled[np.lexsort((-sizes[shuffled], labels[units[shuffled]]))]
+    return [np.flatnonzero(np.isin(number, dealt[i::count])) for i in range(count)]
+
+
+def _usable(tests: list[np.ndarray], labels: np.ndarray) -> bool:
+    """Whether every fold has two test rows, and every class in its training rows."""
+    counts = np.bincount(labels)
+    return all(
+        len(test) > 1 and bool((counts > np.bincount(labels[test], minlength=len(counts))).all())
+        for test in tests
+    )
 
 
 def _stratified(

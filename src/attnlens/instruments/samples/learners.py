@@ -12,11 +12,13 @@ the baseline's compiled programs. Inputs are centred and scaled by all training 
 (which needs no labels), labels by those of its smallest sample. Test rows are not used for this.
 
 Errors are the error rate, or the mean squared error as a share of the variance of all labels (1 −
-R²; predicting the mean has error 1).
+R²; predicting the mean has error 1). The error of a learner that predicts something that is not
+finite is NaN.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -25,7 +27,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from attnlens.core import checks
+from attnlens.core import arrays, checks
 from attnlens.networks import Baseline, MultiLayerSelfAttention, SelfAttention, fit
 from attnlens.networks.layout import Layout
 from attnlens.training.settings import Recipe
@@ -121,7 +123,8 @@ def attention_values(data: Labelled, attention: Any) -> Float[np.ndarray, "rows 
     """f(X) of known attention, in the shape of X; None without attention."""
     if attention is None:
         return None
-    values = np.asarray(attention(data.inputs) if callable(attention) else attention, float)
+    given = attention(data.inputs) if callable(attention) else attention
+    values = arrays.numbers("attention", given)
     if values.shape != data.inputs.shape or not np.isfinite(values).all():
         raise checks.BadInput(
             f"attention must be finite numbers in X's shape {data.inputs.shape}, or a function "
@@ -163,16 +166,25 @@ def network_errors(
     )
     vectors = fitted.vectors.reshape(len(parts), starts, -1, fitted.vectors.shape[1])
     # A network that diverged has no final loss; it is chosen only if all starts diverged.
-    losses = np.nan_to_num(fitted.train[:, -1], nan=np.inf).reshape(vectors.shape[:3])
+    last = fitted.train[:, -1].reshape(vectors.shape[:3])
+    losses = np.where(np.isfinite(last), last, np.inf)
     best = losses.argmin(1)[:, None, :, None]
     vectors = np.take_along_axis(vectors, best, axis=1)[:, 0]
+    trained = np.isfinite(losses.min(1))  # (fold, size)
     with jax.enable_x64(False):
         outputs = np.asarray(_outputs(Recipe.of(make), vectors, tests), float)
     errors = []
-    for fold, own, (centre, scale) in zip(parts, outputs, undo, strict=True):
+    for fold, own, converged, (centre, scale) in zip(parts, outputs, trained, undo, strict=True):
         own = own[:, : len(fold.test)]
         predicted = own.argmax(-1) if data.classes else centre + scale * own[..., 0]
-        errors.append([_error(data, fold, row) for row in predicted])
+        # The largest of outputs that are NaN is no class: a network that diverged has no error.
+        usable = converged & np.isfinite(own).all((1, 2))
+        errors.append(
+            [
+                test_error(data, fold, row) if finite else math.nan
+                for row, finite in zip(predicted, usable, strict=True)
+            ]
+        )
     return np.array(errors)
 
 
@@ -254,13 +266,22 @@ def estimator_errors(
         train = fold.train[:size]
         fitted: Any = clone(estimator)
         fitted.fit(rows[train], data.labels[train])
-        return _error(data, fold, np.asarray(fitted.predict(rows[fold.test])).reshape(-1))
+        return test_error(data, fold, np.asarray(fitted.predict(rows[fold.test])).reshape(-1))
 
     return np.array([[one(fold, size) for size in sizes] for fold in parts])
 
 
-def _error(data: Labelled, fold: Fold, predicted: np.ndarray) -> float:
+def test_error(data: Labelled, fold: Fold, predicted: np.ndarray) -> float:
+    """The error of predictions for the test rows of a fold; NaN where they are not finite."""
     truth = data.labels[fold.test]
+    if predicted.shape != truth.shape:
+        raise checks.BadInput(
+            f"a model must predict one value per row, {len(truth)} here; got {predicted.shape}."
+        )
+    if predicted.dtype.kind in "fc" and not np.isfinite(predicted).all():
+        return math.nan
     if data.classes:
         return float(np.mean(predicted != truth))
-    return float(np.mean((predicted - truth) ** 2) / data.labels.var())
+    with np.errstate(over="ignore"):
+        error = float(np.mean((predicted - truth) ** 2) / data.labels.var())
+    return error if math.isfinite(error) else math.nan

@@ -21,11 +21,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
+from attnlens.core.frames import Tabular
 from attnlens.core.readings import LEVEL
 from attnlens.core.status import Status
 
@@ -42,7 +43,7 @@ Logs = Float[np.ndarray, "draws sizes"]
 
 
 @dataclass(frozen=True)
-class SampleSize:
+class SampleSize(Tabular):
     """A sample size, or a number derived from learning curves, with its 95 % interval.
 
     An infinite limit means that the data give no bound. `status` is `OK`, `EXTRAPOLATED`,
@@ -54,9 +55,16 @@ class SampleSize:
     high: float
     status: Status = Status.OK
 
+    def rows(self) -> list[dict[str, Any]]:
+        """One row."""
+        ends = {"low": self.low, "high": self.high}
+        return [{"value": self.value, **ends, "status": self.status.value}]
+
     def __str__(self) -> str:
-        if self.status in (Status.AT_MOST, Status.AT_LEAST):
-            return f"{self.status} {_format(self.value)}"
+        if self.status is Status.AT_MOST:
+            return f"{self.status} {_format(self.high)}"
+        if self.status is Status.AT_LEAST:
+            return f"{self.status} {_format(self.low)}"
         if not math.isfinite(self.value):
             bound = f"not reached (95 %: more than {_format(self.low)})"
             return bound if self.low > 0 else "not known"
@@ -71,6 +79,11 @@ class CurveDraws(NamedTuple):
     sizes: Float[np.ndarray, " sizes"]
     logs: Logs
     law: PowerLaw  # fitted to the larger sizes; with a floor if there are enough sizes
+
+    @property
+    def finite(self) -> bool:
+        """Whether every mean error is a positive number; else nothing can be computed from it."""
+        return bool(np.isfinite(self.logs).all())
 
     @property
     def reach(self) -> float:
@@ -168,6 +181,8 @@ def log_sizes(draws: CurveDraws, error: float) -> Float[np.ndarray, " draws"]:
 
 def sample_size(draws: CurveDraws, error: float) -> SampleSize:
     """n(ε) with its interval: interpolated, extrapolated, or censored on either side."""
+    if not draws.finite:
+        return SampleSize(math.nan, 0.0, math.inf, Status.NOT_FINITE)
     logs = log_sizes(draws, error)
     smallest, largest = float(draws.sizes[0]), float(draws.sizes[-1])
     low, high = (math.exp(limit) for limit in interval(logs[1:]))
@@ -188,6 +203,8 @@ def ratio(first: CurveDraws, second: CurveDraws, error: float) -> SampleSize:
     for it and the ratio is a bound, `AT_LEAST` or `AT_MOST`. Where both lie beyond the same size,
     the ratio is not known.
     """
+    if not (first.finite and second.finite):
+        return SampleSize(math.nan, 0.0, math.inf, Status.NOT_FINITE)
     one, two = log_sizes(first, error), log_sizes(second, error)
     least, most = math.log(first.sizes[0]), math.log(first.reach)
     if np.isinf(one[0]) and one[0] == two[0]:

@@ -1,6 +1,6 @@
 """Will a pretrained representation transfer? The condition number of a downstream target.
 
-Let pretraining ask for m(q, z) = ⟨ψ(q), A b(z)⟩ and a downstream task for ⟨c, b(z)⟩. With Σ the
+Let pretraining predict m(q, z) = ⟨ψ(q), A b(z)⟩ and a downstream task ⟨c, b(z)⟩. With Σ the
 second moment of ψ(q),
 
     κ² = cᵀ (Aᵀ Σ A)⁺ c,   κ = ∞ where c is not in the row space of Σ^(1/2) A,
@@ -22,17 +22,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from attnlens.core import checks
+from attnlens.core import arrays, checks
 from attnlens.core.drawing import Figure, Series
+from attnlens.core.frames import Tabular
 from attnlens.core.readings import Reading
 from attnlens.core.status import Status
 
+from ..samples.labelled import inflation
 from . import kappa
+from .kappa import KappaReading
 from .scores import h_score, leep, log_me
 
 FOLDS = 5
@@ -40,30 +43,34 @@ HIGHER_IS_BETTER = ("LogME", "H-score", "LEEP")
 
 
 @dataclass(frozen=True)
-class Transfer:
+class Transfer(Tabular):
     """The readings about a pretrained representation and a downstream target.
 
-    kappa: the condition number. Where it is infinite, its detail "outside" is the share of the
-        target outside of what pretraining covers; `interval` is its 95 % interval (BCa).
+    kappa: the condition number. Where it is infinite, `kappa.outside` is the share of the target
+        outside of what pretraining covers; `interval` is its 95 % interval (BCa).
     error: the measured transfer error of a linear head on held-out samples: the unexplained share
         of variance (numbers) or the share of wrong classes.
     scores: LogME, H-score and LEEP; where one is not defined, its status is the reason.
     """
 
-    kappa: Reading
-    interval: tuple[float, float]
+    kappa: KappaReading
     error: Reading
     scores: Mapping[str, Reading]
 
     @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of κ."""
+        return self.kappa.low, self.kappa.high
+
+    @property
     def explained(self) -> float:
         """The share of the downstream target's variance that the features explain."""
-        return self.kappa.details["explained"]
+        return self.kappa.explained
 
     @property
     def infinite(self) -> float:
         """The share of resamples in which κ is infinite."""
-        return 1.0 if math.isinf(self.kappa.value) else self.kappa.details["infinite"]
+        return self.kappa.infinite
 
     def __str__(self) -> str:
         low, high = self.interval
@@ -76,6 +83,11 @@ class Transfer:
         for name, score in self.scores.items():
             rows.append((name, f"{score.value:.4g}" if score.status is Status.OK else score.reason))
         return "\n".join(f"{name:<26}{text}" for name, text in rows)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per reading."""
+        readings = {"condition number": self.kappa, "transfer error": self.error, **self.scores}
+        return [{"quantity": name, **reading.row()} for name, reading in readings.items()]
 
     def figure(self) -> Figure:
         """The measured transfer error at the condition number."""
@@ -124,10 +136,11 @@ def known_condition_number(
     >>> known_condition_number([1.0, 1.0], query_moment=[[1.0, 0.0], [0.0, 0.0]])
     inf
     """
-    c = _finite("head", np.atleast_1d(np.asarray(head, float)), 1)
+    c = _finite("head", np.atleast_1d(arrays.numbers("head", head)), 1)
     moment = None if query_moment is None else _finite("query_moment", query_moment, 2)
-    size = len(c) if moment is None else len(moment)
-    matrix = np.eye(size, len(c)) if mixing is None else _finite("mixing", mixing, 2)
+    given = None if mixing is None else _finite("mixing", mixing, 2)
+    size = len(moment) if moment is not None else len(c) if given is None else len(given)
+    matrix = np.eye(size, len(c)) if given is None else given
     if matrix.shape != (size, len(c)) or (moment is not None and moment.shape != (size, size)):
         raise checks.BadInput(
             f"mixing must be (r, d) and query_moment (r, r) for a head of d = {len(c)} numbers; "
@@ -170,7 +183,7 @@ def condition_number(
     (n, k) numbers, or n class numbers (an integer array). downstream: (n,) or (n, outputs)
     numbers, or n class numbers. frozen: the features for the error and the scores, if they differ
     from `features`. source: (n, classes) probabilities of the pretrained model, for LEEP only; by
-    default those of a logistic regression from features to pretraining classes.
+    default those of a cross-validated logistic regression from features to pretraining classes.
 
     >>> random = np.random.default_rng(0)
     >>> z = random.standard_normal((500, 3))
@@ -178,7 +191,7 @@ def condition_number(
     >>> abs(result.kappa.value - math.sqrt(3 * (0.6**2 + 0.8**2 / 0.2**2))) < 1e-9
     True
     """
-    table = _finite("features", features, 2)
+    table = _features("features", features)
     questions, question_classes = _targets("pretraining", pretraining, len(table))
     targets, classes = _targets("downstream", downstream, len(table))
     checks.whole("resamples", resamples, at_least=24)
@@ -187,7 +200,7 @@ def condition_number(
             f"condition_number needs at least 24 samples and three per feature; got "
             f"{len(table)} samples of {table.shape[1]} features."
         )
-    transferred = table if frozen is None else _finite("frozen", frozen, 2)
+    transferred = table if frozen is None else _features("frozen", frozen)
     if len(transferred) != len(table):
         raise checks.BadInput(
             f"frozen must have a row for each of the {len(table)} samples; got {len(transferred)}."
@@ -201,9 +214,9 @@ def condition_number(
             for _ in range(resamples)
         ]
     )
+    ends = kappa.interval(result, logs, table, questions, targets)
     return Transfer(
-        kappa=kappa.reading(result, logs, size),
-        interval=kappa.interval(result, logs, table, questions, targets),
+        kappa=kappa.reading(result, logs, size, ends),
         error=_transfer_error(transferred, targets, classes, random),
         scores=_scores(transferred, targets, classes, question_classes, source),
     )
@@ -229,7 +242,11 @@ def predicts(transfers: Sequence[Transfer]) -> dict[str, float]:
 
 
 def _transfer_error(features, targets, classes, random) -> Reading:
-    """The error of a linear head, by five-fold cross-validation."""
+    """The error of a linear head, by five-fold cross-validation.
+
+    Training sets overlap, so the standard error over rows is multiplied by the variance inflation
+    factor of learning curves (after Nadeau and Bengio, 2003).
+    """
     from sklearn.linear_model import LogisticRegression, RidgeCV
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -238,6 +255,7 @@ def _transfer_error(features, targets, classes, random) -> Reading:
 
     folds = np.array_split(random.permutation(len(features)), FOLDS)
     errors = np.zeros(len(features))
+    features = kappa.standardised(features)  # float64 cannot square every unit
     variance = float(targets.var(0).sum())
     for fold in folds:
         rest = np.setdiff1d(np.arange(len(features)), fold)
@@ -250,13 +268,18 @@ def _transfer_error(features, targets, classes, random) -> Reading:
             errors[fold] = (
                 head.fit(features[rest], classes[rest]).predict(features[fold]) != (classes[fold])
             )
-    return mean_reading(errors if classes is not None else errors / variance)
+    reading = mean_reading(errors if classes is not None else errors / variance)
+    count = len(features)
+    factor = float(inflation(np.array([count - count / FOLDS]), count, FOLDS)[0])
+    return replace(reading, standard_error=reading.standard_error * factor)
 
 
 def _scores(features, targets, classes, question_classes, source) -> dict[str, Reading]:
-    centred = features - features.mean(0)
+    # The prior of LogME, and the penalty of a logistic regression, are the same in every direction:
+    # standardised columns make them independent of units.
+    columns = kappa.standardised(features)
     outputs = targets - targets.mean(0) if classes is None else targets
-    scores = {"LogME": _score(log_me(centred, outputs), len(features))}
+    scores = {"LogME": _score(log_me(columns, outputs), len(features))}
     if classes is None:
         missing = Reading(math.nan, math.nan, 0, Status.NEEDS_CLASSES)
         return {**scores, "H-score": missing, "LEEP": missing}
@@ -264,12 +287,25 @@ def _scores(features, targets, classes, question_classes, source) -> dict[str, R
     if source is None and question_classes is None:
         return {**scores, "LEEP": Reading(math.nan, math.nan, 0, Status.NEEDS_SOURCE)}
     if source is None:
-        from sklearn.linear_model import LogisticRegression
-
-        model = LogisticRegression(max_iter=1000).fit(features, question_classes)
-        source = model.predict_proba(features)
+        source = _source(columns, question_classes)
+    if source is None:
+        return {**scores, "LEEP": Reading(math.nan, math.nan, 0, Status.NEEDS_SOURCE)}
     probabilities = _finite("source", source, 2)
     return {**scores, "LEEP": _score(leep(probabilities, classes), len(features))}
+
+
+def _source(columns: np.ndarray, classes: np.ndarray) -> np.ndarray | None:
+    """Probabilities of pretraining classes by a logistic regression that has not seen the row; None
+    where a class has a single row."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import StratifiedKFold, cross_val_predict
+
+    folds = min(FOLDS, int(np.bincount(classes).min()))
+    if folds < 2:
+        return None
+    model = LogisticRegression(max_iter=1000)
+    split = StratifiedKFold(folds)
+    return np.asarray(cross_val_predict(model, columns, classes, cv=split, method="predict_proba"))
 
 
 def _score(value: float, rows: int) -> Reading:
@@ -277,7 +313,7 @@ def _score(value: float, rows: int) -> Reading:
 
 
 def _finite(name: str, values: Any, dims: int) -> np.ndarray:
-    array = np.asarray(values, float)
+    array = arrays.numbers(name, values)
     if array.ndim != dims or not array.size or not np.isfinite(array).all():
         raise checks.BadInput(
             f"{name} must be finite numbers in {dims} dimension{'s' * (dims > 1)}; got shape "
@@ -286,17 +322,28 @@ def _finite(name: str, values: Any, dims: int) -> np.ndarray:
     return array
 
 
+def _features(name: str, values: Any) -> np.ndarray:
+    """(n, d) numbers of which a column varies."""
+    table = _finite(name, values, 2)
+    if not kappa.standardised(table).shape[1]:
+        raise checks.BadInput(
+            f"{name} must have a column that varies by more than its rounding; got none in shape "
+            f"{table.shape}."
+        )
+    return table
+
+
 def _targets(name: str, values: Any, rows: int) -> tuple[np.ndarray, np.ndarray | None]:
     """(n, k) numbers, one-hot rows for classes; and the class numbers (None without classes)."""
-    array = np.asarray(values)
+    array = arrays.plain(name, values)
     classes = None
     if array.ndim == 1 and array.dtype.kind in "iub":
         names, classes = np.unique(array, return_inverse=True)
         array = np.eye(len(names))[classes]
     table = _finite(name, array[:, None] if array.ndim == 1 else array, 2)
-    if len(table) != rows or not (table.std(0) > 0).any():
+    if len(table) != rows or not np.ptp(table, 0).any():
         raise checks.BadInput(
             f"{name} must have a row for each of the {rows} samples and vary among them; got "
             f"shape {np.shape(values)}{' without variation' if len(table) == rows else ''}."
         )
-    return table, classes
+    return arrays.moderate(name, table), classes

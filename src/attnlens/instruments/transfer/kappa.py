@@ -5,7 +5,14 @@
 With features f ≈ b(z), pretraining targets Y (k per row: answers at k queries, or one column per
 class) and a downstream target y, regressions Y ≈ B f and y ≈ c f give AᵀΣA ≈ BᵀB/k. The estimate
 does not change when the features are multiplied by an invertible matrix. Several downstream outputs
-have κ² = λ_max(c (BᵀB/k)⁺ cᵀ), for the worst direction of the sum of squares.
+have κ² = λ_max(c (BᵀB/k)⁺ cᵀ), for the worst direction of the sum of squares. The units of the
+targets are part of the definition: those of the features are not.
+
+Rank. Features are standardised first, each column by itself, so that no unit decides what counts as
+zero. A column that varies by no more than the rounding of its values is constant and dropped
+(`standardised`). Of the others the directions are dropped in which the correlation matrix has an
+eigenvalue of at most 1e−13 of its largest: its own rounding is about d ε, and features that are
+linear combinations of others in float32 leave (6e−8)² = 4e−15.
 
 Noise. In whitened features B̂ = B + E, where E has variance σ²/n in each entry: E B̂ᵀB̂ = BᵀB +
 (Σσ²/n) I. The second term is subtracted; likewise for c. A direction counts as *covered by
@@ -17,15 +24,17 @@ c outside of these directions is more than noise: above the 99.9 % quantile of i
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from attnlens.core.readings import Reading
+from attnlens.core.readings import BoundedReading
 from attnlens.core.status import Status
 
 LEVEL = 0.95
+INDEPENDENT = 1e-13  # share of the largest eigenvalue of the correlation matrix; see "Rank" above
 GROUPS = 50  # of the jackknife that gives the acceleration of the interval
 # If a smaller share of the resamples lies on one side of the estimate, resampling itself has
 # shifted them by more than their spread.
@@ -47,12 +56,7 @@ def estimate(
     downstream: Float[np.ndarray, "samples _outputs"],
 ) -> KappaEstimate:
     """κ by the formulas above, in features whitened by their own covariance."""
-    centred = features - features.mean(0)
-    values, vectors = np.linalg.eigh(centred.T @ centred / len(features))
-    # Features that are linear combinations of others, up to the rounding of a Gram matrix, are
-    # dropped.
-    independent = values > 1e-13 * max(values.max(initial=0), np.finfo(float).tiny)
-    white = centred @ (vectors[:, independent] / np.sqrt(values[independent]))
+    white = whitened(features)
     b, b_noise = _slopes(white, pretraining)
     c, c_noise = _slopes(white, downstream)
     k, d = b.shape
@@ -74,6 +78,35 @@ def estimate(
     matrix = (inside / energy) @ inside.T - np.diag(c_noise) * (1 / energy).sum()
     kappa = math.sqrt(max(float(np.linalg.eigvalsh(matrix)[-1]), 0.0))
     return KappaEstimate(kappa, 0.0, explained)
+
+
+def standardised(
+    features: Float[np.ndarray, "samples _d"],
+) -> Float[np.ndarray, "samples _varying"]:
+    """Every column that varies, centred and with variance one.
+
+    A value near its column's largest, m, is known to ε m/2, and so is the mean; a column whose
+    standard deviation is at most 4 ε m has no digit that is not rounding.
+
+    >>> standardised(np.array([[1e9, 0.1], [3e9, 0.1]])).tolist()
+    [[-1.0], [1.0]]
+    """
+    largest = np.abs(features).max(0, initial=0)
+    # Powers of two: no digit changes, and squares neither overflow nor underflow.
+    _, exponents = np.frexp(np.where(largest > 0, largest, 1))
+    scaled = np.ldexp(features, -exponents)
+    centred = scaled - scaled.mean(0)
+    spread = centred.std(0)
+    varies = spread > 4 * np.finfo(float).eps
+    return centred[:, varies] / spread[varies]
+
+
+def whitened(features: Float[np.ndarray, "samples _d"]) -> Float[np.ndarray, "samples _rank"]:
+    """Uncorrelated columns of variance one that span the same space; see "Rank" above."""
+    columns = standardised(features)
+    values, vectors = np.linalg.eigh(columns.T @ columns / len(columns))
+    independent = values > INDEPENDENT * values.max(initial=0)
+    return columns @ (vectors[:, independent] / np.sqrt(values[independent]))
 
 
 def _slopes(white: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -99,16 +132,50 @@ def log_estimate(features, pretraining, downstream, rows) -> float:
     return math.log(kappa) if kappa > 0 else -math.inf
 
 
-def reading(result: KappaEstimate, logs: np.ndarray, rows: int) -> Reading:
-    """κ as a reading; `logs` are log κ of bootstrap resamples."""
+@dataclass(frozen=True)
+class KappaReading(BoundedReading):
+    """The condition number κ, with its 95 % interval (BCa).
+
+    explained: the share of the downstream target's variance that the features explain.
+    outside: the share of the target outside of what pretraining covers; 0 where κ is finite.
+    infinite: the share of resamples in which κ is infinite.
+    """
+
+    explained: float = field(kw_only=True)
+    outside: float = field(default=0.0, kw_only=True)
+    infinite: float = field(kw_only=True)
+
+
+def reading(
+    result: KappaEstimate, logs: np.ndarray, rows: int, ends: tuple[float, float]
+) -> KappaReading:
+    """κ as a reading; `logs` are log κ of bootstrap resamples, `ends` those of its interval."""
+    low, high = ends
     if math.isinf(result.kappa):
-        details = {"explained": result.explained, "outside": result.outside}
-        return Reading(math.inf, math.nan, rows, Status.NOT_COVERED, details)
+        return KappaReading(
+            math.inf,
+            math.nan,
+            rows,
+            Status.NOT_COVERED,
+            low=low,
+            high=high,
+            explained=result.explained,
+            outside=result.outside,
+            infinite=1.0,
+        )
     finite = logs[np.isfinite(logs)]
     # Delta method: d exp(l) = exp(l) dl.
     error = result.kappa * float(finite.std(ddof=1)) if finite.size > 1 else math.nan
-    details = {"explained": result.explained, "infinite": float((logs == np.inf).mean())}
-    return Reading(result.kappa, error, rows, details=details)
+    infinite = float((logs == np.inf).mean())
+    return KappaReading(
+        result.kappa,
+        error,
+        rows,
+        low=low,
+        high=high,
+        explained=result.explained,
+        infinite=infinite,
+    )
 
 
 def interval(

@@ -19,6 +19,8 @@ from jaxtyping import Float, Int
 
 from attnlens.core import checks
 
+from .kappa import whitened
+
 Table = Float[np.ndarray, "samples _columns"]
 
 
@@ -45,6 +47,7 @@ def _evidence(squares: np.ndarray, along: np.ndarray, energy: float, rows: int) 
 
         m_j = s_j u_j/(λ + s_j²),   ‖F m − y‖² = ‖y‖² − Σ u_j² + Σ (λ u_j/(λ + s_j²))²
     """
+    tiny = np.finfo(float).tiny
     outside = max(energy - float(along @ along), 0.0)
     alpha = beta = 1.0
     for _ in range(1000):
@@ -54,8 +57,8 @@ def _evidence(squares: np.ndarray, along: np.ndarray, energy: float, rows: int) 
         used = float((squares / (ratio + squares)).sum())
         # With a perfect fit, or a target that the features do not explain at all, the maximum is
         # infinite; it is bounded where this makes no difference to a ranking.
-        new_alpha = used / max(weight, 1e-12)
-        new_beta = (rows - used) / max(residual, 1e-12 * max(energy, 1e-300))
+        new_alpha = used / max(weight, 1e-12 * energy / max(float(squares.sum()), tiny), tiny)
+        new_beta = (rows - used) / max(residual, 1e-12 * energy, tiny)
         done = abs(new_alpha * beta / (alpha * new_beta) - 1) < 1e-10
         alpha, beta = new_alpha, new_beta
         if done:
@@ -69,17 +72,27 @@ def _evidence(squares: np.ndarray, along: np.ndarray, energy: float, rows: int) 
 
 
 def h_score(features: Table, classes: Int[np.ndarray, " samples"]) -> float:
-    """The variance between classes, in units of the features' covariance; at most the number of
-    features."""
-    centred = features - features.mean(0)
-    between = np.zeros_like(centred)
-    for label in np.unique(classes):
-        between[classes == label] = centred[classes == label].mean(0)
-    total = centred.T @ centred
-    # Features that are linear combinations of others are dropped, as in `kappa`: NumPy's default,
-    # 1e−15, is below the rounding of a Gram matrix.
-    inverse = np.linalg.pinv(total, rcond=1e-13, hermitian=True)
-    return float(np.trace(inverse @ (between.T @ between)))
+    """The variance between classes, in units of the features' covariance; about at most the number
+    of features.
+
+    In white features w (Cov = I, mean zero) the score is Σ_c p_c ‖μ_c‖². With class means from the
+    same rows it would be too large by (classes − 1) · features/n, however little the features tell.
+    So every row is multiplied with the mean of the *other* rows of its class, m_c without i:
+
+        mean over i of  (1 − 1/n) ⟨m_c without i, w_i⟩ + ‖w_i‖²/n
+
+    For labels that are independent of the features its mean over all orders of the labels is
+    exactly zero, since the mean of the rows without i is −w_i/(n − 1); features that are a function
+    of the class have the number of their independent directions. A class of one row adds nothing.
+    """
+    white = whitened(features)
+    count = len(white)
+    _, numbers, sizes = np.unique(classes, return_inverse=True, return_counts=True)
+    sums = np.eye(len(sizes))[numbers].T @ white
+    squares = (white**2).sum(1)
+    others = ((sums[numbers] * white).sum(1) - squares) / np.maximum(sizes[numbers] - 1, 1)
+    rows = np.where(sizes[numbers] > 1, (1 - 1 / count) * others + squares / count, 0.0)
+    return float(rows.mean())
 
 
 def leep(source: Table, classes: Int[np.ndarray, " samples"]) -> float:

@@ -14,7 +14,14 @@ from attnlens.core import checks
 from . import feature_attention
 from .estimator_files import BadFile, SaveLoadMixin
 from .feature_attention import Shape
-from .weighted_rows import RowScaling, check_finite, finite_result, flatten_tokens, python_number
+from .weighted_rows import (
+    RowScaling,
+    check_finite,
+    finite_result,
+    flatten_tokens,
+    python_number,
+    without_mask,
+)
 
 LARGEST_SEED = 2**31 - 1  # random seeds up to this are valid in NumPy and in JAX
 
@@ -110,7 +117,9 @@ class AttentionEstimator(SaveLoadMixin, BaseEstimator):
 
     def _read(self, X: Any, **options: Any) -> Any:
         """X as float64 rows (and `y` as scikit-learn reads it), or an error."""
-        X = flatten_tokens(X, self.token_dim)
+        X = flatten_tokens(without_mask("X", X), self.token_dim)
+        if "y" in options:
+            options["y"] = without_mask("y", options["y"])
         data: Any = validate_data(self, X, dtype=np.float64, ensure_all_finite=False, **options)
         table = data[0] if isinstance(data, tuple) else data
         check_finite(table, getattr(self, "feature_names_in_", None))

@@ -50,6 +50,7 @@ from .weighted_rows import (
     padded,
     python_number,
     sample_weights,
+    without_mask,
 )
 
 RULES = ("evidence", "loo")
@@ -330,6 +331,9 @@ class KernelAttentionRegressor(SaveLoadMixin, MultiOutputMixin, RegressorMixin, 
 
     def _read(self, X: Any, **options: Any) -> Any:
         """X as float64 rows (and `y` as scikit-learn reads it), or an error."""
+        X = without_mask("X", X)
+        if "y" in options:
+            options["y"] = without_mask("y", options["y"])
         data: Any = validate_data(self, X, dtype=np.float64, ensure_all_finite=False, **options)
         table = data[0] if isinstance(data, tuple) else data
         check_finite(table, getattr(self, "feature_names_in_", None))

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attnlens.core import checks
+from attnlens.core import arrays, checks
 
 
 class WeightedRows(NamedTuple):
@@ -69,13 +69,7 @@ def sample_weights(sample_weight: Any, count: int) -> np.ndarray:
     """`sample_weight` as one number per row, at least 0 and not all 0."""
     if sample_weight is None:
         return np.ones(count)
-    try:
-        array = np.asarray(sample_weight, float)
-    except (TypeError, ValueError) as error:
-        raise checks.BadInput(
-            "sample_weight must be numbers, one per row of X; got values that are not numbers; "
-            "leave it out for equal weights."
-        ) from error
+    array = arrays.numbers("sample_weight", sample_weight)
     array = np.full(count, float(array)) if array.ndim == 0 else array
     if array.shape != (count,):
         raise checks.BadInput(
@@ -94,6 +88,18 @@ def sample_weights(sample_weight: Any, count: int) -> np.ndarray:
             "the rows to learn from a weight of 1."
         )
     return array
+
+
+def without_mask(name: str, values: Any) -> Any:
+    """`values`, if scikit-learn reads every entry of them: it drops the mask of a masked array, and
+    takes None among labels for a class."""
+    if isinstance(values, np.ma.MaskedArray):
+        return arrays.plain(name, values)
+    if name == "y" and getattr(getattr(values, "dtype", None), "kind", "") == "O":
+        checked = arrays.labels(name, values)
+        # Text stays an array of objects: `classes_` has the dtype of the labels.
+        return values if checked.dtype.kind == "U" else checked
+    return values
 
 
 def flatten_tokens(X: Any, token_dim: int | None) -> Any:

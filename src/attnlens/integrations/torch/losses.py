@@ -133,7 +133,10 @@ class TorchLoss(ExternalLoss):
 
 
 def _tensor(torch: Any, array: Any, dtype: Any) -> Any:
-    tensor = torch.tensor(np.array(array))
+    """A tensor in the given precision; class numbers are 64-bit integers, as torch's losses need
+    them (JAX makes them 32-bit where float64 is off)."""
+    values = np.array(array)
+    tensor = torch.tensor(values.astype(np.int64) if values.dtype.kind in "iu" else values)
     return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 

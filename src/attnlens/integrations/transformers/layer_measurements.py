@@ -23,6 +23,7 @@ coordinates of the given texts, computed without labels.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import equinox as eqx
@@ -153,7 +154,7 @@ def _rate(sizes: Sequence[int], errors: np.ndarray, layer: int) -> Curve:
     quantity = f"relative error of attention over a subset, layer {layer}"
     readings = tuple(mean_reading(column) for column in errors.T)
     at = tuple(float(size) for size in sizes)
-    return Curve("tokens", quantity, at, readings, slope, {"predicted": -0.5})
+    return Curve("tokens", quantity, at, readings, slope, predicted=-0.5)
 
 
 # -- attention maps --------------------------------------------------------------------------------
@@ -165,10 +166,17 @@ def attention_maps(encoder: SentenceEncoder, text: str, *, most: int = 64) -> np
     return np.asarray(_maps(encoder.model, jnp.asarray(numbers[0])), float)
 
 
+@dataclass(frozen=True)
+class TextAttention(Surface):
+    """Attention weights on a text; `pieces` are its tokens, in the order of rows and columns."""
+
+    pieces: tuple[str, ...] = field(kw_only=True)
+
+
 def attention_map(
     encoder: SentenceEncoder, text: str, layer: int, head: int, *, most: int = 64
-) -> Surface:
-    """The attention of one layer and head on a text as a surface; `details` has the pieces."""
+) -> TextAttention:
+    """The attention of one layer and head on a text as a surface."""
     maps = attention_maps(encoder, text, most=most)
     depth, heads, length, _ = maps.shape
     if not (1 <= layer <= depth and 1 <= head <= heads):
@@ -178,14 +186,14 @@ def attention_map(
     positions = tuple(float(i) for i in range(length))
     rows = tuple(tuple(map(float, row)) for row in maps[layer - 1, head - 1])
     pieces = ["[CLS]", *encoder.tokeniser.pieces(text)[: length - 2], "[SEP]"]
-    return Surface(
+    return TextAttention(
         f"attention of layer {layer}, head {head}",
         "key",
         "query",
         positions,
         positions,
         rows,
-        details={"pieces": pieces},
+        pieces=tuple(pieces),
     )
 
 

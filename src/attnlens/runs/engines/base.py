@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attnlens.core.cells import DTYPES, LARGEST_ARRAY, Cell, Fault
-from attnlens.core.numerical_path import library_names
+from attnlens.core.checks import is_text
+from attnlens.core.user_code import reason
 
 # One thread per process. With more, batched LAPACK calls can hang, and results change in their last
 # bits with the number of threads. XLA_FLAGS cannot set this; these variables can, if they are set
@@ -72,8 +73,14 @@ def compute(measure: str, arm: str, parameters: Mapping[str, Any], seeds: Any) -
     """Call the function of a cell, "module:function", and return its values as NumPy arrays."""
     module, _, name = measure.partition(":")
     function = getattr(importlib.import_module(module), name)
-    values = {key: np.asarray(value) for key, value in function(arm, parameters, seeds).items()}
+    try:
+        measured = function(arm, parameters, seeds)
+    except SystemExit as error:  # it would end the worker, without a reason for the cell
+        raise RuntimeError(reason(error)) from error
+    values = {key: np.asarray(value) for key, value in measured.items()}
     for key, value in values.items():
+        if not isinstance(key, str) or not is_text(key):
+            raise TypeError(f"the name of an array must be text; got {key!r}")
         if value.dtype.newbyteorder("<").str not in DTYPES:
             raise TypeError(f"array {key!r} must hold numbers; got {value.dtype}")
         if value.nbytes > LARGEST_ARRAY:
@@ -90,7 +97,7 @@ def check_path(path: str) -> None:
         return
     from attnlens.attention.native import libraries
 
-    here = libraries.load(library_names(path))
+    here = libraries.follow(path)
     if here.key != path:
         raise RuntimeError(f"the key of the cell says {path}, its worker has {here.key} ({here})")
 

@@ -1,25 +1,39 @@
-"""JAX's compilation cache on disk, and its repair.
+"""JAX's compilation cache on disk: only in a private folder, and its repair.
+
+An entry is a program that is executed, so the folder and its entries must be the user's own, and
+nobody else may be able to write to them (`core/private_files.py`); otherwise programs are compiled
+without a cache. The content of an entry carries the checksum of zlib.
 
 JAX writes an entry in place, so a process that is killed meanwhile leaves a truncated one. JAX then
 fails to read it, never replaces it, and every later run compiles again. Therefore entries are
-checked before workers start and after one dies, and those that cannot be decompressed are removed.
+checked before workers start and after one dies, and those that cannot be decompressed are removed,
+unless they are so new that another process may still be writing them.
 """
 
 from __future__ import annotations
 
-import os
+import time
 import zlib
+from contextlib import suppress
 from pathlib import Path
+
+from attnlens.core.private_files import cache_folder, is_private, private_folder
 
 # The first bytes of a zstandard frame (RFC 8878), which JAX writes if `zstandard` is installed.
 ZSTANDARD_MAGIC = b"\x28\xb5\x2f\xfd"
+# JAX writes an entry by one call, within milliseconds. A younger one may be incomplete.
+SECONDS_TO_WRITE = 5.0
 
 
-def default_folder() -> Path:
-    """The folder in `ATTNLENS_CACHE`, or one in the cache directory of the user."""
-    folder = os.environ.get("ATTNLENS_CACHE")
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(folder) if folder else Path(base) / "attnlens" / "compiled"
+def usable_folder(folder: Path | None = None) -> Path | None:
+    """`folder` (by default that of the user), created if necessary, repaired; None if there is no
+    private one: then every process compiles for itself."""
+    try:
+        private = private_folder(folder or cache_folder())
+        repair(private)
+    except OSError:
+        return None
+    return private
 
 
 def settings(folder: Path | None) -> dict[str, str]:
@@ -42,11 +56,35 @@ def use(folder: Path) -> None:
 
 
 def repair(folder: Path) -> list[Path]:
-    """Remove truncated entries and return their paths."""
-    damaged = [entry for entry in sorted(folder.glob("*-cache")) if not _is_intact(entry)]
-    for entry in damaged:
-        entry.unlink(missing_ok=True)
-    return damaged
+    """Remove entries that are truncated or not the user's own; return their paths.
+
+    A truncated entry that was changed in the last seconds is left for the next repair.
+    """
+    removed = []
+    for entry in sorted(folder.glob("*-cache")):
+        if not is_private(entry) or _is_damaged(entry):
+            with suppress(OSError):  # JAX does not use it where nothing can be written
+                entry.unlink(missing_ok=True)
+            removed.append(entry)
+    return removed
+
+
+def _is_damaged(entry: Path) -> bool:
+    """Whether an entry cannot be read and has not changed for long enough."""
+    before = _state(entry)
+    if before is None or _is_intact(entry):
+        return False
+    # A clock that was set back leaves files from the future: these are not being written.
+    is_new = abs(time.time() - before[0] / 1e9) < SECONDS_TO_WRITE
+    return not is_new and _state(entry) == before
+
+
+def _state(entry: Path) -> tuple[int, int, int] | None:
+    try:
+        state = entry.lstat()
+    except OSError:
+        return None
+    return state.st_mtime_ns, state.st_size, state.st_ino
 
 
 def _is_intact(entry: Path) -> bool:

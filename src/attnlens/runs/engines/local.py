@@ -47,7 +47,7 @@ class Worker:
         self.started = time.monotonic()  # when the first of them was started
         self.program: str | None = None  # program key of the last assigned cell
         self.timeout: Fault | None = None  # set when it is killed for exceeding the time limit
-        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in `stop`)
+        self.errors = _errors_file()  # closed in `stop`
         environment = {**os.environ, **worker_environment(), **cache.settings(folder)}
         # Modules with the user's own claims are found where the user's Python finds them.
         environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
@@ -135,6 +135,14 @@ class Worker:
         self.errors.close()
 
 
+def _errors_file() -> IO[bytes]:
+    """A file for what a worker writes to standard error; none is kept without a place for it."""
+    try:
+        return tempfile.TemporaryFile()
+    except OSError:  # no temporary folder can be written
+        return Path(os.devnull).open("r+b")
+
+
 def read_answer(stream: IO[bytes]) -> Answer:
     """The next answer of a worker; raises EOFError when the worker has ended."""
     line = stream.readline()
@@ -205,12 +213,7 @@ class WorkerPool:
         self.memory = limits.memory or all_memory()
         self.answers: Answers = queue.SimpleQueue()
         self.workers: list[Worker] = []
-        self.folder: Path | None = folder or cache.default_folder()
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            cache.repair(self.folder)
-        except OSError:
-            self.folder = None  # the folder cannot be written: every worker compiles for itself
+        self.folder = cache.usable_folder(folder)
 
     def run(self, cells: Sequence[Cell]) -> Generator[Outcome]:
         """Yield the outcome of each cell as it finishes."""

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import os
 import time
 from collections import Counter, deque
 from collections.abc import Generator, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +29,13 @@ from attnlens.core.checks import BadInput
 
 from .base import DEFAULT_LIMITS, Limits, Outcome, program_key
 from .local import WorkerPool
-from .ray_connection import check_this_node, connect, is_installed, versions
+from .ray_connection import check_this_node, connect, is_installed, native_digests, versions
 from .ray_tasks import ATTEMPTS, JOBS_PER_CPU, Job, JobResult, Tasks, remote
 
 SECONDS_PER_BATCH, MOST_PER_BATCH = 1.0, 1000  # a millisecond of overhead is then 0.1 %
 # Driver time per task, for sending and collecting; about twice what was measured.
 SECONDS_PER_TASK = 0.002
+MOST_UPLOADED = 512 * 2**20  # bytes of a folder that Ray sends to its nodes
 SECONDS_BETWEEN_SIZE_CHECKS = 5.0  # how often the number of CPUs of the cluster is read
 
 
@@ -41,14 +44,16 @@ SECONDS_BETWEEN_SIZE_CHECKS = 5.0  # how often the number of CPUs of the cluster
 _pool: WorkerPool | None = None  # the worker of this Ray process, kept from batch to batch
 
 
-def work(cells: Sequence[Cell], limits: Limits, packages: dict[str, str]) -> tuple[str, list[Any]]:
+def work(
+    cells: Sequence[Cell], limits: Limits, packages: dict[str, str], digests: dict[str, str]
+) -> tuple[str, list[Any]]:
     """Compute a batch; return the id of the node and, per cell, its number and the fields of its
     outcome without the cell."""
     global _pool
     import ray
 
     codes = [(cell.measure, cell.code) for cell in cells if cell.code]
-    check_this_node(codes, packages, [cell.path for cell in cells])
+    check_this_node(codes, packages, [cell.path for cell in cells], digests)
     if _pool is not None and _pool.limits != limits:
         _pool.close()
         _pool = None
@@ -96,7 +101,24 @@ def own_folder(cells: Iterable[Cell]) -> Path | None:
     if len(folders) > 1:
         names = ", ".join(sorted(map(str, folders)))
         raise BadInput(f"your own claims must lie in one folder; got {names}.")
+    for folder in folders:
+        check_upload(folder)
     return folders.pop() if folders else None
+
+
+def check_upload(folder: Path) -> None:
+    """Raise `BadInput` where the folder of the user's claims is larger than Ray sends to nodes."""
+    size = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                size += (Path(path) / name).lstat().st_size
+        if size > MOST_UPLOADED:
+            raise BadInput(
+                f"the folder of your own claims, {folder}, is sent to every node and must hold at "
+                f"most {MOST_UPLOADED:,} bytes; got more; move the claims into a folder of their "
+                f"own."
+            )
 
 
 class Batch(Job):
@@ -105,7 +127,13 @@ class Batch(Job):
     def __init__(self, cells: Sequence[Cell], limits: Limits = DEFAULT_LIMITS, attempts: int = 0):
         self.cells = list(cells)
         self.program = program_key(self.cells[0])
-        super().__init__(self.cells, limits, versions(), attempts=attempts)
+        digests = {
+            name: digest
+            for path in {cell.path for cell in self.cells}
+            for name, digest in native_digests(path).items()
+        }
+        lenses = frozenset(cell.claim[:1] for cell in self.cells)
+        super().__init__(self.cells, limits, versions(lenses), digests, attempts=attempts)
 
 
 class BatchQueue:

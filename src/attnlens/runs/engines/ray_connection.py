@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import logging
 import os
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from attnlens.core.checks import BadInput, ResourceError
-from attnlens.core.numerical_path import library_names
+from attnlens.core.numerical_path import NumericalPath, library_names
 from attnlens.runs.code_version import code_version
-from attnlens.runs.provenance import cores, packages
+from attnlens.runs.provenance import cores, native_code_is_off, numerical_path, packages
 
 from .base import ONE_THREAD, PRECISION
 
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # "0": Ray stays on 127.0.0.1, on Linux too
+# What makes native code the same on every node.
+SAME_PATH = (
+    "install attnlens-native, or the same C++ compiler, on every node, or set ATTNLENS_KERNEL=0 "
+    "where the driver runs"
+)
 EXCLUDED_FILES = [".git", ".venv*", "*.sqlite", "*.sqlite-*", "attnlens-run", "__pycache__"]
 
 
 # -- the driver ------------------------------------------------------------------------------------
+
+
+ANSWER_SECONDS = 10.0
+# Ray talks gRPC, which is HTTP/2: a server answers the preface and an empty SETTINGS frame with
+# settings of its own (RFC 9113, section 3.4).
+HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 
 
 def require_ray() -> None:
@@ -73,11 +85,14 @@ def connect(address: str | None, workers: int | None, folder: Path | None) -> tu
 
 
 def check_address(address: str) -> None:
-    """Raise at once if nothing listens at `address`; Ray itself would try for minutes."""
+    """Raise if nothing listens at `address`, or nothing that answers; Ray itself would wait."""
     host, port = _host_and_port(address)
     try:
         if address != "auto":
-            socket.create_connection((host, int(port)), timeout=10).close()
+            with socket.create_connection((host, int(port)), ANSWER_SECONDS) as connection:
+                connection.sendall(HTTP2_GREETING)
+                if not connection.recv(1):
+                    raise ConnectionError("the connection was closed")
     except (OSError, ValueError, OverflowError) as error:
         raise BadInput(
             f"no Ray cluster answers at {address} ({error}): give HOST:PORT as `ray start --head` "
@@ -144,7 +159,7 @@ def environment() -> dict[str, str]:
         **ONE_THREAD,
         **PRECISION,
         "RAY_USAGE_STATS_ENABLED": "0",
-        "ATTNLENS_KERNEL": os.environ.get("ATTNLENS_KERNEL", "1"),
+        "ATTNLENS_KERNEL": "0" if native_code_is_off() else "1",
         "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
         "PYTHONPATH": os.pathsep.join(own_paths),
     }
@@ -161,14 +176,19 @@ def is_installed(folder: Path) -> bool:
 
 
 def check_this_node(
-    codes: Iterable[tuple[str, str]], packages: dict[str, str], paths: Iterable[str] = ()
+    codes: Iterable[tuple[str, str]],
+    packages: dict[str, str],
+    paths: Iterable[str] = (),
+    digests: Mapping[str, str] | None = None,
 ) -> None:
     """Raise unless this node has the package versions, the source and the numerical path of the
     driver: results must not depend on the node. `codes` pairs functions, "module:name", with the
-    driver's version; `paths` are keys of the driver's `NumericalPath`. Native code that they name
-    is compiled here, if this node has not compiled it yet."""
+    driver's version; `paths` are keys of the driver's `NumericalPath`, and `digests` the hashes of
+    its compiled libraries. Native code that they name is compiled here, if this node has not
+    compiled it yet."""
     name = socket.gethostname()
-    for package, version in versions().items():
+    for package in {**versions(), **packages}:
+        version = version_here(package)
         if version != packages.get(package):
             raise ResourceError(
                 f"node {name} has {package} {version}, the driver has {packages.get(package)}: "
@@ -177,28 +197,47 @@ def check_this_node(
     for function, code in set(codes):
         if code_version(function.partition(":")[0]) != code:
             raise ResourceError(f"node {name} has another source of {function} than the driver.")
-    for path in set(paths):
-        _check_path(name, path)
+    for path in set(paths) - {""}:
+        here = _path_here(path)
+        if here.key != path:
+            raise ResourceError(
+                f"node {name} has the numerical path {here.key} ({here}), the driver has {path}: "
+                f"{SAME_PATH}."
+            )
+        for library, digest in here.digests.items():
+            if digests and digests.get(library) != digest:
+                raise ResourceError(
+                    f"node {name} has another build of the native library {library} ({digest}) "
+                    f"than the driver ({digests.get(library)}): {SAME_PATH}."
+                )
 
 
 @cache
-def _check_path(node: str, path: str) -> None:
-    if not path:
-        return
+def _path_here(path: str) -> NumericalPath:
     from attnlens.attention.native import libraries  # imports JAX
 
-    here = libraries.prepare(library_names(path))
-    if here.key != path:
-        raise ResourceError(
-            f"node {node} has the numerical path {here.key} ({here}), the driver has {path}: "
-            f"install a C++ compiler on every node, or set ATTNLENS_KERNEL=0 where the driver runs."
-        )
+    return libraries.follow(path, libraries.prepare)
 
 
 @cache
-def versions() -> dict[str, str]:
-    """The versions of the packages that numbers depend on, in this process."""
-    return packages()
+def native_digests(path: str) -> dict[str, str]:
+    """The hashes of the compiled libraries that a path names, in this process."""
+    return numerical_path(library_names(path)).digests
+
+
+@cache
+def versions(lenses: frozenset[str] = frozenset()) -> dict[str, str]:
+    """The versions of the packages that numbers depend on, and of those that provide `lenses`."""
+    return packages(lenses)
+
+
+@cache
+def version_here(package: str) -> str | None:
+    """The version of a package in this process; None if it is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def first_line(error: BaseException | None) -> str:

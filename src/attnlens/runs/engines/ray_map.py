@@ -18,7 +18,7 @@ import hashlib
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import cache as once
 from typing import Any, NamedTuple
 
@@ -26,6 +26,8 @@ import numpy as np
 
 from attnlens.core.cells import Fault
 from attnlens.core.checks import BadInput, ClusterLost, ResourceError, positive
+from attnlens.core.notices import print_notice
+from attnlens.core.numerical_path import NumericalPath
 from attnlens.runs.code_version import code_version
 from attnlens.runs.engines import cache
 from attnlens.runs.provenance import prepared_path
@@ -119,11 +121,12 @@ def work(
     codes: list[tuple[str, str]],
     packages: dict[str, str],
     path: str = "",
+    digests: Mapping[str, str] | None = None,
 ) -> tuple[str, Any]:
     """Train one group of networks; return the id of the node and the result."""
     import ray
 
-    check_this_node(codes, packages, [path])
+    check_this_node(codes, packages, [path], digests)
     _use_compilation_cache()
     return ray.get_runtime_context().get_node_id(), function(unpacked(group, ray.get))
 
@@ -131,13 +134,9 @@ def work(
 @once
 def _use_compilation_cache() -> None:
     """Once per process, before it compiles anything."""
-    try:
-        folder = cache.default_folder()
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        cache.repair(folder)
+    folder = cache.usable_folder()
+    if folder:
         cache.use(folder)
-    except OSError:
-        return  # the folder cannot be written: compile without a cache
 
 
 # -- the driver ------------------------------------------------------------------------------------
@@ -221,9 +220,11 @@ class RayMap:
         module, name = inner.__module__, f"{inner.__module__}:{inner.__qualname__}"
         own = module.startswith("attnlens.")  # the source of other functions is not compared
         codes = [(name, code_version(module))] if own else []
-        path = prepared_path([module]).key if own else ""
+        path = prepared_path([module]) if own else NumericalPath()
         waiting, values = deque(enumerate(groups)), dict[int, Any]()
-        tasks: Tasks[GroupJob] = Tasks(ray, self.task, self.clock)
+        # Calls of other threads take CPUs too: only the first one says that none is free.
+        notice = None if self.calls else print_notice
+        tasks: Tasks[GroupJob] = Tasks(ray, self.task, self.clock, notice)
         self.calls.append(tasks)
         next_number, longest, sent = 0, 0.0, 0
         try:
@@ -231,8 +232,8 @@ class RayMap:
                 while waiting and self._reserve(ray, first=not sent):
                     sent += 1
                     number, group = waiting.popleft()
-                    arguments = (function, self._packed(group), codes, versions(), path)
-                    tasks.send(GroupJob(number, *arguments))
+                    arguments = (function, self._packed(group), codes, versions())
+                    tasks.send(GroupJob(number, *arguments, path.key, path.digests))
                 check()
                 finished = tasks.finished()
                 for task in finished:

@@ -19,6 +19,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from attnlens.core.cells import Fault
 from attnlens.core.checks import BadInput, ClusterLost, ResourceError
+from attnlens.core.notices import Notice, print_notice
 
 from .ray_connection import environment, first_line
 
@@ -28,6 +29,7 @@ JOBS_PER_CPU = 2
 # A straggler takes three times as long as the longest job should, and at least the seconds that a
 # busy node may need to start its processes and to compile.
 STRAGGLER_FACTOR, SHORTEST_STRAGGLER = 3.0, 30.0
+SECONDS_WITHOUT_CPU = 10.0  # a node that is busy with its own start has taken less
 WAIT_SECONDS = 0.2  # longest wait for the next result, before the driver does something else
 
 
@@ -66,14 +68,23 @@ def remote(ray: Any, work: Callable[..., tuple[str, Any]]) -> Any:
 class Tasks(Generic[J]):
     """Sends jobs to Ray and collects their results."""
 
-    def __init__(self, ray: Any, task: Any, clock: Callable[[], float] = time.monotonic):
-        self.ray, self.task, self.clock = ray, task, clock
+    def __init__(
+        self,
+        ray: Any,
+        task: Any,
+        clock: Callable[[], float] = time.monotonic,
+        notice: Notice | None = print_notice,
+    ):
+        self.ray, self.task, self.clock, self.notice = ray, task, clock, notice
+        self.waiting_since: float | None = None  # set if no CPU was free at the first job
         self.pending: dict[Any, J] = {}
         self.results: Counter[str] = Counter()  # number of results per node
         self.copies = itertools.count()
 
     def send(self, job: J, node: str | None = None) -> None:
         """Start a task for the job, preferably on `node`."""
+        if self.notice and not self.pending and not self.results and self._free_cpus() < 1:
+            self.waiting_since = self.clock()
         task = self.task
         if node:
             from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -111,7 +122,7 @@ class Tasks(Generic[J]):
     def _copies_can_help(self) -> bool:
         """A job that waits for a CPU is not slow, and on a single node a copy would be as slow."""
         computing = [n for n in self.ray.nodes() if n["Alive"] and n["Resources"].get("CPU", 0) > 0]
-        return len(computing) > 1 and self.ray.available_resources().get("CPU", 0) >= 1
+        return len(computing) > 1 and self._free_cpus() >= 1
 
     def fast_node(self) -> str | None:
         """One node of the half with the most results, in turn; None before there are results."""
@@ -119,8 +130,25 @@ class Tasks(Generic[J]):
         half = ranked[: (len(ranked) + 1) // 2]
         return half[next(self.copies) % len(half)] if half else None
 
+    def _free_cpus(self) -> float:
+        return self.ray.available_resources().get("CPU", 0)
+
+    def _say_what_is_missing(self) -> None:
+        """One line, once, if all CPUs were taken at the start and nothing has come back since."""
+        if self.waiting_since is None or self.notice is None or self.results:
+            return
+        if self.clock() - self.waiting_since > SECONDS_WITHOUT_CPU and self._free_cpus() < 1:
+            total = int(self.ray.cluster_resources().get("CPU", 0))
+            self.notice(
+                f"no CPU of the Ray cluster is free ({total} in all), so nothing is computed yet: "
+                f"wait for other jobs or stop them, add a node (`ray start --address=HOST:PORT`), "
+                f"or stop this command and use --engine local"
+            )
+            self.waiting_since = None
+
     def finished(self) -> list[Any]:
         """Tasks that have ended; waits at most `WAIT_SECONDS` for the first."""
+        self._say_what_is_missing()
         tasks = list(self.pending)
         with self._explained_raylet_loss():
             first, _ = self.ray.wait(tasks, num_returns=1, timeout=WAIT_SECONDS)

@@ -1,11 +1,11 @@
 """Maintenance of results folders: check, compact, export, merge. Nothing here computes a cell.
 
-check    the file is intact, every array fits its declared size, and the key of every cell is the
-         hash of the content of its row
+check    the file is intact, the key of every cell is the hash of the content of its row, every
+         array fits its declared size, and the arrays of every cell fit its checksum
 compact  return free pages to the file system; no row changes
 export   every array of every cell as one row of a Parquet file
 merge    copy the cells of other folders. The same key with another value is a conflict: it is
-         reported, and the folder keeps its own value
+         reported, and the folder keeps its own value, unless that is damaged
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from attnlens.core.checks import BadInput
 from attnlens.runs.provenance import facts
 
 from .errors import FILE, explained_errors
-from .schema import load, unpack
+from .schema import load, read_arrays, unpack
 from .store import Store
 
 NUMERICS = "the processor"  # the name of a fact that every record of schema version 3 has
@@ -32,12 +32,17 @@ COLUMNS = ("key", "claim", "arm", "measure", "parameters", "seeds", "code", "sec
 
 
 class CheckReport(NamedTuple):
-    """Numbers of cells, arrays and failed cells, and one sentence per problem (`wrong`)."""
+    """Numbers of cells, arrays and failed cells, and one sentence per problem (`wrong`).
+
+    `unverified` cells were written before there were checksums: of their arrays only types and
+    shapes can be checked.
+    """
 
     cells: int
     arrays: int
     failures: int
     wrong: tuple[str, ...]
+    unverified: int = 0
 
 
 class MergeReport(NamedTuple):
@@ -61,30 +66,47 @@ def check(folder: str | os.PathLike[str]) -> CheckReport:
         with explained_errors(folder):
             verdicts = [row[0] for row in connection.execute("PRAGMA integrity_check(10)")]
             wrong += [f"the file is damaged: {text}" for text in verdicts if text != "ok"]
-            cells = 0
-            for row in connection.execute(f"SELECT {_columns(store)} FROM cells"):
-                cells += 1
+            cells = arrays = unverified = 0
+            query = f"SELECT {_columns(store)}, {_checksum(store)} FROM cells"
+            for *row, recorded in connection.execute(query):
+                rows = _arrays(store, row[0])
+                cells, arrays = cells + 1, arrays + len(rows)
+                unverified += recorded is None
                 wrong += _wrong_key(dict(zip(COLUMNS, row, strict=True)))
-            arrays = 0
-            query = "SELECT cell, name, dtype, shape, data FROM arrays"
-            for cell, name, *packed in connection.execute(query):
-                arrays += 1
-                try:
-                    unpack(*packed)
-                except sqlite3.DatabaseError as error:
-                    wrong.append(f"cell {str(cell)[:12]}, array {name!r}: {error}")
+                wrong += _wrong_arrays(row[0], rows, recorded)
             query = "SELECT DISTINCT cell FROM arrays WHERE cell NOT IN (SELECT key FROM cells)"
             wrong += [
                 f"there are arrays of cell {str(key)[:12]}, but the cell itself is missing"
                 for (key,) in connection.execute(query)
             ]
-        return CheckReport(cells, arrays, len(store.failures()), tuple(wrong))
+        return CheckReport(cells, arrays, len(store.failures()), tuple(wrong), unverified)
 
 
 def _columns(store: Store) -> str:
     """`COLUMNS` in a query; cells of schema versions before 3 have an empty path."""
     empty = ("path",) if store.schema_version < 3 else ()
     return ", ".join(f"'' AS {name}" if name in empty else f"cells.{name}" for name in COLUMNS)
+
+
+def _checksum(store: Store) -> str:
+    """The checksum of a cell in a query; schema versions before 4 have none."""
+    return "cells.checksum" if store.schema_version >= 4 else "NULL"
+
+
+def _wrong_arrays(key: Any, rows: list[tuple[Any, ...]], recorded: Any) -> list[str]:
+    """One sentence for each array that cannot be read, or one for all arrays of a cell."""
+    name, wrong = f"cell {str(key)[:12]}", []
+    for array, *packed in rows:
+        try:
+            unpack(*packed)
+        except sqlite3.DatabaseError as error:
+            wrong.append(f"{name}, array {array!r}: {error}")
+    if not wrong:
+        try:
+            read_arrays(rows, recorded)
+        except sqlite3.DatabaseError as error:
+            wrong.append(f"{name}: {error}")
+    return wrong
 
 
 def _wrong_key(row: dict[str, Any]) -> list[str]:
@@ -133,6 +155,10 @@ def export(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> int:
         raise BadInput(
             "export writes Parquet and needs pyarrow: pip install 'attnlens[data]'."
         ) from error
+    if not os.fspath(path) or Path(path).is_dir() or not Path(path).name:
+        raise BadInput(
+            f"the export must be a file to write, such as results.parquet; got {str(path)!r}."
+        )
     folder, path = Path(folder), Path(path)
     text, numbers = pyarrow.string(), pyarrow.list_(pyarrow.float64())
     schema = pyarrow.schema(
@@ -143,6 +169,7 @@ def export(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> int:
     with Store.reading(folder) as store, explained_errors(path.parent):
         try:
             draft.unlink(missing_ok=True)  # if it is a symbolic link, its target stays
+            _check_cells(store)
             with parquet.ParquetWriter(draft, schema) as writer:
                 for rows in _batches(store):
                     writer.write_table(pyarrow.Table.from_pylist(rows, schema))
@@ -151,6 +178,16 @@ def export(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> int:
         finally:
             draft.unlink(missing_ok=True)
     return count
+
+
+def _check_cells(store: Store) -> None:
+    """Raise if a cell is damaged."""
+    if damaged := store.damage(store.keys()):
+        key, reason = next(iter(damaged.items()))
+        raise BadInput(
+            f"{store.folder / FILE} is not an intact results file (cell {key[:12]}: {reason}): "
+            f"`attnlens verify --out {store.folder}` computes damaged cells again."
+        )
 
 
 def _batches(store: Store) -> Iterator[list[dict[str, Any]]]:
@@ -195,8 +232,11 @@ def merge(folder: str | os.PathLike[str], others: Sequence[str | os.PathLike[str
             with Store.reading(other) as source:
                 differences += _differences(store, source)
                 runs = _copy_runs(store, source)
-                for row in source.connection.execute(f"SELECT {_columns(source)}, run FROM cells"):
+                columns = f"{_columns(source)}, {_checksum(source)}, run"
+                for row in source.connection.execute(f"SELECT {columns} FROM cells"):
                     key, arrays = row[0], _arrays(source, row[0])
+                    if damaged := store.damage([key]):
+                        store.discard(damaged)
                     if store.result(key) is None:
                         _copy_cell(store, runs, row, arrays)
                         added += 1
@@ -209,7 +249,7 @@ def merge(folder: str | os.PathLike[str], others: Sequence[str | os.PathLike[str
 
 def _differences(store: Store, source: Store) -> list[str]:
     """A sentence about what differs between the records of two folders; none if nothing does."""
-    here, there = (_recorded_facts(each) for each in (store, source))
+    here, there = (_recorded_facts(one) for one in (store, source))
     if not here or not there:
         return []  # one of them has no cells
     parts = [
@@ -284,7 +324,7 @@ def _copy_cell(store: Store, runs: dict[Any, Any], row: tuple[Any, ...], arrays:
         )
         runs[run] = store.connection.execute(statement).lastrowid
     places = ", ".join("?" * (len(cell) + 1))
-    statement = f"INSERT INTO cells ({', '.join(COLUMNS)}, run) VALUES ({places})"
+    statement = f"INSERT INTO cells ({', '.join(COLUMNS)}, checksum, run) VALUES ({places})"
     store.connection.execute(statement, (*cell, runs[run]))
     rows = [(cell[0], *array) for array in arrays]
     store.connection.executemany("INSERT INTO arrays VALUES (?, ?, ?, ?, ?)", rows)

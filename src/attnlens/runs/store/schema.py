@@ -5,9 +5,12 @@ Nothing in a file is trusted: it may be old, newer than this code, truncated, or
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
 import sqlite3
 import stat
+from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +22,7 @@ from attnlens.core.cells import DTYPES, LARGEST_ARRAY
 from attnlens.core.checks import BadInput
 
 APPLICATION_ID = 0x41_54_4C_4E  # "ATLN", in the header of every attnlens results file
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 SCHEMA = """
 CREATE TABLE runs (
     id INTEGER PRIMARY KEY, started TEXT NOT NULL, machine TEXT NOT NULL, packages TEXT NOT NULL,
@@ -28,7 +31,8 @@ CREATE TABLE runs (
 CREATE TABLE cells (
     key TEXT PRIMARY KEY, claim TEXT NOT NULL, arm TEXT NOT NULL, measure TEXT NOT NULL,
     parameters TEXT NOT NULL, seeds TEXT NOT NULL, code TEXT NOT NULL,
-    seconds REAL NOT NULL, run INTEGER NOT NULL REFERENCES runs, path TEXT NOT NULL DEFAULT ''
+    seconds REAL NOT NULL, run INTEGER NOT NULL REFERENCES runs, path TEXT NOT NULL DEFAULT '',
+    checksum TEXT
 );
 CREATE TABLE arrays (
     cell TEXT NOT NULL REFERENCES cells, name TEXT NOT NULL,
@@ -48,6 +52,8 @@ CREATE TABLE faults (
 # get their start time as the end: without one they would be listed as stopped. Version 2 recorded
 # neither the environment nor the numerical path: `numerics` of its runs is NULL, and `path` of its
 # cells is empty, as in their keys. A cell that can reach native code has another key since then.
+# Version 3 had no checksums: `checksum` of its cells is NULL, since nobody knows whether their
+# arrays are still those that were measured.
 MIGRATIONS = {
     1: """
 ALTER TABLE runs ADD COLUMN ended TEXT;
@@ -60,6 +66,9 @@ CREATE TABLE faults (
     2: """
 ALTER TABLE runs ADD COLUMN numerics TEXT;
 ALTER TABLE cells ADD COLUMN path TEXT NOT NULL DEFAULT '';
+""",
+    3: """
+ALTER TABLE cells ADD COLUMN checksum TEXT;
 """,
 }
 # The columns that a file of every schema version must have, and those that later versions add.
@@ -83,6 +92,7 @@ COLUMNS = {
 ADDED_COLUMNS = {
     2: {"runs": ("ended",), "faults": ("id", "run", "key", "claim", "kind", "words")},
     3: {"runs": ("numerics",), "cells": ("path",)},
+    4: {"cells": ("checksum",)},
 }
 
 
@@ -125,6 +135,38 @@ def unpack(dtype: str, shape: str, data: bytes) -> np.ndarray:
     if np.prod(sizes, dtype=float) * np.dtype(dtype).itemsize != len(data):
         raise sqlite3.DatabaseError("an array's size does not fit its shape")
     return np.frombuffer(data, dtype).reshape(sizes)
+
+
+def checksum(rows: Iterable[Sequence[Any]]) -> str:
+    """SHA-256 of the arrays of a cell, as rows (name, dtype, shape, data), in any order.
+
+    SQLite does not checksum its pages, so a bit that a disk or a copy has flipped is only noticed
+    this way; a row that was added or deleted too. Every part enters with its length before it.
+
+    >>> checksum([("x", "<f8", "[0]", b"")]) == checksum([])
+    False
+    """
+    digest = hashlib.sha256()
+    for name, dtype, shape, data in sorted(rows, key=lambda row: str(row[0])):
+        for part in (str(name).encode("utf-8", "surrogatepass"), dtype.encode(), shape.encode()):
+            digest.update(len(part).to_bytes(8, "little") + part)
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def read_arrays(rows: Sequence[Sequence[Any]], recorded: Any) -> dict[str, np.ndarray]:
+    """The arrays of a cell from their rows (name, dtype, shape, data).
+
+    Raises `sqlite3.DatabaseError` if there are none, or if they are not those of the `recorded`
+    checksum (None: the cell was written before there were checksums).
+    """
+    if not rows:
+        raise sqlite3.DatabaseError("a cell has no arrays")
+    arrays = {str(name): unpack(*packed) for name, *packed in rows}
+    if recorded is not None and checksum(rows) != recorded:
+        raise sqlite3.DatabaseError("the arrays of a cell do not fit its checksum")
+    return arrays
 
 
 def open_writing(path: Path, fresh: bool) -> sqlite3.Connection:
@@ -211,7 +253,7 @@ def check_file(path: Path) -> bool:
         _check_schema(connection, version)
         (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
-            raise sqlite3.DatabaseError(verdict)
+            raise sqlite3.DatabaseError(" ".join(verdict.split()))
     return False
 
 
@@ -236,9 +278,26 @@ def _check_schema(connection: sqlite3.Connection, version: int) -> None:
 
 
 def _set_aside(path: Path) -> None:
-    """Rename the old results file: a fresh start never deletes measurements."""
+    """Give the old results file another name: a fresh start never deletes measurements.
+
+    The newest cells may be in the write-ahead log beside it, and a file without its log loses them.
+    So both get a second name before either loses its first one: whenever the process is killed,
+    one of the two names has all cells.
+    """
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
-    for suffix in ("", "-wal", "-shm"):
-        part = path.with_name(path.name + suffix)
+    parts = [path.with_name(path.name + suffix) for suffix in ("-wal", "")]
+    kept = [path.with_name(f"results-before-{stamp}.sqlite{suffix}") for suffix in ("-wal", "")]
+    for part, name in zip(parts, kept, strict=True):
         if part.exists():
-            part.rename(path.with_name(f"results-before-{stamp}.sqlite{suffix}"))
+            _second_name(part, name)
+    # The log last: SQLite discards a log whose results file is missing.
+    for suffix in ("", "-shm", "-wal"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+def _second_name(part: Path, name: Path) -> None:
+    """A hard link, or a copy on a file system without them."""
+    try:
+        name.hardlink_to(part)
+    except OSError:
+        shutil.copyfile(part, name)

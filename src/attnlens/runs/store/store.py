@@ -12,7 +12,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,14 +23,36 @@ import numpy as np
 from attnlens.core.cells import Cell, Fault
 from attnlens.core.checks import BadInput
 
-from .errors import FILE, explained_errors
-from .schema import check_file, dump, load, open_read_only, open_writing, pack, unpack
+from .errors import FILE, explained_errors, primary_code
+from .schema import (
+    check_file,
+    checksum,
+    dump,
+    load,
+    open_read_only,
+    open_writing,
+    pack,
+    read_arrays,
+)
 
 
 class StoredCell(NamedTuple):
     """The values of a finished cell, and the seconds that it took."""
 
     values: dict[str, np.ndarray]
+    seconds: float
+
+
+class FinishedCell(NamedTuple):
+    """The row of a finished cell, without its arrays."""
+
+    key: str
+    claim: str
+    arm: str
+    parameters: dict[str, Any]
+    seeds: tuple[int, ...]
+    code: str
+    path: str
     seconds: float
 
 
@@ -113,7 +135,7 @@ class Store:
 
     def keep(self, cell: Cell, values: Mapping[str, np.ndarray], seconds: float) -> None:
         """Commit a finished cell. A cell that is already there stays as it is."""
-        rows = [(cell.key, name, *pack(name, array)) for name, array in values.items()]
+        arrays = [(name, *pack(name, array)) for name, array in values.items()]
         row = (
             cell.key,
             cell.claim,
@@ -125,6 +147,7 @@ class Store:
             seconds,
             self.run,
             cell.path,
+            checksum(arrays),
         )
         with explained_errors(self.folder), self.transaction():
             places = ", ".join("?" * len(row))
@@ -132,6 +155,7 @@ class Store:
                 f"INSERT OR IGNORE INTO cells VALUES ({places})", row
             )
             if inserted.rowcount:
+                rows = [(cell.key, *array) for array in arrays]
                 self.connection.executemany("INSERT INTO arrays VALUES (?, ?, ?, ?, ?)", rows)
             self.connection.execute("DELETE FROM failures WHERE key = ?", (cell.key,))
 
@@ -155,18 +179,41 @@ class Store:
             yield
 
     def result(self, key: str) -> StoredCell | None:
-        """The finished cell with this key; None if there is none."""
+        """The finished cell with this key, its arrays checked; None if there is none."""
         with explained_errors(self.folder):
-            row = self.connection.execute(
-                "SELECT seconds FROM cells WHERE key = ?", (key,)
-            ).fetchone()
-            if row is None:
-                return None
-            if not isinstance(row[0], float | int):
-                raise sqlite3.DatabaseError("the seconds of a cell are not a number")
-            query = "SELECT name, dtype, shape, data FROM arrays WHERE cell = ? ORDER BY name"
-            rows = self.connection.execute(query, (key,))
-            return StoredCell({str(name): unpack(*packed) for name, *packed in rows}, row[0])
+            return self._read_cell(key)
+
+    def _read_cell(self, key: str) -> StoredCell | None:
+        recorded = "checksum" if self.schema_version >= 4 else "NULL"
+        query = f"SELECT seconds, {recorded} FROM cells WHERE key = ?"
+        row = self.connection.execute(query, (key,)).fetchone()
+        if row is None:
+            return None
+        if not isinstance(row[0], float | int):
+            raise sqlite3.DatabaseError("the seconds of a cell are not a number")
+        query = "SELECT name, dtype, shape, data FROM arrays WHERE cell = ? ORDER BY name"
+        rows = self.connection.execute(query, (key,)).fetchall()
+        return StoredCell(read_arrays(rows, row[1]), row[0])
+
+    def damage(self, keys: Iterable[str]) -> dict[str, str]:
+        """Which of these finished cells cannot be used, with the reason: every array is read."""
+        damaged = {}
+        for key in keys:
+            try:
+                self._read_cell(key)
+            except sqlite3.DatabaseError as error:
+                if primary_code(error) is not None:  # SQLite itself cannot read the file
+                    with explained_errors(self.folder):
+                        raise
+                damaged[key] = str(error)
+        return damaged
+
+    def discard(self, keys: Iterable[str]) -> None:
+        """Delete finished cells, so that the next run computes them again."""
+        rows = [(key,) for key in keys]
+        with explained_errors(self.folder), self.transaction():
+            self.connection.executemany("DELETE FROM arrays WHERE cell = ?", rows)
+            self.connection.executemany("DELETE FROM cells WHERE key = ?", rows)
 
     def origins(self) -> Iterator[CellOrigin]:
         """Where each finished cell comes from. Schema versions before 3 recorded less."""
@@ -181,6 +228,16 @@ class Store:
                 recorded_packages = {} if packages is None else load(packages)
                 recorded_numerics = None if numerics is None else load(numerics)
                 yield CellOrigin(str(key), str(path), recorded_packages, recorded_numerics)
+
+    def finished_cells(self) -> list[FinishedCell]:
+        """Every finished cell in the order in which they were stored, without its arrays."""
+        path = "path" if self.schema_version >= 3 else "''"
+        query = (
+            f"SELECT key, claim, arm, parameters, seeds, code, {path}, seconds FROM cells "
+            f"ORDER BY rowid"
+        )
+        with explained_errors(self.folder):
+            return [_finished_cell(row) for row in self.connection.execute(query)]
 
     def failures(self) -> list[dict[str, Any]]:
         """Cells that have no result, with the reason."""
@@ -249,6 +306,17 @@ class Store:
                 self.connection.execute("ROLLBACK")
             raise
         self.connection.execute("COMMIT")
+
+
+def _finished_cell(row: tuple[Any, ...]) -> FinishedCell:
+    """A row of the table of cells, its types checked."""
+    key, claim, arm, parameters, seeds, code, path, seconds = row
+    settings, numbers = load(parameters), load(seeds)
+    valid = isinstance(settings, dict) and isinstance(seconds, float | int)
+    if not valid or not (isinstance(numbers, list) and all(type(n) is int for n in numbers)):
+        raise sqlite3.DatabaseError("the parameters, seeds or seconds of a cell are invalid")
+    texts = str(key), str(claim), str(arm)
+    return FinishedCell(*texts, settings, tuple(numbers), str(code), str(path), float(seconds))
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""Native libraries of attnlens as data files; `attnlens.attention.native.wheel` loads them."""

@@ -1,0 +1,1 @@
+"""`inspect`: what a trained transformer does, layer by layer and head by head."""

@@ -1,0 +1,258 @@
+"""`inspect`: the model is read, run over its inputs and measured; the result has a page."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attnlens.core import arrays, checks
+from attnlens.core.inspections import Inspection, Measure, TokenView
+from attnlens.core.labels import are_class_numbers
+from attnlens.integrations.transformers.subjects import FunctionModel, InspectedModel
+
+from ..loss_surface import from_name
+from . import measures as made
+from .collection import Collected, Progress, collect
+from .summary import summary
+
+TOKENS = 128  # tokens of a text that are read, by default
+VIEW_TOKENS = 48  # of an input whose attention is shown
+VIEW_BYTES = 1_500_000  # of all views: the page stays below 6 MB with figures and their script
+PER_CLASS = 5  # inputs of a class: one per fold
+
+
+def inspect(
+    model: Any,
+    inputs: Any = None,
+    labels: Any = None,
+    *,
+    layers: Iterable[int] | None = None,
+    tokens: int = TOKENS,
+    examples: int = 2,
+    causal: bool = False,
+    seed: int = 0,
+    progress: Progress | None = None,
+    name: str | None = None,
+) -> Inspection:
+    """What a trained transformer does, layer by layer and head by head, with intervals over inputs.
+
+    model: a Hugging Face folder (config.json, *.safetensors, tokenizer), read offline; a function
+        of a batch of arrays (inputs, tokens, …) that returns a mapping with `hidden` (one array
+        (inputs, tokens, width) per layer) and, if it has them, `weights`, `queries`, `keys` and
+        `values` (inputs, heads, …) per layer; or "module:function", which returns (such a function,
+        its inputs).
+    inputs: texts; images (a folder, or uint8 arrays (n, height, width)); or arrays for a function.
+    labels: one class or number per input, for probes of every layer.
+    layers: measure the heads of these layers only, from 1. tokens: read so many of each text.
+    examples: inputs whose attention is kept for the page. causal: whether the tokens of a function
+        see earlier ones only (folders are tested). progress: a function of (done, total).
+
+    >>> def mean_of_tokens(x):
+    ...     uniform = np.full((len(x), 1, x.shape[1], x.shape[1]), 1 / x.shape[1])
+    ...     return {"hidden": [x, np.broadcast_to(x.mean(1, keepdims=True), x.shape)],
+    ...             "weights": [uniform]}
+    >>> result = inspect(mean_of_tokens, np.random.default_rng(0).normal(size=(8, 5, 3)))
+    >>> print(result["effective tokens"].by_head[0][0])
+    5 ± 0 (n = 8)
+    >>> print(result.sentences[0])
+    Order does not matter: a shuffle of tokens leaves every layer's mean token.
+    """
+    checks.whole("tokens", tokens, at_least=4)
+    checks.whole("examples", examples)
+    checks.seed_number("seed", seed)
+    title = name or _name(model)
+    subject, labels = _subject(model, inputs, labels, title, tokens, causal)
+    classes = None if labels is None else _labels(labels, len(subject.rows))
+    subject, classes, dropped = _without_short(subject, classes)
+    wanted = None if layers is None else _layers(layers)
+    found = collect(subject, wanted, seed, progress or (lambda done, total: None))
+    if wanted is not None and found.depth and max(wanted) > found.depth:
+        raise checks.BadInput(f"layers must be from 1 to {found.depth}; got {max(wanted)}.")
+    all_measures = [*made.layer_measures(found, classes, seed), *made.head_measures(found)]
+    by_name = {measure.name: measure for measure in all_measures}
+    facts = (
+        ("model", str(model) if isinstance(model, str | os.PathLike) else title),
+        ("kind", "decoder: tokens see earlier ones only" if subject.causal else "encoder"),
+        ("depth", _depth(found, by_name)),
+        *subject.notes,
+        *([("left out", f"{dropped:,} inputs of fewer than two tokens")] if dropped else []),
+        ("intervals", "95 %, over inputs"),
+    )
+    return Inspection(
+        f"What {title} does, layer by layer",
+        summary(by_name, subject.causal),
+        facts,
+        tuple(all_measures),
+        tuple(_missing(found, subject, classes)),
+        _views(subject, found, examples),
+    )
+
+
+def _name(model: Any) -> str:
+    """The last part of a folder's path, or the name of a function."""
+    if isinstance(model, str | os.PathLike):
+        return Path(model).name or str(model)
+    return getattr(model, "__name__", "a model")
+
+
+def _subject(
+    model: Any, inputs: Any, labels: Any, title: str, tokens: int, causal: bool
+) -> tuple[InspectedModel, Any]:
+    if isinstance(model, str) and ":" in model and not Path(model).exists():
+        given = from_name(model)
+        if not isinstance(given, tuple) or len(given) not in (2, 3):
+            raise checks.BadInput(
+                f"{model} must return (function, inputs) or (function, inputs, labels); got a "
+                f"{type(given).__name__}."
+            )
+        model, inputs = given[:2]
+        labels = given[2] if len(given) == 3 else labels
+    if callable(model):
+        function = _as_function(model)
+        return FunctionModel(function, arrays.plain("inputs", inputs), title, causal), labels
+    if not isinstance(model, str | os.PathLike):
+        raise checks.BadInput(
+            f"a model is a folder, module:function or a function; got a {type(model).__name__}."
+        )
+    from attnlens.integrations.transformers.model_folder import load_folder
+    from attnlens.integrations.transformers.subjects import ImageModel, TextModel
+
+    if inputs is None:
+        raise checks.BadInput(
+            "a model needs inputs to be run on; give texts (--text FILE --column NAME) or images "
+            "(--images FOLDER)."
+        )
+    loaded = load_folder(model)
+    if loaded.images is not None:
+        return ImageModel(loaded, inputs, title), labels
+    if isinstance(inputs, str):
+        raise checks.BadInput("inputs must be several texts; got one; give a list of texts.")
+    return TextModel(loaded, list(inputs), title, tokens), labels
+
+
+def _as_function(model: Any) -> Any:
+    """A function of arrays; a PyTorch module is called with tensors and without gradients."""
+    if not hasattr(model, "state_dict"):
+        return model
+    import torch
+
+    def call(batch: np.ndarray) -> Mapping[str, Any]:
+        with torch.inference_mode():
+            output = model(torch.from_numpy(np.ascontiguousarray(batch)))
+        if not isinstance(output, Mapping):
+            return output
+        return {
+            name: [
+                np.asarray(part.float().cpu() if hasattr(part, "cpu") else part) for part in parts
+            ]
+            for name, parts in output.items()
+        }
+
+    return call
+
+
+def _labels(labels: Any, count: int) -> np.ndarray:
+    """Class numbers (integers from 0) or numbers."""
+    array = np.asarray(labels)
+    if array.ndim != 1 or len(array) != count:
+        raise checks.BadInput(
+            f"labels must be one per input, {count} here; got shape {array.shape}."
+        )
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise checks.BadInput("labels must be finite numbers or classes; got NaN or infinity.")
+    if array.dtype.kind == "f" and not are_class_numbers(array):
+        if np.ptp(array) == 0:
+            raise checks.BadInput("labels must vary; all of them are equal.")
+        return array.astype(float)
+    names, codes, sizes = np.unique(array, return_inverse=True, return_counts=True)
+    if len(names) < 2:
+        raise checks.BadInput(
+            f"labels must have at least two classes; all {count} are {str(names[0])!r}; name "
+            f"another column."
+        )
+    if sizes.min() < PER_CLASS:
+        raise checks.BadInput(
+            f"every class needs at least {PER_CLASS} inputs; {str(names[sizes.argmin()])!r} has "
+            f"{sizes.min()}; leave out rare classes."
+        )
+    return codes.astype(int)
+
+
+def _without_short(
+    subject: InspectedModel, labels: np.ndarray | None
+) -> tuple[InspectedModel, np.ndarray | None, int]:
+    """Inputs of at least two tokens, of which there must be two."""
+    kept = np.flatnonzero(subject.lengths >= 2)
+    if len(kept) < 2:
+        raise checks.BadInput(
+            f"at least two inputs must have two tokens or more; got {len(kept)}; give more inputs."
+        )
+    dropped = len(subject.rows) - len(kept)
+    if dropped:
+        subject.keep(kept)
+        labels = None if labels is None else labels[kept]
+    return subject, labels, dropped
+
+
+def _layers(layers: Iterable[int]) -> Sequence[int]:
+    numbers = sorted({checks.whole("each layer", layer, at_least=1) for layer in layers})
+    if not numbers:
+        raise checks.BadInput("layers must name at least one layer, from 1; got none.")
+    return numbers
+
+
+def _depth(found: Collected, by_name: Mapping[str, Measure]) -> str:
+    used = by_name.get("effective tokens")
+    return f"{len(found.pooled) - 1} layers" + (
+        f", {len(used.by_head[0])} heads each" if used else ""
+    )
+
+
+def _missing(found: Collected, subject: InspectedModel, labels: Any) -> list[tuple[str, str]]:
+    lacking = []
+    if not found.depth:
+        lacking.append(("heads", "this architecture gives no attention weights"))
+    elif not found.has_values:
+        lacking.append(("variance passed, subsets", "this architecture does not give its values"))
+    elif not found.is_plain:
+        lacking.append(
+            ("distance to the ridge estimate", "logits are not products of queries and keys alone")
+        )
+    if found.depth and found.has_values and found.subsets is None:
+        lacking.append(("subsets of tokens", "no input has 24 tokens or more"))
+    if not subject.moves_pairs:
+        lacking.append(("pairs", "positions of this model cannot be moved with its tokens"))
+    if found.depth and found.repeats is None:
+        lacking.append(("induction", "inputs are not tokens of a vocabulary"))
+    if found.held_out is None:
+        lacking.append(("held-out tokens", "no token can be hidden from this model"))
+    if labels is None:
+        lacking.append(("probes", "no labels were given"))
+    return lacking
+
+
+def _views(subject: InspectedModel, found: Collected, examples: int) -> tuple[TokenView, ...]:
+    """The attention on the inputs whose lengths are nearest to half of what can be shown."""
+    if not found.depth or not examples:
+        return ()
+    order = np.argsort(np.abs(subject.lengths - VIEW_TOKENS // 2), kind="stable")
+    views = []
+    for index in order[:examples]:
+        recording = subject.record([subject.rows[index]])
+        heads = sum(weights.shape[1] for weights in recording.weights)
+        most = min(VIEW_TOKENS, int((VIEW_BYTES / examples / heads) ** 0.5))
+        shown = min(int(subject.lengths[index]), max(most, 2))
+        layers = tuple(
+            tuple(
+                np.rint(255 * np.clip(head[:shown, :shown], 0, 1)).astype(np.uint8).tobytes()
+                for head in weights[0]
+            )
+            for weights in recording.weights
+        )
+        names = tuple(subject.token_names(int(index))[:shown])
+        views.append(TokenView(names, tuple(range(1, len(layers) + 1)), layers))
+    return tuple(views)

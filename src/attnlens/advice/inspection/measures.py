@@ -1,0 +1,217 @@
+"""Measures with intervals, from the numbers of single inputs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attnlens.core.inspections import Measure
+from attnlens.core.readings import Reading
+from attnlens.core.statistics import mean_reading, slopes
+from attnlens.instruments.layers.layer_measures import (
+    leading_coordinates,
+    order_sensitivity,
+    probe_errors,
+    probe_reading,
+    ratio_of_means,
+    token_probe_errors,
+)
+from attnlens.instruments.layers.token_subsets import SIZES
+from attnlens.instruments.transfer.scores import h_score, log_me
+
+from .collection import Collected, HeldOutTokens
+
+# name of a head's measure: (name that is shown, how to read it, limits)
+HEADS: dict[str, tuple[str, str, tuple[float, float] | None]] = {
+    "effective tokens": (
+        "effective tokens",
+        "e^entropy of a row of attention: the number of tokens that a query looks at.",
+        None,
+    ),
+    "share used": (
+        "share of tokens used",
+        "Effective tokens as a share of those that a query can see; 1 is uniform attention.",
+        (0.0, 1.0),
+    ),
+    "first token": (
+        "attention on the first token",
+        "The share of attention on the first token; near 1 the head is a sink.",
+        (0.0, 1.0),
+    ),
+    "separators": (
+        "attention on separators",
+        "The share of attention on tokens that separate or end texts.",
+        (0.0, 1.0),
+    ),
+    "own token": ("attention on the own token", "The share of a query on itself.", (0.0, 1.0)),
+    "previous token": (
+        "attention on the previous token",
+        "The share of a query on the token before it.",
+        (0.0, 1.0),
+    ),
+    "distance": ("mean distance", "Mean distance to the tokens attended to, in tokens.", None),
+    "stays": (
+        "attention that stays",
+        "Overlap of attention before and after a shuffle of tokens, at the same positions; 1 is a "
+        "head that looks at positions only.",
+        (0.0, 1.0),
+    ),
+    "follows": (
+        "attention that follows",
+        "The same overlap with the shuffle undone; 1 is a head that looks at content only.",
+        (0.0, 1.0),
+    ),
+    "passed": (
+        "variance passed",
+        "Variance of the output, in that of the values: 0 smooths to the mean, 1 passes single "
+        "values through (interpolates).",
+        None,
+    ),
+    "to CME": (
+        "distance to the ridge estimate",
+        "Squared distance of the output from kernel ridge regression (CME) on the same keys and "
+        "values, in the values' variance; 0 is the ridge estimate.",
+        None,
+    ),
+}
+INDUCTION = "induction"
+RATE = "rate in tokens"
+ORDER, PAIRS, PROBE, LOG_ME, H_SCORE = "order", "pairs", "probe error", "LogME", "H-score"
+EXCESS, HELD_OUT = "probe error over the best", "held-out token error"
+COORDINATES = 32  # of the embeddings of tokens that are to be predicted
+FEWEST = 40  # tokens that are to be predicted, for a probe with any power
+
+
+def finite_mean(values: np.ndarray) -> Reading:
+    """The mean of those inputs that have a number."""
+    values = np.asarray(values, float).ravel()
+    return mean_reading(values[np.isfinite(values)])
+
+
+def head_measure(
+    name: str,
+    meaning: str,
+    numbers: np.ndarray,
+    limits: tuple[float, float] | None,
+) -> Measure | None:
+    """A measure from numbers (inputs, layers, heads); layers without numbers are left out."""
+    at = [i for i in range(numbers.shape[1]) if np.isfinite(numbers[:, i]).any()]
+    if not at:
+        return None
+    return Measure(
+        name,
+        meaning,
+        tuple(i + 1 for i in at),
+        tuple(finite_mean(_over_heads(numbers[:, i])) for i in at),
+        tuple(tuple(finite_mean(column) for column in numbers[:, i].T) for i in at),
+        limits,
+    )
+
+
+def _over_heads(numbers: np.ndarray) -> np.ndarray:
+    """The mean over heads of each input; a head that has no number on any input is left out (its
+    values do not vary, for example)."""
+    return numbers[:, np.isfinite(numbers).any(0)].mean(1)
+
+
+def head_measures(found: Collected) -> list[Measure]:
+    """Every measure of heads that was collected."""
+    made = [
+        head_measure(title, meaning, found.heads[name], limits)
+        for name, (title, meaning, limits) in HEADS.items()
+        if name in found.heads
+    ]
+    if found.repeats is not None:
+        words = (
+            "On random tokens that are repeated: attention on the token after the earlier "
+            "occurrence; near 1 is an induction head."
+        )
+        made.append(head_measure(INDUCTION, words, found.repeats, (0.0, 1.0)))
+    if found.subsets is not None:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rates = slopes(np.log(SIZES), np.log(found.subsets))
+        words = (
+            f"Error of attention over m = {SIZES[0]} … {SIZES[-1]} random tokens against all falls "
+            f"as m to this power: −0.5 for attention that is spread out, nearer 0 where few tokens "
+            f"matter."
+        )
+        made.append(head_measure(RATE, words, rates, None))
+    return [measure for measure in made if measure is not None]
+
+
+def layer_measures(found: Collected, labels: np.ndarray | None, seed: int) -> list[Measure]:
+    """Measures of whole layers, the embedding first, as layer 0."""
+    pooled, shuffled = found.pooled, found.shuffled
+    at = tuple(range(len(pooled)))
+    moved = [order_sensitivity(a, b) for a, b in zip(pooled, shuffled, strict=True)]
+    words = (
+        "Squared distance between an input and its shuffle, in that of two inputs: 0 is a bag of "
+        "words, 1 as far as another input."
+    )
+    made = [Measure(ORDER, words, at, tuple(moved))]
+    pairs = found.pairs
+    if np.isfinite(pairs).any():
+        rows = pairs[np.isfinite(pairs).all((1, 2))]
+        words = (
+            "Change of hidden states when tokens move together with their positions, in their own "
+            "variance: 0 to rounding where such pairs are exchangeable."
+        )
+        ratios = [ratio_of_means(rows[:, i, 0], rows[:, i, 1]) for i in at]
+        made.append(Measure(PAIRS, words, at, tuple(ratios)))
+    if found.held_out is not None and len(found.held_out.targets) >= FEWEST:
+        made.append(_token_measure(found.held_out, at, seed))
+    return made if labels is None else [*made, *label_measures(pooled, labels, seed)]
+
+
+def _token_measure(held_out: HeldOutTokens, at: tuple[int, ...], seed: int) -> Measure:
+    """How well each layer predicts tokens that the model cannot see there."""
+    targets = leading_coordinates(held_out.targets, COORDINATES)
+    words = (
+        "Variance of the embedding of a masked token (in a decoder: of the next) that a linear map "
+        "of the hidden state leaves unexplained; 1 is no prediction."
+    )
+    errors = [
+        token_probe_errors(features, targets, held_out.inputs, seed=seed)
+        for features in held_out.features
+    ]
+    return Measure(HELD_OUT, words, at, tuple(map(probe_reading, errors)))
+
+
+def label_measures(pooled: np.ndarray, labels: np.ndarray, seed: int) -> list[Measure]:
+    """How well each layer predicts the label: measured error, LogME and H-score."""
+    at = tuple(range(len(pooled)))
+    classes = labels.dtype.kind in "iub"
+    what = "share of wrong classes" if classes else "share of the label's variance"
+    words = f"Error of a linear probe of the label on unseen inputs: {what}."
+    errors = np.array([probe_errors(features, labels, seed=seed) for features in pooled])
+    best = errors[errors.mean(1).argmin()]
+    targets = np.eye(labels.max() + 1)[labels] if classes else labels[:, None] - labels.mean()
+    scaled = [_standard(features) for features in pooled]
+    evidence = tuple(_score(log_me(features, targets), len(labels)) for features in scaled)
+    made = [
+        Measure(PROBE, words, at, tuple(map(probe_reading, errors))),
+        Measure(
+            EXCESS,
+            "Error of the probe minus that of the best layer's, input by input.",
+            at,
+            tuple(map(probe_reading, errors - best)),
+        ),
+        Measure(
+            LOG_ME, "Log evidence of a linear model, per input; higher is better.", at, evidence
+        ),
+    ]
+    if classes and pooled.shape[-1] < len(labels):
+        scores = tuple(_score(h_score(features, labels), len(labels)) for features in pooled)
+        words = "Variance between classes in units of the features; higher is better."
+        made.append(Measure(H_SCORE, words, at, scores))
+    return made
+
+
+def _standard(features: np.ndarray) -> np.ndarray:
+    """Columns that vary, with variance one."""
+    spread = features.std(0)
+    varies = spread > 1e-6 * spread.max(initial=0)  # below that, rounding of float32
+    return (features - features.mean(0))[:, varies] / spread[varies]
+
+
+def _score(value: float, count: int) -> Reading:
+    return Reading(value, 0.0, count)

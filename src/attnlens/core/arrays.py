@@ -1,0 +1,181 @@
+"""What users give as numbers and labels, as plain NumPy arrays.
+
+`np.asarray` drops the mask of a masked array and the imaginary part of a complex number, reads
+dates as counts of nanoseconds, and keeps None and NaN among labels as if they were values. The
+functions here raise `BadInput` instead: every entry becomes the number or label that was given, or
+nothing does.
+
+>>> numbers("X", [[1, 2], [3, 4]])
+array([[1., 2.],
+       [3., 4.]])
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .checks import BadInput
+from .labels import is_missing
+
+LARGEST = 1e100
+NUMBERS = "biuf"  # kinds of NumPy types that are real numbers
+
+
+def plain(name: str, values: Any) -> np.ndarray:
+    """`values` as an array without a mask; a pandas extension array in its NumPy type.
+
+    >>> plain("X", np.ma.masked_array([1.0, 2.0], [False, False]))
+    array([1., 2.])
+    """
+    if isinstance(values, np.ma.MaskedArray):
+        if np.ma.getmaskarray(values).any():
+            raise BadInput(
+                f"{name} must have no masked entries; got {np.ma.count_masked(values)} of "
+                f"{values.size}; drop these rows or fill them."
+            )
+        return values.data
+    if hasattr(values, "to_numpy"):  # pandas, polars, pyarrow
+        values = values.to_numpy()
+    try:
+        array = np.asarray(values)
+    except (ValueError, TypeError, RuntimeError) as error:  # RuntimeError: torch with gradients
+        raise BadInput(
+            f"{name} must be an array, or rows of equal length; got a {type(values).__name__} that "
+            f"cannot be converted to one; pad or cut ragged rows."
+        ) from error
+    if array.dtype == object and array.ndim == 0 and not np.isscalar(values):
+        raise BadInput(
+            f"{name} must be an array; got a {type(values).__name__}; give a dense NumPy array."
+        )
+    return array
+
+
+def numbers(name: str, values: Any) -> np.ndarray:
+    """`values` as float64; NaN and infinities stay, anything that is not a real number raises."""
+    array = plain(name, values)
+    if array.dtype.kind in NUMBERS:
+        with np.errstate(over="ignore"):  # of float128: an infinity is left to the caller
+            # In one order in memory: sums in another one are rounded differently.
+            return array.astype(np.float64, order="C")
+    if array.dtype == object:
+        return _numbers_of_objects(name, array)
+    raise BadInput(
+        f"{name} must be real numbers; got {_kind(array)}; convert it to floating point first."
+    )
+
+
+def finite_numbers(name: str, values: Any) -> np.ndarray:
+    """`values` as float64, without NaN and infinities."""
+    array = numbers(name, values)
+    if not np.isfinite(array).all():
+        where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        raise BadInput(
+            f"{name} must be finite; got {array[where]} at index {where}; drop or impute it."
+        )
+    return array
+
+
+def moderate(name: str, array: np.ndarray) -> np.ndarray:
+    """`array`, if no square of its numbers, or of their spread in a column, leaves float64.
+
+    The last axis holds columns; a vector is one column. Without this check a variance is infinite
+    or zero, and whatever is divided by it is zero or unchanged.
+
+    >>> moderate("y", np.array([1e-90, 2e-90])).tolist()
+    [1e-90, 2e-90]
+    """
+    if not array.size:
+        return array
+    columns = array.reshape(-1, 1) if array.ndim < 2 else array.reshape(-1, array.shape[-1])
+    largest = float(np.abs(columns).max(initial=0))
+    spread = np.ptp(columns, axis=0)
+    smallest = float(spread[spread > 0].min(initial=np.inf))
+    if largest > LARGEST or smallest < 1 / LARGEST:
+        got = f"{largest:.3g}" if largest > LARGEST else f"a column that varies by {smallest:.3g}"
+        raise BadInput(
+            f"{name} must be numbers between 1e-100 and 1e100 in size, so that variances fit into "
+            f"float64; got {got}; change its unit."
+        )
+    return array
+
+
+def labels(name: str, values: Any) -> np.ndarray:
+    """`values` as labels: numbers, booleans or text, none of them missing.
+
+    >>> labels("y", np.array(["a", "b"], object))
+    array(['a', 'b'], dtype='<U1')
+    """
+    array = plain(name, values)
+    if array.dtype.kind in "fc":
+        missing = ~np.isfinite(array)
+    elif array.dtype.kind in "mM":
+        missing = np.isnat(array)
+    elif array.dtype == object:
+        missing = np.array([is_missing(entry) for entry in array.flat], bool).reshape(array.shape)
+    else:
+        missing = np.zeros(array.shape, bool)
+    if missing.any():
+        where = tuple(int(i) for i in np.argwhere(missing)[0])
+        if array.dtype.kind in "fc":
+            raise BadInput(
+                f"{name} must be finite; got NaN or infinity in row {where[0]}; drop rows without "
+                f"a label."
+            )
+        raise BadInput(
+            f"{name} must hold a label in every row; got {array[where]!r} in row {where[0]}; drop "
+            f"rows without a label."
+        )
+    if array.dtype == object:
+        return _labels_of_objects(name, array)
+    if array.dtype.kind in "cV":
+        raise BadInput(f"{name} must be numbers, booleans or text; got {_kind(array)}.")
+    return array
+
+
+def _numbers_of_objects(name: str, array: np.ndarray) -> np.ndarray:
+    result = np.empty(array.shape, np.float64)
+    for where, entry in np.ndenumerate(array):
+        if is_missing(entry):
+            result[where] = np.nan
+            continue
+        if isinstance(entry, (str, bytes, complex, np.complexfloating)):
+            entry = None  # float("1") would read text
+        try:
+            result[where] = float(entry)  # pyright: ignore[reportArgumentType]
+        except (TypeError, ValueError, OverflowError) as error:
+            raise BadInput(
+                f"{name} must be real numbers; got {array[where]!r:.40} at index {where}; encode "
+                f"text as numbers, and give rows of equal length."
+            ) from error
+    return result
+
+
+def _labels_of_objects(name: str, array: np.ndarray) -> np.ndarray:
+    """Labels in a type of their own: text and numbers together have no order and no common type."""
+    kinds = {"text" if isinstance(entry, (str, bytes)) else "numbers" for entry in array.flat}
+    if len(kinds) > 1:
+        raise BadInput(
+            f"{name} must be all text or all numbers; got both, such as {array.flat[0]!r:.40}; "
+            f"convert all labels to text."
+        )
+    if kinds == {"numbers"}:
+        typed = np.array(array.tolist())
+        if typed.dtype == object or typed.shape != array.shape or typed.dtype.kind not in NUMBERS:
+            raise BadInput(
+                f"{name} must be numbers, booleans or text; got objects of type "
+                f"{type(array.flat[0]).__name__}; convert them to text."
+            )
+        return labels(name, typed)
+    return array.astype(str)
+
+
+def _kind(array: np.ndarray) -> str:
+    return {
+        "c": "complex numbers",
+        "M": "dates",
+        "m": "durations",
+        "U": "text",
+        "S": "text",
+    }.get(array.dtype.kind, f"the type {array.dtype}")

@@ -1,0 +1,120 @@
+"""The result of `attnlens.inspect`: what the layers and heads of a transformer do.
+
+Measure      one quantity by layer and, where it makes sense, by head
+TokenView    the attention of all heads on one input, with its tokens by name
+Inspection   sentences, facts, measures and token views
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .checks import BadInput
+from .drawing import Figure, Series
+from .readings import Curve, Reading
+from .serialise import to_plain
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A quantity by layer, with intervals over inputs; `at` are the numbers of the layers.
+
+    by_head: readings (layer, head), in the order of `at`; nothing for measures of whole layers.
+    meaning: how to read it, in one sentence. limits: the smallest and largest value that it can
+    have, None where it has no such bound.
+
+    >>> measure = Measure("order", "0 is a bag of words.", (0, 1), (Reading(0.0, 0.0, 9),) * 2)
+    >>> measure.curve().at
+    (0, 1)
+    """
+
+    name: str
+    meaning: str
+    at: tuple[int, ...]
+    by_layer: tuple[Reading, ...]
+    by_head: tuple[tuple[Reading, ...], ...] = ()
+    limits: tuple[float, float] | None = None
+
+    def curve(self) -> Curve:
+        """The readings by layer."""
+        return Curve("layer", self.name, self.at, self.by_layer)
+
+    def figure(self) -> Figure:
+        """A line over depth with a band, the 95 % intervals."""
+        points = tuple(
+            reading.point(layer)
+            for layer, reading in zip(self.at, self.by_layer, strict=True)
+            if reading.status.has_number
+        )
+        series = (Series(self.name, points, curve=True),)
+        title = f"{self.name[:1].upper()}{self.name[1:]} over depth"
+        return Figure(title, "layer", self.name, series, False, False)
+
+
+@dataclass(frozen=True)
+class TokenView:
+    """Attention on one input: `weights[layer][head]` is a matrix of bytes, row by row, in which 255
+    stands for the weight 1."""
+
+    tokens: tuple[str, ...]
+    layers: tuple[int, ...]
+    weights: tuple[tuple[bytes, ...], ...]
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a transformer does, layer by layer; `inspection["order"]` is a measure by its name.
+
+    >>> Inspection("Mine", (), (), (), (("attention", "none"),)).missing
+    (('attention', 'none'),)
+    """
+
+    title: str
+    sentences: tuple[str, ...]
+    facts: tuple[tuple[str, str], ...]
+    measures: tuple[Measure, ...]
+    missing: tuple[tuple[str, str], ...] = ()  # what could not be measured, and why
+    views: tuple[TokenView, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the measures."""
+        return tuple(measure.name for measure in self.measures)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def __getitem__(self, name: str) -> Measure:
+        for measure in self.measures:
+            if measure.name == name:
+                return measure
+        raise BadInput(f"there is no measure {name!r}; measured are {', '.join(self.names)}.")
+
+    def __str__(self) -> str:
+        facts = [f"  {name}: {words}" for name, words in self.facts]
+        lacking = [f"  not measured: {name}, because {words}" for name, words in self.missing]
+        return "\n".join([self.title, *self.sentences, *facts, *lacking])
+
+    def plain(self) -> dict[str, Any]:
+        """Plain data for JSON, without the token views; numbers that are not finite become None."""
+        measures: list[Mapping[str, Any]] = [
+            {
+                "name": measure.name,
+                "meaning": measure.meaning,
+                "layers": list(measure.at),
+                "by_layer": measure.by_layer,
+                "by_head": measure.by_head,
+            }
+            for measure in self.measures
+        ]
+        return to_plain(
+            {
+                "title": self.title,
+                "summary": list(self.sentences),
+                "facts": dict(self.facts),
+                "missing": dict(self.missing),
+                "measures": measures,
+            }
+        )

@@ -1,0 +1,178 @@
+"""A Hugging Face folder, read offline: configuration, safetensors weights, tokenizer.
+
+No code of the folder runs (`trust_remote_code` is off), nothing is unpickled (safetensors only) and
+nothing is fetched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from attnlens.core import checks
+
+from .attention_recorder import register
+
+INSTALL = 'pip install ".[transformers]"'
+# Parts of a model that hidden states and attention do not pass through; a checkpoint may lack them.
+NOT_USED = ("pooler", "decoder.")
+
+
+class LoadedFolder(NamedTuple):
+    """A model in evaluation mode, its tokenizer (None for images) and its configuration."""
+
+    module: Any
+    tokenizer: Any
+    config: Any
+    images: Mapping[str, Any] | None  # settings of the image processor
+
+
+def load_folder(folder: str | os.PathLike[str]) -> LoadedFolder:
+    """Read a folder; whatever it lacks becomes one sentence."""
+    path = Path(folder)
+    settings = _read_config(path)
+    _check_weights(path)
+    for package in ("torch", "transformers"):
+        if find_spec(package) is None:
+            raise checks.BadInput(
+                f"reading {path} needs the package {package}, which is not installed; install it "
+                f"with {INSTALL}."
+            )
+    with _quiet():
+        module, config = _load_model(path, settings)
+        images = _image_settings(path) if hasattr(config, "image_size") else None
+        tokenizer = None if images is not None else _load_tokenizer(path, module)
+    return LoadedFolder(module, tokenizer, config, images)
+
+
+def _read_config(path: Path) -> Mapping[str, Any]:
+    if not path.is_dir():
+        raise checks.BadInput(
+            f"a model is a folder on this machine, or module:function; there is no folder {path}; "
+            f"download the model first (nothing is fetched here)."
+        )
+    file = path / "config.json"
+    if not file.is_file():
+        raise checks.BadInput(
+            f"a Hugging Face folder must hold config.json; {path} has none; name the folder that "
+            f"save_pretrained wrote."
+        )
+    try:
+        settings = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise checks.BadInput(f"{file} cannot be read as JSON ({error}).") from error
+    if not isinstance(settings, dict) or not isinstance(settings.get("model_type"), str):
+        raise checks.BadInput(
+            f'{file} must name its model_type, such as "bert"; it does not; save the model again '
+            f"with save_pretrained."
+        )
+    return settings
+
+
+def _check_weights(path: Path) -> None:
+    if any(path.glob("*.safetensors")):
+        return
+    pickled = sorted(file.name for kind in ("*.bin", "*.pt", "*.ckpt") for file in path.glob(kind))
+    if pickled:
+        raise checks.BadInput(
+            f"weights must be safetensors; {path} holds {pickled[0]}, a pickle, which could run "
+            f"code; convert it where you trust it with model.save_pretrained(folder)."
+        )
+    raise checks.BadInput(
+        f"a Hugging Face folder must hold weights as *.safetensors; {path} has none; save the "
+        f"model again with save_pretrained."
+    )
+
+
+def _load_model(path: Path, settings: Mapping[str, Any]) -> tuple[Any, Any]:
+    import torch
+    from transformers import CONFIG_MAPPING, AutoModel
+
+    kind = settings["model_type"]
+    if kind not in CONFIG_MAPPING:
+        raise checks.BadInput(
+            f"the architecture {kind!r} of {path} is not known to the installed transformers; "
+            f"update it, or give module:function (code in a model's folder is never run)."
+        )
+    try:
+        module, found = AutoModel.from_pretrained(
+            path,
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+            dtype=torch.float32,
+            attn_implementation=register(),
+            output_loading_info=True,
+        )
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        raise checks.BadInput(
+            f"the model in {path} cannot be loaded ({_first_line(error)})."
+        ) from error
+    missing = [name for name in found["missing_keys"] if not any(part in name for part in NOT_USED)]
+    if missing:
+        raise checks.BadInput(
+            f"the weights in {path} lack {len(missing)} arrays of the model, such as "
+            f"{sorted(missing)[0]}; config.json and weights must belong together."
+        )
+    if module.config.is_encoder_decoder:
+        module = module.get_encoder()
+    return module.eval(), module.config
+
+
+def _load_tokenizer(path: Path, module: Any) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            path, local_files_only=True, trust_remote_code=False
+        )
+        largest = max(tokenizer.get_vocab().values(), default=-1)
+    except Exception as error:  # the library raises many kinds, also from compiled code
+        raise checks.BadInput(
+            f"the tokenizer in {path} cannot be read ({_first_line(error)}); copy tokenizer.json "
+            f"and tokenizer_config.json of the model into the folder."
+        ) from error
+    if largest < 0:
+        raise checks.BadInput(f"the tokenizer in {path} has no vocabulary; copy tokenizer.json.")
+    rows = module.get_input_embeddings().weight.shape[0]
+    if largest >= rows:
+        raise checks.BadInput(
+            f"the tokenizer in {path} numbers tokens up to {largest}, but the model has "
+            f"{rows} embeddings; use the tokenizer that belongs to the model."
+        )
+    return tokenizer
+
+
+def _image_settings(path: Path) -> Mapping[str, Any]:
+    """`preprocessor_config.json`; without it, mean and standard deviation are 0.5."""
+    file = path / "preprocessor_config.json"
+    try:
+        return json.loads(file.read_text("utf-8")) if file.is_file() else {}
+    except (OSError, ValueError) as error:
+        raise checks.BadInput(f"{file} cannot be read as JSON ({error}).") from error
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0][:200].rstrip(".")
+
+
+@contextmanager
+def _quiet():
+    """Without progress bars and warnings of the library; what matters is checked here."""
+    from transformers.utils import logging
+
+    level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if shown:
+            logging.enable_progress_bar()

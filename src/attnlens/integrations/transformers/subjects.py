@@ -1,0 +1,386 @@
+"""Transformers as subjects of measurement: inputs in, `Recording` out.
+
+InspectedModel  what all have: inputs, shuffled inputs, a forward pass that is recorded
+TextModel       a text model of `transformers`, with texts
+ImageModel      a vision transformer of `transformers`, with images
+FunctionModel   any function of arrays, with its arrays
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attnlens.core import checks
+from attnlens.core.user_code import user_code
+from attnlens.instruments.layers.recording import Recording, recording_from
+
+from .attention_recorder import recording_calls
+from .model_folder import LoadedFolder
+
+IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
+
+
+class RepeatedTokens(NamedTuple):
+    """A sequence in which the tokens start, …, start + half − 1 occur twice in a row."""
+
+    row: np.ndarray
+    start: int
+    half: int
+
+
+class HeldOut(NamedTuple):
+    """An input in which some tokens cannot be seen where they are to be predicted.
+
+    places: where hidden states are read. targets: the input embeddings of the tokens to predict.
+    """
+
+    row: np.ndarray
+    places: np.ndarray
+    targets: np.ndarray
+
+
+class InspectedModel(ABC):
+    """A model with its inputs, `rows`, one array per input.
+
+    lengths: numbers of tokens. causal: whether tokens see only earlier ones. moves_pairs: whether a
+    token can be moved together with its position. notes: what was done to the inputs.
+    """
+
+    name: str
+    rows: Sequence[np.ndarray]
+    lengths: np.ndarray
+    causal: bool = False
+    moves_pairs: bool = False
+    notes: tuple[tuple[str, str], ...] = ()
+
+    @abstractmethod
+    def record(
+        self, rows: Sequence[np.ndarray], orders: Sequence[np.ndarray] | None = None
+    ) -> Recording:
+        """The forward pass of some rows; with `orders`, of their (content, position) pairs in these
+        orders."""
+
+    def keep(self, chosen: np.ndarray) -> None:
+        """Keep these inputs only."""
+        self.rows, self.lengths = [self.rows[i] for i in chosen], self.lengths[chosen]
+
+    def movable(self, index: int) -> np.ndarray:
+        """The places of the tokens that a shuffle moves."""
+        return np.arange(self.lengths[index])
+
+    def shuffled(self, index: int, order: np.ndarray) -> np.ndarray:
+        """An input with its content in another order, at the same positions."""
+        return self.rows[index][order]
+
+    def token_names(self, index: int) -> list[str]:
+        return [str(place) for place in range(1, self.lengths[index] + 1)]
+
+    def separators(self, index: int) -> np.ndarray | None:
+        """Which tokens separate or end texts; None where there is no such thing."""
+        return None
+
+    def repeated(self, half: int, random: np.random.Generator) -> RepeatedTokens | None:
+        """Random tokens twice in a row; None where tokens are not numbers of a vocabulary."""
+        return None
+
+    def held_out(self, index: int, count: int, random: np.random.Generator) -> HeldOut | None:
+        """An input with tokens to predict: masked ones, or in a decoder the next ones; None where
+        the model has no tokens that could be hidden."""
+        return None
+
+
+class TorchSubject(InspectedModel):
+    """A model of `transformers`."""
+
+    def __init__(self, loaded: LoadedFolder, name: str):
+        self.module, self.config, self.name = loaded.module, loaded.config, name
+
+    def _record(self, lengths: np.ndarray, **arguments: Any) -> Recording:
+        import torch
+
+        wanted = {"output_hidden_states": True, "output_attentions": True, "return_dict": True}
+        if "use_cache" in inspect.signature(self.module.forward).parameters:
+            wanted["use_cache"] = False
+        with torch.inference_mode(), recording_calls() as calls:
+            outputs = self.module(**arguments, **wanted)
+        hidden = tuple(h.float().numpy() for h in outputs.hidden_states or ())
+        if calls:
+            parts = {
+                name: tuple(getattr(call, part).float().numpy() for call in calls)
+                for name, part in zip(
+                    ("queries", "keys", "values", "weights"),
+                    ("query", "key", "value", "weights"),
+                    strict=True,
+                )
+            }
+            scales = tuple(call.scaling if call.plain else np.nan for call in calls)
+            return Recording(lengths, hidden, **parts, scales=scales)
+        given = outputs.get("attentions") or ()
+        weights = tuple(a.float().numpy() for a in given if a is not None)
+        return Recording(lengths, hidden, weights)
+
+
+class TextModel(TorchSubject):
+    """A text model with texts, cut to the number of tokens that the model can take."""
+
+    def __init__(self, loaded: LoadedFolder, texts: Sequence[str], name: str, most: int):
+        super().__init__(loaded, name)
+        self.tokenizer = loaded.tokenizer
+        texts = [str(text) for text in texts]
+        if not texts or not any(text.strip() for text in texts):
+            raise checks.BadInput(
+                "there is no text to read: every text is empty; give a column that holds texts."
+            )
+        longest = self._longest()
+        limit = most if longest is None else min(most, longest)
+        found = self.tokenizer(texts, return_special_tokens_mask=True, verbose=False)
+        cut = sum(len(ids) > limit for ids in found["input_ids"])
+        found = self.tokenizer(
+            texts, truncation=True, max_length=limit, return_special_tokens_mask=True
+        )
+        self.rows = [np.asarray(ids, np.int64) for ids in found["input_ids"]]
+        self._special = list(set(self.tokenizer.all_special_ids))
+        self.lengths = np.array([len(row) for row in self.rows])
+        self.notes = (
+            ("texts", f"{len(texts):,}, of {self.lengths.min()} to {self.lengths.max()} tokens"),
+            *([("cut", f"{cut:,} texts longer than {limit} tokens were cut")] if cut else []),
+        )
+        self._probe()
+
+    def _longest(self) -> int | None:
+        """The number of positions that the model has; None where it has no limit."""
+        positions = getattr(self.config, "max_position_embeddings", None)
+        positions = getattr(self.config, "n_positions", positions)
+        return None if not positions else int(positions) - self._offset()
+
+    def _offset(self) -> int:
+        """The first position number: RoBERTa counts from the padding number plus one."""
+        embeddings = getattr(self.module, "embeddings", None)
+        counts = hasattr(embeddings, "create_position_ids_from_input_ids")
+        return int(self.config.pad_token_id) + 1 if counts else 0
+
+    def _probe(self) -> None:
+        """Find out on the longest input whether tokens see later ones, and what can be moved."""
+        recording = self.record([self.rows[int(self.lengths.argmax())]])
+        if recording.weights:
+            self.causal = all(not np.triu(w, 1).any() for w in recording.weights)
+        plain = recording.has_heads and np.isfinite(recording.scales).all()
+        accepted = inspect.signature(self.module.forward).parameters
+        self.moves_pairs = "position_ids" in accepted and bool(plain)
+
+    def record(
+        self, rows: Sequence[np.ndarray], orders: Sequence[np.ndarray] | None = None
+    ) -> Recording:
+        import torch
+
+        lengths = np.array([len(row) for row in rows])
+        padding = self.tokenizer.pad_token_id or 0
+        numbers = np.full((len(rows), lengths.max()), padding, np.int64)
+        positions = np.zeros_like(numbers)
+        mask = np.zeros_like(numbers)
+        for i, row in enumerate(rows):
+            order = np.arange(len(row)) if orders is None else orders[i]
+            numbers[i, : len(row)], mask[i, : len(row)] = row[order], 1
+            positions[i, : len(row)] = order + self._offset()
+        arguments = {"input_ids": numbers, "attention_mask": mask}
+        if orders is not None:
+            arguments["position_ids"] = positions
+        return self._record(lengths, **{k: torch.from_numpy(v) for k, v in arguments.items()})
+
+    def movable(self, index: int) -> np.ndarray:
+        return np.flatnonzero(~np.isin(self.rows[index], self._special))
+
+    def token_names(self, index: int) -> list[str]:
+        pieces = self.tokenizer.convert_ids_to_tokens(self.rows[index].tolist())
+        return [str(piece).replace("Ġ", "␣").replace("▁", "␣") for piece in pieces]
+
+    def separators(self, index: int) -> np.ndarray | None:
+        marks = {self.tokenizer.sep_token_id, self.tokenizer.eos_token_id} - {None}
+        found = np.isin(self.rows[index], list(marks))
+        found[:1] = False  # the first token is a sink of its own
+        return found
+
+    def repeated(self, half: int, random: np.random.Generator) -> RepeatedTokens | None:
+        numbers = self.tokenizer.get_vocab().values()
+        ordinary = [number for number in numbers if number not in self._special]
+        longest = self._longest()
+        outside = self._outside()
+        if longest is not None:
+            half = min(half, (longest - sum(map(len, outside))) // 2)
+        half = min(half, len(ordinary))  # every token once per half: one earlier occurrence
+        if half < 2:
+            return None
+        tokens = random.choice(np.sort(ordinary), half, replace=False)
+        before, after = outside
+        row = np.concatenate([before, tokens, tokens, after]).astype(np.int64)
+        return RepeatedTokens(row, len(before), half)
+
+    def held_out(self, index: int, count: int, random: np.random.Generator) -> HeldOut | None:
+        row, inner = self.rows[index], self.movable(index)
+        inner = inner[inner > 0] if self.causal else inner
+        mask = self.tokenizer.mask_token_id
+        if len(inner) < count or (mask is None and not self.causal):
+            return None
+        chosen = np.sort(random.choice(inner, count, replace=False))
+        table = self.module.get_input_embeddings().weight.detach().numpy()
+        targets = table[row[chosen]]
+        if self.causal:
+            return HeldOut(row, chosen - 1, targets)
+        hidden = row.copy()
+        hidden[chosen] = mask
+        return HeldOut(hidden, chosen, targets)
+
+    def _outside(self) -> tuple[np.ndarray, np.ndarray]:
+        """The special tokens before and after a text."""
+        index = int(self.lengths.argmax())
+        row, inner = self.rows[index], self.movable(index)
+        if not inner.size:
+            return row[:0], row[:0]
+        return row[: inner[0]], row[inner[-1] + 1 :]
+
+
+class ImageModel(TorchSubject):
+    """A vision transformer with a folder of images, or an array (n, height, width[, channels])."""
+
+    def __init__(self, loaded: LoadedFolder, images: Any, name: str):
+        super().__init__(loaded, name)
+        self._settings = loaded.images or {}
+        size, patch = self.config.image_size, self.config.patch_size
+        self._size = (size, size) if isinstance(size, int) else tuple(size)
+        self._patch = (patch, patch) if isinstance(patch, int) else tuple(patch)
+        self.rows = [self._pixels(image) for image in _opened(images)]
+        self._patches = int(np.prod([s // p for s, p in zip(self._size, self._patch, strict=True)]))
+        first = self.record(self.rows[:1])
+        self._before = first.hidden[0].shape[1] - self._patches  # class and register tokens
+        self.lengths = np.full(len(self.rows), first.hidden[0].shape[1])
+        self.moves_pairs = hasattr(self.module, "embeddings") and first.has_heads
+        self.notes = (
+            (
+                "images",
+                f"{len(self.rows):,}, {self._size[0]} × {self._size[1]} pixels, "
+                f"{self._patches} patches each",
+            ),
+        )
+
+    def _pixels(self, image: Any) -> np.ndarray:
+        """(channels, height, width), with the mean and standard deviation of the configuration."""
+        channels = getattr(self.config, "num_channels", 3)
+        resized = image.convert("L" if channels == 1 else "RGB").resize(self._size[::-1])
+        array = np.asarray(resized, np.float32).reshape(*self._size, channels) / 255
+        mean = np.asarray(self._settings.get("image_mean", [0.5] * channels), np.float32)
+        std = np.asarray(self._settings.get("image_std", [0.5] * channels), np.float32)
+        return ((array - mean) / std).transpose(2, 0, 1)
+
+    def record(
+        self, rows: Sequence[np.ndarray], orders: Sequence[np.ndarray] | None = None
+    ) -> Recording:
+        import torch
+
+        pixels = torch.from_numpy(np.stack(rows).astype(np.float32))
+        handle = None
+        if orders is not None:  # after the embedding every token carries content and position
+            index = torch.from_numpy(np.stack(orders))[..., None]
+
+            def permute(module: Any, arguments: Any, output: Any) -> Any:
+                return output.gather(1, index.expand(-1, -1, output.shape[-1]))
+
+            handle = self.module.embeddings.register_forward_hook(permute)
+        try:
+            recording = self._record(np.zeros(len(rows), int), pixel_values=pixels)
+        finally:
+            if handle is not None:
+                handle.remove()
+        recording.lengths[:] = recording.hidden[0].shape[1]
+        return recording
+
+    def movable(self, index: int) -> np.ndarray:
+        return np.arange(self._before, self._before + self._patches)
+
+    def shuffled(self, index: int, order: np.ndarray) -> np.ndarray:
+        (height, width), pixels = self._patch, self.rows[index]
+        rows, columns = (s // p for s, p in zip(self._size, self._patch, strict=True))
+        blocks = pixels[:, : rows * height, : columns * width]
+        blocks = blocks.reshape(len(pixels), rows, height, columns, width).transpose(1, 3, 0, 2, 4)
+        moved = blocks.reshape(rows * columns, len(pixels), height, width)
+        moved = moved[order[self._before :] - self._before].reshape(blocks.shape)
+        return np.ascontiguousarray(
+            moved.transpose(2, 0, 3, 1, 4).reshape(len(pixels), rows * height, columns * width)
+        )
+
+    def token_names(self, index: int) -> list[str]:
+        columns = self._size[1] // self._patch[1]
+        patches = [f"{i // columns + 1}:{i % columns + 1}" for i in range(self._patches)]
+        return [f"[{i + 1}]" for i in range(self._before)] + patches
+
+
+def _opened(images: Any) -> list[Any]:
+    from PIL import Image, UnidentifiedImageError
+
+    if not isinstance(images, str | Path):
+        array = np.asarray(images)
+        if array.ndim not in (3, 4) or not len(array):
+            raise checks.BadInput(
+                f"images must be a folder or an array (n, height, width); got {array.shape}."
+            )
+        if array.dtype != np.uint8:
+            raise checks.BadInput(
+                f"images must be whole numbers from 0 to 255 (uint8); got {array.dtype}."
+            )
+        return [Image.fromarray(image) for image in array]
+    folder = Path(images)
+    files = sorted(f for f in folder.rglob("*") if f.suffix.lower() in IMAGES)
+    if not files:
+        raise checks.BadInput(
+            f"--images must name a folder of images ({', '.join(IMAGES)}); {folder} has none."
+        )
+    try:
+        return [Image.open(file).convert("RGB") for file in files]
+    except (OSError, UnidentifiedImageError) as error:
+        raise checks.BadInput(f"an image in {folder} cannot be read ({error}).") from error
+
+
+class FunctionModel(InspectedModel):
+    """A function of a batch of arrays (inputs, tokens, …) of one length.
+
+    It returns a mapping: `hidden`, one array (inputs, tokens, width) per layer, and if it has them
+    `weights`, `queries`, `keys` and `values`, one array (inputs, heads, …) per layer.
+    """
+
+    def __init__(self, function: Callable[..., Any], inputs: Any, name: str, causal: bool = False):
+        array = np.asarray(inputs)
+        if array.ndim < 2 or len(array) < 2 or array.dtype.kind not in "iufb":
+            raise checks.BadInput(
+                f"the inputs of {name} must be an array of numbers (inputs, tokens, …) with at "
+                f"least two inputs; got shape {array.shape} of {array.dtype}."
+            )
+        self.function, self.name, self.causal = function, name, causal
+        self.rows = list(array)
+        self.lengths = np.full(len(array), array.shape[1])
+        self.notes = (("inputs", f"{len(array):,} of {array.shape[1]} tokens"),)
+
+    def record(
+        self, rows: Sequence[np.ndarray], orders: Sequence[np.ndarray] | None = None
+    ) -> Recording:
+        with user_code(self.name):
+            output = self.function(np.stack(rows))
+        if not isinstance(output, Mapping) or "hidden" not in output:
+            raise checks.BadInput(
+                f"{self.name} must return a mapping with `hidden`, one array (inputs, tokens, "
+                f"width) per layer; got a {type(output).__name__}."
+            )
+        lengths = np.full(len(rows), len(rows[0]))
+        recording = recording_from(output, lengths)
+        shape = (len(rows), len(rows[0]))
+        wrong = [h.shape for h in recording.hidden if h.ndim != 3 or h.shape[:2] != shape]
+        if wrong or not recording.hidden:
+            raise checks.BadInput(
+                f"`hidden` of {self.name} must be arrays {(*shape, 'width')}; got "
+                f"{wrong[0] if wrong else 'none'}."
+            )
+        return recording

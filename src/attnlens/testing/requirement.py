@@ -1,0 +1,12 @@
+"""A requirement of a contract."""
+
+from __future__ import annotations
+
+
+def require(holds: object, sentence: str) -> None:
+    """Raise AssertionError with `sentence` unless the requirement holds; also under `python -O`.
+
+    >>> require(1 + 1 == 2, "arithmetic holds")
+    """
+    if not holds:
+        raise AssertionError(sentence)

@@ -1,0 +1,119 @@
+"""The decision of `advise`: its rule, what attention adds, and what twice the labels buy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from scipy.linalg import hadamard
+
+from attnlens.advice import contenders
+from attnlens.advice.questions import decision
+from attnlens.advice.questions.decision import Contest
+from attnlens.core.sheets import AnswerOutcome
+from attnlens.instruments.samples.labelled import labelled
+
+FOLDS = 8
+
+
+def contest(means: dict[str, float], std: float = 0.01) -> Contest:
+    """Errors with exactly these means; deviations of different contenders are orthogonal."""
+    signs = hadamard(FOLDS)[1:]
+    errors = {name: means[name] + std * signs[i] for i, name in enumerate(means)}
+    return Contest(errors, 800, 1.0, 0.5, "error rate")
+
+
+def noisy_contest(names: Sequence[str], seed: int) -> Contest:
+    """Contenders that are equally good, with independent noise."""
+    noise = 0.01 * np.random.default_rng(seed).normal(size=(len(names), FOLDS))
+    return Contest(dict(zip(names, 0.2 + noise, strict=True)), 800, 1.0, 0.5, "error rate")
+
+
+def test_a_contender_that_is_clearly_better_is_recommended_although_it_costs_more():
+    result, answer = decision.decision(contest({"linear": 0.3, "gradient-boosting": 0.1}))
+    assert result.model == "gradient-boosting"
+    assert [ranked.name for ranked in result.ranking] == ["gradient-boosting", "linear"]
+    assert answer.outcome is AnswerOutcome.VALUE
+    behind = answer.readings["linear_minus_gradient_boosting"]
+    assert behind.interval()[0] > 0.15
+
+
+def test_of_contenders_that_cannot_be_distinguished_the_cheapest_is_recommended():
+    equal = {"transformer": 0.1, "gradient-boosting": 0.1, "linear": 0.1, "mine": 0.1}
+    assert decision.decide(contest(equal)).model == "linear"
+
+
+def test_the_cheapest_of_equals_is_rarely_passed_over():
+    """The cheapest is passed over if another is shown to be better: 5 % by Bonferroni over the four
+    others at two sides each, so 2.5 % for one side; 0.05 is 3 standard errors of 400 above."""
+    names = ("linear", "gradient-boosting", "baseline", "self-attention", "transformer")
+    chosen = [decision.decide(noisy_contest(names, seed)).model for seed in range(400)]
+    assert np.mean([name != "linear" for name in chosen]) < 0.05
+
+
+def test_nothing_is_recommended_where_no_contender_learns():
+    result, answer = decision.decision(contest({"linear": 0.5, "transformer": 0.52}))
+    assert not result.learned
+    assert answer.outcome is AnswerOutcome.UNKNOWN
+
+
+def test_a_diverged_contender_is_not_ranked():
+    given = contest({"linear": 0.2, "transformer": 0.1})
+    given.errors["transformer"][3] = math.nan  # type: ignore[index]
+    result = decision.decide(given)
+    assert [ranked.name for ranked in result.ranking] == ["linear"]
+    assert decision.decide(given._replace(errors={"linear": np.full(8, math.nan)})).ranking == ()
+
+
+@pytest.mark.parametrize(
+    ("attention", "outcome"),
+    [(0.1, AnswerOutcome.YES), (0.3, AnswerOutcome.NO), (0.2, AnswerOutcome.NO_SIGN)],
+)
+def test_attention_is_compared_with_the_same_network_without_it(
+    attention: float, outcome: AnswerOutcome
+):
+    means = {contenders.TRANSFORMER: attention, contenders.UNIFORM: 0.2, "linear": 0.01}
+    answer = decision.attention_adds(contest(means))
+    assert answer.outcome is outcome
+    assert answer.readings["difference"].value == pytest.approx(attention - 0.2, abs=0.02)
+
+
+def test_uniform_attention_is_not_a_contender():
+    means = {contenders.TRANSFORMER: 0.2, contenders.UNIFORM: 0.01, "linear": 0.3}
+    assert decision.decide(contest(means)).model == contenders.TRANSFORMER
+
+
+def test_twice_the_labels_continue_a_power_law():
+    sizes = {n: np.full(4, 2.0 * n**-0.5) * [0.99, 1.0, 1.0, 1.01] for n in (400, 800, 1600)}
+    answer = decision.twice_the_labels("linear", sizes[400], sizes[800], 800, 1.0)
+    assert answer.outcome is AnswerOutcome.VALUE
+    expected = answer.readings["error_with_twice"]
+    assert expected.value == pytest.approx(float(sizes[1600].mean()), rel=1e-12)
+
+
+def test_no_gain_from_twice_the_labels_is_said_where_none_is_shown():
+    random = np.random.default_rng(1)
+    half, whole = 0.2 + 0.02 * random.normal(size=(2, 8))
+    answer = decision.twice_the_labels("linear", half, whole, 800, 1.0)
+    assert answer.outcome is AnswerOutcome.NO_SIGN
+    none_wrong = decision.twice_the_labels("linear", half, whole * 0, 800, 1.0)
+    assert none_wrong.outcome is AnswerOutcome.UNKNOWN
+
+
+def test_estimators_are_fitted_on_rows_and_on_the_mean_of_tokens():
+    random = np.random.default_rng(0)
+    tokens = random.normal(size=(200, 6, 3))
+    data = labelled(tokens, tokens.mean(1)[:, 0])
+    model = contenders.linear(data).fit(tokens.reshape(200, -1), data.labels)
+    np.testing.assert_allclose(model.predict(tokens.reshape(200, -1)), data.labels, atol=1e-2)
+    assert set(contenders.estimators(data, seed=0)) == {"linear", "gradient-boosting"}
+
+
+def test_the_order_of_cost_keeps_the_users_own_models_last():
+    assert contenders.by_cost(["mine", "transformer", "linear"]) == [
+        "linear",
+        "transformer",
+        "mine",
+    ]

@@ -1,0 +1,65 @@
+"""`attnlens native`: what is in use, why not and where; switching off and on; failed builds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from attnlens.attention.native import build, compiler, wheel
+from attnlens.attention.native.variants import variant_here
+from attnlens.cli import app
+
+NAMES = ["cholesky", "long_softmax", "small_softmax"]
+pytestmark = pytest.mark.skipif(variant_here() is None, reason="no native code for this processor")
+
+
+@pytest.fixture(autouse=True)
+def _no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """An empty cache folder, no wheel and no compiler."""
+    monkeypatch.setenv("ATTNLENS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(wheel, "find", lambda name, variant: wheel.WheelLibrary())
+    monkeypatch.setattr(compiler, "find_compiler", lambda: None)
+    monkeypatch.setattr(build, "_failures", {})
+
+
+def statuses() -> list[str]:
+    done = CliRunner().invoke(app, ["native", "status", "--json"])
+    assert done.exit_code == 0
+    content = json.loads(done.stdout)
+    assert [entry["name"] for entry in content] == NAMES
+    assert [entry["file"] for entry in content] == [None] * 3
+    return sorted({entry["status"] for entry in content})
+
+
+def test_status_says_why_native_code_is_not_used_and_writes_nothing(tmp_path: Path):
+    assert statuses() == ["no C++ compiler"]
+    assert list(tmp_path.iterdir()) == []
+    words = CliRunner().invoke(app, ["native", "status"]).stdout
+    assert all(f"{name}: no C++ compiler; XLA computes it" in words for name in NAMES)
+
+
+def test_off_lasts_until_the_next_build():
+    assert CliRunner().invoke(app, ["native", "off"]).exit_code == 0
+    assert statuses() == ["switched off"]
+    assert CliRunner().invoke(app, ["native", "build"]).exit_code == 1  # there is no compiler
+    assert statuses() == ["no C++ compiler"]
+
+
+def test_a_failed_build_has_exit_status_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    failing = tmp_path / "c++"
+    failing.write_text("#!/bin/sh\nexit 3\n")
+    failing.chmod(0o755)
+    monkeypatch.setattr(compiler, "find_compiler", lambda: str(failing))
+    assert CliRunner().invoke(app, ["native", "build"]).exit_code == 1
+    assert statuses() == ["failed"]
+
+
+def test_off_without_a_private_folder_is_refused(tmp_path: Path):
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(0o777)
+    done = CliRunner().invoke(app, ["native", "off"])
+    assert "ATTNLENS_KERNEL=0" in str(done.exception)
+    assert statuses() == ["not trusted"]

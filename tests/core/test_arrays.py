@@ -1,0 +1,88 @@
+"""Arrays that users give: every entry is read as what it is, or one sentence says why not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attnlens.core import arrays
+from attnlens.core.checks import BadInput
+
+VALUES = [0.0, 1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [0, 1, 2, 3],
+        np.arange(4, dtype=np.int8),
+        np.arange(4, dtype=np.float16),
+        np.arange(4, dtype=np.longdouble),
+        np.arange(8.0)[::2] / 2,
+        np.array([0, 1, 2, 3], object),
+        np.array([0.0, np.float32(1), 2, np.int8(3)], object),
+        np.ma.masked_array(VALUES, [False] * 4),
+        np.ma.masked_array(VALUES),
+    ],
+)
+def test_numbers_are_read_exactly(given):
+    array = arrays.numbers("X", given)
+    assert array.dtype == np.float64
+    assert type(array) is np.ndarray
+    assert array.tolist() == VALUES
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "Int8", "UInt16", "Float32", "Float64", "float64"])
+def test_pandas_extension_arrays_are_read_exactly(dtype: str):
+    pandas = pytest.importorskip("pandas", reason="needs pandas")
+    column = pandas.Series([0, 1, 2, 3], dtype=dtype)
+    assert arrays.numbers("X", column).tolist() == VALUES
+    column[1] = pandas.NA
+    assert np.isnan(arrays.numbers("X", column)[1])
+    with pytest.raises(BadInput, match="finite"):
+        arrays.finite_numbers("X", column)
+    with pytest.raises(BadInput, match="without a label"):
+        arrays.labels("y", column)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        np.ma.masked_array(VALUES, [True, False, False, False]),
+        np.array([1 + 1j, 2]),
+        np.array(["2020-01-01"], "datetime64[D]"),
+        np.array([1], "timedelta64[s]"),
+        ["1", "2"],
+        np.array(["1", 2], object),
+        np.array([1j, 2], object),
+        np.array([10**400], object),
+        [[1.0, 2.0], [3.0]],
+        np.array([[1.0, 2.0], [3.0]], object),
+        {1.0, 2.0},
+    ],
+)
+def test_what_is_not_a_real_number_raises(given):
+    with pytest.raises(BadInput):
+        arrays.numbers("X", given)
+
+
+def test_sparse_matrices_raise():
+    sparse = pytest.importorskip("scipy.sparse")
+    with pytest.raises(BadInput, match="dense"):
+        arrays.numbers("X", sparse.eye_array(3).tocsr())
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), np.float32("nan")])
+def test_a_missing_label_is_no_class(missing: object):
+    with pytest.raises(BadInput, match="in row 2; drop"):
+        arrays.labels("y", np.array(["a", "b", missing, "a"], object))
+    with pytest.raises(BadInput, match="without a label"):
+        arrays.labels("y", np.array([1, 2, missing, 1], object))
+
+
+def test_labels_keep_their_kind():
+    assert arrays.labels("y", np.array([True, False], object)).dtype == bool
+    assert arrays.labels("y", np.array([1, 2], object)).dtype.kind == "i"
+    assert arrays.labels("y", np.array(["a", "b"], object)).tolist() == ["a", "b"]
+    with pytest.raises(BadInput, match="all text or all numbers"):
+        arrays.labels("y", np.array([1, "1"], object))

@@ -1,0 +1,189 @@
+"""`attnlens replicate`: disjoint seeds, verdicts per range, agreement, resuming after a kill."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attnlens as package
+import toy_claims
+from attnlens.claims.claim import PREDICTION, PROFILES
+from attnlens.claims.registry import find
+from attnlens.core.checks import BadInput
+from attnlens.runs.planning import SEEDS_PER_RANGE, cells_of
+from results_folders import bits, chosen_seed, kept, ledger
+from running import attnlens, one_sentence, start, toy
+
+TIMES = 3
+
+
+def command(name: str, out: Path, *more: object) -> list[object]:
+    return [
+        "replicate",
+        *("--times", TIMES, "--profile", "smoke"),
+        *("--claim", f"toy_claims:{name}", "--out", out, *more),
+    ]
+
+
+def replication(out: Path) -> dict[str, Any]:
+    return json.loads((out / "replication.json").read_text())
+
+
+def comparable(out: Path) -> dict[str, Any]:
+    """A replication without seconds, machine and packages: equal for two equal ones."""
+    content = replication(out)
+    for name in ("seconds", "machine", "packages"):
+        del content[name]
+    for entry in content["claims"]:
+        del entry["seconds"]
+    return content
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("whole")
+    done = attnlens(*command("CLAIM", out))
+    assert done.returncode == 0, done.stderr
+    assert "stable: 3 supported" in done.stdout
+    return out
+
+
+@pytest.mark.parametrize("claim", find(None), ids=lambda claim: claim.id)
+def test_ranges_share_no_seed_with_each_other_or_with_a_pilot(claim: Any):
+    """Seeds of all profiles lie below the width of a range, so ranges are disjoint by algebra."""
+    for profile in PROFILES:
+        works = list(claim.plan(profile))
+        assert max(seed for work in works for seed in work.seeds) < SEEDS_PER_RANGE
+    pilot = getattr(claim.plan, "pilot", range(0))
+    assert pilot.stop <= SEEDS_PER_RANGE
+
+
+def test_a_range_shifts_every_seed_and_nothing_else():
+    own, other = (cells_of(toy_claims.CLAIM, "smoke", k) for k in (0, 2))
+    for before, after in zip(own, other, strict=True):
+        assert after.seeds == tuple(seed + 2 * SEEDS_PER_RANGE for seed in before.seeds)
+        assert (before.arm, before.parameters) == (after.arm, after.parameters)
+        assert before.key != after.key
+
+
+@pytest.mark.slow
+def test_a_range_is_judged_as_verify_judges_it(whole: Path, tmp_path: Path):
+    (entry,) = replication(whole)["claims"]
+    for k in range(TIMES):
+        assert attnlens(*toy("CLAIM", tmp_path / str(k), "--seed-range", k)).returncode == 0
+        written = ledger(tmp_path / str(k))
+        assert written["seed_range"] == k
+        (alone,) = written["claims"]
+        assert entry["ranges"][k] == alone["parts"]
+        assert entry["verdicts"][k] == alone["verdict"]
+        assert entry["controls"][k] == alone["control"]
+
+
+def test_pooled_numbers_are_those_of_all_cells(whole: Path):
+    (entry,) = replication(whole)["claims"]
+    values = [
+        toy_claims.measure(PREDICTION, cell.parameters, cell.seeds)["x"]
+        for k in range(TIMES)
+        for cell in cells_of(toy_claims.CLAIM, "smoke", k)
+        if cell.arm == PREDICTION
+    ]
+    per_range = np.array(values).reshape(TIMES, -1)
+    (part,) = entry["parts"]
+    assert part["pooled"]["estimate"] == pytest.approx(per_range.mean(), rel=1e-12)
+    assert part["pooled"]["count"] == per_range.size
+    assert part["estimates"] == pytest.approx(per_range.mean(1), rel=1e-12)
+    assert part["standard_deviation"] == pytest.approx(per_range.mean(1).std(ddof=1), rel=1e-12)
+    errors = per_range.std(1, ddof=1) / np.sqrt(per_range.shape[1])
+    assert part["expected_deviation"] == pytest.approx(np.sqrt((errors**2).mean()), rel=1e-10)
+    assert (part["degrees"], len(part["contained"])) == (TIMES - 1, TIMES)
+    summary = replication(whole)["summary"]
+    assert summary["intervals_with_pooled_estimate"] == sum(part["contained"])
+    assert (summary["stable"], summary["claims"]) == (1, 1)
+
+
+@pytest.mark.slow
+def test_a_folder_of_verify_is_range_0_and_its_page_is_kept(tmp_path: Path, whole: Path):
+    assert attnlens(*toy("CLAIM", tmp_path)).returncode == 0
+    before = kept(tmp_path)
+    assert attnlens(*command("CLAIM", tmp_path)).returncode == 0
+    assert kept(tmp_path) == TIMES * before
+    assert replication(tmp_path)["claims"][0]["verdicts"] == ["supported"] * TIMES
+    assert attnlens("report", tmp_path).returncode == 0
+    assert {"report.html", "replication.html"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_the_page_is_written_again_from_the_results(whole: Path):
+    page = (whole / "replication.html").read_text()
+    (whole / "replication.html").unlink()
+    done = attnlens("report", whole)
+    assert (done.returncode, done.stdout.strip()) == (0, str(whole / "replication.html"))
+    assert (whole / "replication.html").read_text() == page
+    assert page.count('class="mark supported"') == TIMES
+
+
+def test_an_interrupted_replication_goes_on(whole: Path, tmp_path: Path):
+    class Stop(Exception):
+        pass
+
+    def stop(now: Any) -> None:
+        if now.done == 40:
+            raise Stop
+
+    claims = ["toy_claims:SLOW"]  # the same numbers, 0.05 s per cell
+    with pytest.raises(Stop):
+        package.replicate(TIMES, claims, "smoke", tmp_path, workers=1, progress=stop)
+    assert 0 < kept(tmp_path) < 72
+    package.replicate(TIMES, claims, "smoke", tmp_path, workers=1)
+    (expected,), (got,) = (replication(out)["claims"] for out in (whole, tmp_path))
+    assert got["parts"] == expected["parts"]
+    assert got["ranges"] == expected["ranges"]
+
+
+@pytest.mark.slow
+def test_a_killed_replication_goes_on_bit_for_bit(whole: Path, tmp_path: Path):
+    """Killed at five random moments, then finished."""
+    clean = tmp_path / "clean"
+    assert attnlens(*command("SLOW", clean)).returncode == 0
+    draw, out = random.Random(chosen_seed()), tmp_path / "killed"
+    for _ in range(5):
+        process = start(*command("SLOW", out))
+        try:
+            process.wait(draw.uniform(1.0, 4.0))
+        except Exception:
+            process.send_signal(signal.SIGKILL)
+        process.communicate()
+    assert attnlens(*command("SLOW", out)).returncode == 0
+    arrays = [row for row in bits(out) if row[1] != "process"]
+    assert arrays == [row for row in bits(clean) if row[1] != "process"]
+    assert comparable(out)["claims"] == comparable(clean)["claims"]
+
+
+def test_bad_input_is_one_sentence(tmp_path: Path):
+    done = attnlens(*toy("CLAIM", tmp_path, "--seed-range", 10**6))
+    assert done.returncode == 2
+    assert "seed_range must be below 32768" in one_sentence(done.stderr)
+    done = attnlens(*command("CLAIM", tmp_path, "--first", 32766))
+    assert done.returncode == 2
+    assert "must be below 32768" in one_sentence(done.stderr)
+
+
+def test_a_claim_with_more_seeds_than_a_range_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("attnlens.runs.planning.SEEDS_PER_RANGE", 20)
+    with pytest.raises(BadInput, match=r"seed ranges of T\.toy overlap"):
+        cells_of(toy_claims.CLAIM, "smoke", 1)
+
+
+def test_a_lost_cell_leaves_its_range_undecided(tmp_path: Path):
+    done = attnlens(*command("RAISES", tmp_path))
+    assert done.returncode == 1
+    (entry,) = replication(tmp_path)["claims"]
+    assert entry["verdicts"] == ["undecided", "supported", "supported"]
+    assert entry["pooled"]["outcome"] == "undecided"
+    assert entry["cells_without_result"] == 2
+    assert "&lt;script&gt;" in (tmp_path / "replication.html").read_text()

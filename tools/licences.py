@@ -1,0 +1,118 @@
+"""List the licences of installed packages, and check that they are allowed.
+
+    python tools/licences.py
+
+prints one line per package; the exit status is 1 if a licence is not allowed. Only packages that
+attnlens needs (with its extras) are checked, not everything that is installed.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import sys
+from collections.abc import Iterator
+from importlib.metadata import Distribution, PackageNotFoundError
+
+# Licences that allow use together with Apache-2.0, by words that occur in what packages declare.
+ALLOWED = (
+    "0bsd",
+    "apache",
+    "blueoak-1.0.0",
+    "bsd",
+    "bsl-1.0",  # Boost
+    "cc0",
+    "hpnd",
+    "isc",
+    "mit",
+    "mpl",
+    "mozilla public license",
+    "psf",
+    "python software foundation",
+    "python-2.0",
+    "unlicense",
+    "zlib",
+    "zpl",
+)
+
+
+EXTRAS = ("test", "ray", "docs", "data", "torch", "transformers")
+
+
+def needed(root: str = "attnlens", extras: tuple[str, ...] = ()) -> dict[str, Distribution]:
+    """The installed packages that `root` needs with its extras, directly or not."""
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    found: dict[str, Distribution] = {}
+    waiting = [(root, extras)]
+    while waiting:
+        name, wanted = waiting.pop()
+        name = canonicalize_name(name)
+        try:
+            distribution = importlib.metadata.distribution(name)
+        except PackageNotFoundError:
+            continue
+        if name in found and not wanted:
+            continue
+        found[name] = distribution
+        for text in distribution.requires or ():
+            requirement = Requirement(text)
+            environments = [{"extra": extra} for extra in ("", *wanted)]
+            marker = requirement.marker
+            applies = marker is None or any(marker.evaluate(each) for each in environments)
+            if applies and canonicalize_name(requirement.name) not in found:
+                waiting.append((requirement.name, tuple(sorted(requirement.extras))))
+    return dict(sorted(found.items()))
+
+
+def licence(distribution: Distribution) -> str:
+    """What a package declares: the SPDX expression, else its classifiers, else its free text."""
+    metadata = distribution.metadata
+    if expressions := metadata.get_all("License-Expression"):
+        return expressions[0]
+    classifiers = metadata.get_all("Classifier") or []
+    names = [c.rpartition(" :: ")[2] for c in classifiers if c.startswith("License :: ")]
+    names = [name for name in names if name != "OSI Approved"]
+    if names:
+        return " or ".join(names)
+    text = " ".join(metadata.get_all("License") or []).strip().splitlines()
+    return text[0][:80] if text else ""
+
+
+def is_allowed(declared: str) -> bool:
+    """Whether a declared licence is allowed: all parts of an AND, one part of an OR.
+
+    >>> is_allowed("MIT AND (Apache-2.0 OR GPL-3.0-only)"), is_allowed("GPL-3.0-only")
+    (True, False)
+    """
+    words = declared.lower().replace("(", " ").replace(")", " ")
+    conjuncts = re.split(r"\s+and\s+", words)
+    return bool(words.strip()) and all(
+        any(_is_known(part) for part in re.split(r"\s+or\s+", conjunct)) for conjunct in conjuncts
+    )
+
+
+def _is_known(name: str) -> bool:
+    copyleft = re.search(r"\b[al]?gpl\b|general public", name)
+    return not copyleft and any(re.search(rf"\b{word}", name) for word in ALLOWED)
+
+
+def listing(extras: tuple[str, ...] = ()) -> Iterator[tuple[str, str, str]]:
+    """Name, version and licence of every package that is needed."""
+    for name, distribution in needed(extras=extras).items():
+        yield name, distribution.version, licence(distribution)
+
+
+def main() -> int:
+    refused = 0
+    for name, version, declared in listing(EXTRAS):
+        allowed = is_allowed(declared)
+        refused += not allowed
+        mark = "" if allowed else "  <- not allowed"
+        print(f"{name} {version}: {declared or 'no licence declared'}{mark}")
+    return int(refused > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
