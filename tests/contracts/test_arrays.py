@@ -230,9 +230,9 @@ def test_every_function_of_the_package_that_takes_an_array_is_here():
     """A new public function is added here, or to the list of those that take no array."""
     no_arrays = {
         # worlds, functions or models instead of arrays; their own tests give them arrays
-        *("advise", "curvature", "from_torch", "generalisation", "inference_error", "landscape"),
-        *("representation", "stationarity", "surface", "tightening", "verify", "guidelines"),
-        *("load", "replicate"),
+        *("advise", "curvature", "from_torch", "generalisation", "inference_error", "inspect"),
+        *("landscape", "representation", "stationarity", "surface", "tightening", "verify"),
+        *("guidelines", "load", "replicate"),
         # records and modules
         *("Cell", "Curve", "Reading", "Surface", "Verdict", "__version__"),
         *("attention", "data", "integrations", "networks", "worlds"),

@@ -61,7 +61,7 @@ def test_the_full_profile_compares_widths_of_the_same_quantity_only(tmp_path: Pa
         "A.none": ("slope", False, [None, None]),
     }
     usual = {
-        name: {"quantity": "slope (L 8 to 16)", "interval": [0.0, 3.0]}
+        name: {"quantity": "slope (L 8 to 16)", "exact": False, "interval": [0.0, 3.0]}
         for name in (*parts, "A.four")
     }
     kept = {
