@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attnlens.core import checks
+from attnlens.core.notebook import notebook_line
 from attnlens.core.sheets import Sheet
 from attnlens.data import Loaded, embedded
 from attnlens.instruments import learning_curve
@@ -65,6 +66,7 @@ def samples(
     data = labelled(loaded.X, loaded.y, loaded.task)
     models, models_fact = _affordable_models(models, data)
     used = sample_rows(data, _affordable_rows(data, models, checks.whole("rows", rows, 1)), seed)
+    progress = notebook_line(progress)
     if progress is not None:
         settings["training"] = {"progress": ProgressLines(progress), **settings.get("training", {})}
     curves = learning_curve(

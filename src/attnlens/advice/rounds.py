@@ -15,6 +15,7 @@ from typing import Any
 from attnlens.core import checks
 from attnlens.core.drawing import View
 from attnlens.core.durations import parse_duration
+from attnlens.core.notebook import notebook_line
 from attnlens.core.sheets import Answer, AnswerOutcome, Completion, Ending, Question, Sheet
 from attnlens.instruments.samples import learners
 
@@ -65,7 +66,8 @@ def advise(
         states.
     budget: seconds, or "30s", "10m", "2h". The first round may always take a minute, and the first
         answer as long as it needs.
-    progress: a function that receives each new answer as a line of text.
+    progress: a function that receives each new answer as a line of text; without it, a notebook
+        shows the latest one.
     rounds, training: the work of each round, and arguments for `fit`.
     map: a function that trains groups of networks, `map(function, groups, check)`, such as a
         `RayMap`; check() is called while it waits, and raises when the time is up. If not given,
@@ -81,7 +83,7 @@ def advise(
     if error is not None:
         checks.positive("error", error)
     settings = learners.settings(training)
-    say = progress or (lambda line: None)
+    say = notebook_line(progress) or (lambda line: None)
     deadline = Deadline(total, say=say)
     first_deadline = Deadline(max(total, FIRST_ROUND_SECONDS), held=True, say=say)
     subject = data_subject(data, target, text=text, seed=seed)

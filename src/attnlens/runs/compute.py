@@ -13,6 +13,8 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from attnlens.core.cells import Cell
 from attnlens.core.checks import BadInput, one_of, positive, whole
+from attnlens.core.durations import format_duration
+from attnlens.core.notebook import NotebookLine, in_notebook
 from attnlens.runs.engines import local
 from attnlens.runs.engines.base import Limits, Outcome
 from attnlens.runs.provenance import cores
@@ -37,7 +39,24 @@ class RunProgress(NamedTuple):
     seconds_left: float | None
 
 
+ShowProgress = Callable[[RunProgress], None]
 Runner = Callable[[Sequence[Cell]], Generator[Outcome]]
+
+
+def shown_in_notebook(progress: ShowProgress | None) -> ShowProgress:
+    """`progress`; if it is None, a bar below the cell of a notebook, and nothing elsewhere."""
+    if progress is not None:
+        return progress
+    if not in_notebook():
+        return lambda _: None
+    line = NotebookLine()
+
+    def show(now: RunProgress) -> None:
+        left = "" if now.seconds_left is None else f", {format_duration(now.seconds_left)} left"
+        claim = f" ({now.cell.claim})" if now.cell and now.done < now.total else ""
+        line(f"{now.done} of {now.total} cells{claim}{left}", now.done / max(now.total, 1))
+
+    return show
 
 
 def runner_of(
@@ -103,7 +122,7 @@ def compute(
     total: int,
     run: Runner,
     begin: Callable[[], None],
-    progress: Callable[[RunProgress], None],
+    progress: ShowProgress,
 ) -> None:
     """Run the missing cells and commit each as it finishes.
 

@@ -31,7 +31,7 @@ from attnlens.core.shares import share_interval
 from attnlens.core.statistics import implied_error, mean_reading
 from attnlens.core.verdicts import Part
 
-from .compute import Engine, RunProgress, runner_of
+from .compute import Engine, ShowProgress, runner_of, shown_in_notebook
 from .judge import Judged, MeasuredArms, judge_measured, measured_arms
 from .ledger import combined_outcome
 from .pages import write_replication
@@ -56,7 +56,7 @@ def replicate(
     address: str | None = None,
     time_limit: float | None = None,
     memory_limit: float | None = None,
-    progress: Callable[[RunProgress], None] = lambda _: None,
+    progress: ShowProgress | None = None,
     notice: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Judge claims on `times` disjoint ranges of seeds, from range `first` on; say how far they
@@ -92,7 +92,7 @@ def replicate(
             versions, judge_version(), path, environment(lenses), seed_ranges=tuple(ranges)
         )
         cells = [cell for k in ranges for claim in selected for cell in cells_of(claim, profile, k)]
-        compute_missing(store, cells, run, record, progress, notice)
+        compute_missing(store, cells, run, record, shown_in_notebook(progress), notice)
         result = judge_replication(selected, profile, store, ranges)
         store.end_run()
         result["skipped"] = skipped

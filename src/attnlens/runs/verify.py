@@ -28,7 +28,15 @@ from attnlens.core.files import replace_file
 from attnlens.report.live import serving
 from attnlens.report.page import render_documents
 
-from .compute import Engine, Runner, RunProgress, compute, runner_of
+from .compute import (
+    Engine,
+    Runner,
+    RunProgress,
+    ShowProgress,
+    compute,
+    runner_of,
+    shown_in_notebook,
+)
 from .judge import judge_all
 from .pages import write_report
 from .planning import cells_of, check_seed_range, runnable, selection
@@ -58,7 +66,7 @@ def verify(
     time_limit: float | None = None,
     memory_limit: float | None = None,
     fresh: bool = False,
-    progress: Callable[[RunProgress], None] = lambda _: None,
+    progress: ShowProgress | None = None,
     live: Callable[[str], None] | None = None,
     settings: Mapping[str, Any] | None = None,
     notice: Callable[[str], None] = lambda _: None,
@@ -73,6 +81,7 @@ def verify(
     worker needs more than `memory_limit` bytes. With `live`, the page is served on loopback during
     the run; `live` is called with its address. `settings` changes settings of the one claim that is
     named: a variation, with an id of its own, that never changes the verdict of the claim itself.
+    `progress` is called after every cell; without it, a notebook shows a bar.
     `seed_range` k > 0 judges the same claims on other seeds, which no other range shares.
     Native code that the claims can reach is compiled first, once on a machine; `notice` is called
     with one sentence before. Two runs of one profile whose ledgers have the same `hash` have equal
@@ -86,6 +95,7 @@ def verify(
     one_of("profile", profile, get_args(Profile))
     check_seed_range("seed_range", seed_range)
     run = runner_of(engine, address, workers, time_limit, memory_limit)
+    show = shown_in_notebook(progress)
     wanted, folder, started = selection(claims, settings), Path(out), time.perf_counter()
     selected, skipped = runnable(wanted)
     with Store.writing(folder, fresh) as store:
@@ -97,7 +107,7 @@ def verify(
             versions, judge_version(), path, environment(lenses), seed_ranges=(seed_range,)
         )
         cells = [cell for claim in selected for cell in cells_of(claim, profile, seed_range)]
-        with _live_page(selected, profile, folder, progress, live, seed_range) as report:
+        with _live_page(selected, profile, folder, show, live, seed_range) as report:
             compute_missing(store, cells, run, record, report, notice)
         ledger, page = judge_all(selected, profile, store, seed_range)
         store.end_run()
@@ -121,7 +131,7 @@ def compute_missing(
     cells: Sequence[Cell],
     run: Runner,
     record: RunRecord,
-    progress: Callable[[RunProgress], None],
+    progress: ShowProgress,
     notice: Callable[[str], None],
 ) -> None:
     """Compute those of `cells` that the store does not hold, or holds damaged."""
@@ -159,10 +169,10 @@ def _live_page(
     claims: Sequence[Claim],
     profile: Profile,
     folder: Path,
-    progress: Callable[[RunProgress], None],
+    progress: ShowProgress,
     live: Callable[[str], None] | None,
     seed_range: int,
-) -> Iterator[Callable[[RunProgress], None]]:
+) -> Iterator[ShowProgress]:
     """`progress`, or a function that also feeds the page, which is served inside the `with`."""
     if live is None:
         yield progress

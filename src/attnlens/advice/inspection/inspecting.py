@@ -12,6 +12,7 @@ import numpy as np
 from attnlens.core import arrays, checks
 from attnlens.core.inspections import Inspection, Measure, TokenView
 from attnlens.core.labels import are_class_numbers
+from attnlens.core.notebook import NotebookLine, in_notebook
 from attnlens.integrations.transformers.subjects import FunctionModel, InspectedModel
 
 from ..loss_surface import from_name
@@ -49,7 +50,8 @@ def inspect(
     labels: one class or number per input, for probes of every layer.
     layers: measure the heads of these layers only, from 1. tokens: read so many of each text.
     examples: inputs whose attention is kept for the page. causal: whether the tokens of a function
-        see earlier ones only (folders are tested). progress: a function of (done, total).
+        see earlier ones only (folders are tested). progress: a function of (done, total);
+        without it, a notebook shows a bar.
 
     >>> def mean_of_tokens(x):
     ...     uniform = np.full((len(x), 1, x.shape[1], x.shape[1]), 1 / x.shape[1])
@@ -69,7 +71,7 @@ def inspect(
     classes = None if labels is None else _labels(labels, len(subject.rows))
     subject, classes, dropped = _without_short(subject, classes)
     wanted = None if layers is None else _layers(layers)
-    found = collect(subject, wanted, seed, progress or (lambda done, total: None))
+    found = collect(subject, wanted, seed, progress or _notebook_progress())
     if wanted is not None and found.depth and max(wanted) > found.depth:
         raise checks.BadInput(f"layers must be from 1 to {found.depth}; got {max(wanted)}.")
     all_measures = [*made.layer_measures(found, classes, seed), *made.head_measures(found)]
@@ -90,6 +92,14 @@ def inspect(
         tuple(_missing(found, subject, classes)),
         _views(subject, found, examples),
     )
+
+
+def _notebook_progress() -> Progress:
+    """A bar below the cell of a notebook; nothing elsewhere."""
+    if not in_notebook():
+        return lambda done, total: None
+    line = NotebookLine()
+    return lambda done, total: line(f"{done} of {total} inputs", done / max(total, 1))
 
 
 def _name(model: Any) -> str:

@@ -1,0 +1,39 @@
+"""A real notebook: a run shows a bar, and its results display themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbclient
+import nbformat
+
+from attnlens.core.notebook import in_notebook, notebook_line
+
+CELLS = (
+    "import attnlens",
+    "ledger = attnlens.verify('smoke', ['A.weights-are-posterior'], 'run', workers=1)",
+    "attnlens.load('run')",
+    "attnlens.exchangeability([[[0.1], [0.4], [0.2], [0.9]]] * 4, permutations=19)",
+)
+
+
+def displayed(cell: dict, kind: str) -> str:
+    return "".join("".join(out.get("data", {}).get(kind, "")) for out in cell["outputs"])
+
+
+def test_a_notebook_shows_progress_and_results(tmp_path: Path):
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in CELLS])
+    resources = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(notebook, timeout=300, resources=resources).execute()
+    _, run, loaded, reading = notebook.cells
+    bar = displayed(run, "text/html")
+    assert '<progress max="1" value="1">' in bar  # the last state: updated in place, once
+    assert bar.count("<progress") == 1
+    assert "<td>A.weights-are-posterior</td>" in displayed(loaded, "text/html")
+    assert "<table>" in displayed(reading, "text/html")
+
+
+def test_outside_a_notebook_nothing_is_shown():
+    assert not in_notebook()
+    assert notebook_line(None) is None
+    assert notebook_line(print) is print
