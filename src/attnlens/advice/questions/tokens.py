@@ -107,7 +107,7 @@ class _ShortenedInputs:
         if not self.rankings or not names:
             return []
         ranks = np.argsort(self.rankings, axis=1).mean(0)
-        chosen = [names[i] for i in np.argsort(ranks, kind="stable")[:count]]
+        chosen = [names[int(i)] for i in np.argsort(ranks, kind="stable")[:count]]
         more = len(chosen) - MOST_NAMES
         return chosen if more <= 0 else [*chosen[:MOST_NAMES], f"{more} more"]
 

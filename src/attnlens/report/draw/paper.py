@@ -16,7 +16,7 @@ FIGURE_FORMATS = ("pdf", "svg", "png")
 FONT = 8.0  # points
 LETTER = 0.062  # inches: the mean width of a letter of the legend
 LINE = 0.135  # inches: the height of a line of the legend
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.size": FONT,
     "axes.titlesize": FONT,
     "legend.fontsize": FONT - 1,
