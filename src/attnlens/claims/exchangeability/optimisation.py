@@ -196,8 +196,8 @@ CLAIM = Claim(
     meaning=Meaning(
         supported=(
             "In this regression, with Adam and a rate that decays from 0.01, longer training "
-            "closes the gap to the minimum of the training risk at least as fast as one over the square "
-            "root of the steps. In a badly conditioned world, pilots were mostly slower."
+            "closes the gap to the minimum of the training risk at least as fast as one over the "
+            "square root of the steps. In a badly conditioned world, pilots were mostly slower."
         ),
         refuted=(
             "Longer training closes the gap to the minimum of the training risk more slowly than "

@@ -180,8 +180,8 @@ CLAIM = Claim(
         ),
         refuted=(
             "Over these lengths, relative to the Bayes risk, a trained softmax network falls "
-            "behind as contexts become longer; kernel ridge attention is shown beside it. Where tokens "
-            "are expensive, whiten the keys."
+            "behind as contexts become longer; kernel ridge attention is shown beside it. Where "
+            "tokens are expensive, whiten the keys."
         ),
         undecided=(
             "Whether a trained network keeps up with Bayes' rule at long contexts is open: compare "
