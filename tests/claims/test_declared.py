@@ -153,6 +153,13 @@ def test_texts_take_their_numbers_from_the_rule_and_the_grid():
         replace(CLAIM, prediction="The mean is $median.")
 
 
+def test_a_setting_in_the_text_of_a_control_is_that_of_its_arm():
+    changed = replace(CLAIM, controls={"shifted": Control("At shift $shift, width $width.")})
+    assert changed.controls["shifted"].words == "At shift 100, width 2."
+    varied = changed.at({"shift": 1.5})
+    assert varied.controls["shifted"].words == "At shift 100, width 2."
+
+
 def test_the_meaning_is_that_of_the_verdict():
     assert [CLAIM.meaning.of(o) for o in ("supported", "refuted", "undecided")] == [
         "Good.",
