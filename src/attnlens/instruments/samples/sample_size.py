@@ -136,10 +136,14 @@ def _weights(
     The variance at one size, from a few folds, is too noisy to be a weight: errors that agree by
     chance would determine the fit. Only its trend over all sizes is estimated, by least squares on
     log–log axes, because the smallest errors are often the noisiest on a logarithmic axis.
-    Simulated with 8 and with 4 folds, the extrapolated error had a smaller squared error than with
-    1/variance or with equal weights, and its intervals had the better coverage; the tests measure
-    the coverage. Variances are at least a hundredth of their median. Where one is not known or all
-    are zero, sizes have equal weights.
+    Simulated with 8 and with 4 folds and errors that scatter alike, more or less at larger sizes,
+    the root mean square error of the extrapolated log error was 7 % lower to 2 % higher than with
+    1/variance, and up to 28 % lower than with equal weights. Intervals covered 0.83 to 0.97 with 8
+    folds (0.79 with 4); too little with any of these weights where the law has no floor and larger
+    sizes scatter less, because the fitted floor is never negative.
+
+    Variances are at least a hundredth of their median. Where one is not known or all are zero,
+    sizes have equal weights.
     """
     variance = np.maximum(variance, 0.01 * np.median(variance))
     if not (variance > 0).all():
