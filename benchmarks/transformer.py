@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.contest import CORES
 
 TOKENS, DIM, CLASSES, SAMPLES, LAYERS, HEADS = 16, 16, 10, 512, 2, 4
-LARGE, SMALL = 32, 8  # widths
+LARGE, SMALL = 32, 8  # hidden widths of the two networks that are measured
 PEERS = "peers-torch"
 
 

@@ -17,7 +17,7 @@ for k in kept:
     result = attnlens.representation(
         lambda tokens, k=k: tokens[:k].mean(0), world, length=8, episodes=2000, probes=("ridge",)
     )
-    measured.append(Point(k, result.gap.value, 1.96 * result.gap.standard_error))
+    measured.append(result.gap.point(k))
     exact.append(Point(k, 0.5 * math.log(9 / (1 + k))))
     print(f"first {k} tokens: gap {result.gap}, exact {exact[-1].y:.4f}")
 

@@ -12,6 +12,7 @@ from scipy.special import ndtr
 from attnlens.claims import Measured
 from attnlens.claims.exchangeability import (
     condition_number,
+    condition_reads,
     generalisation_samples,
     heads,
     optimisation,
@@ -29,8 +30,8 @@ def worlds(follows: bool) -> list[Measured]:
     for kappa in condition_number.KAPPAS:
         parameters = {**condition_number.LINEAR.settings, "kappa": kappa}
         noise = np.exp(0.5 * random.normal(size=768) - 0.125)  # with mean one
-        law = kappa**2 * condition_number.row_factor(parameters)
-        pretraining = np.full(768, condition_number.row_variances(parameters).sum())
+        law = kappa**2 * condition_reads.row_factor(parameters)
+        pretraining = np.full(768, condition_reads.row_variances(parameters).sum())
         values = {"pretraining": pretraining, "downstream": (law if follows else 1.0) * noise}
         cells.append(Measured(parameters, tuple(range(768)), values))
     return cells
@@ -49,10 +50,10 @@ def test_the_residual_factor_is_that_of_simulated_least_squares_errors():
     """Σ_i R_i/Σ_ii-weighted rows: E r² q_i² ‖s‖²/(e² Σ_ii²) by drawing q, z and s."""
     parameters = {**condition_number.LINEAR.settings, "kappa": 30.0}
     dim, length, noise = (parameters[n] for n in ("dim", "length", "noise_std"))
-    assert condition_number.residual_factor(parameters) == pytest.approx(0.777, abs=5e-4)
+    assert condition_reads.residual_factor(parameters) == pytest.approx(0.777, abs=5e-4)
     random = np.random.default_rng(0)
-    moment = condition_number.query_moment(parameters)
-    energy = condition_number.read_energy(parameters)
+    moment = condition_reads.query_moment(parameters)
+    energy = condition_reads.read_energy(parameters)
     rows = []
     for _ in range(20):
         latent, keys = random.normal(size=(10_000, dim)), random.normal(size=(10_000, length, dim))
@@ -76,8 +77,8 @@ def test_the_residual_factor_is_that_of_simulated_least_squares_errors():
 def test_the_excess_of_the_other_target_comes_from_its_own_row_of_the_weights():
     parameters = {**condition_number.LINEAR.settings, "kappa": 7.0, "target": [0]}
     error = np.random.default_rng(0).normal(size=(2, 6, 6))
-    excess = condition_number.excesses(parameters, error)["downstream"]
-    energy = condition_number.read_energy(parameters)
+    excess = condition_reads.excesses(parameters, error)["downstream"]
+    energy = condition_reads.read_energy(parameters)
     np.testing.assert_allclose(excess, energy * np.sum(error[:, 0] ** 2, -1), rtol=1e-12)
 
 

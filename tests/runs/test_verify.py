@@ -305,6 +305,8 @@ def test_report_of_an_unfinished_run_is_bad_input(tmp_path: Path):
 def test_claims_and_version():
     listed = json.loads(attnlens("claims", "--json").stdout)
     assert [claim["id"] for claim in listed] == list(CLAIMS)
+    (smoothed,) = (claim for claim in listed if claim["id"] == "A.softmax-smoothed")
+    assert smoothed["regions"]["slope"] == [-0.52, -0.48]
     assert "Control:" in attnlens("claims").stdout
     assert attnlens("version").stdout.strip() == package.__version__
 

@@ -35,8 +35,8 @@ ATTENTION = ("self-attention", TRANSFORMER)
 # Transformers diverge at the learning rate of the small networks without warm-up; the parameters
 # with the lowest loss on a seventh of the rows are taken, since the network is large for few rows.
 TRANSFORMER_TRAINING = {"learning_rate": 5e-3, "validation": 1 / 7}
-WARMUP_SHARE = 0.1  # of the steps
-PENALTIES = 10.0 ** np.arange(-3, 4)  # of ridge regression, relative to standardised columns
+WARMUP_SHARE = 0.1  # the share of the training steps with a rising learning rate
+PENALTIES = 10.0 ** np.arange(-3, 4)  # of ridge regression on standardised columns
 
 
 def estimators(data: Labelled, seed: int) -> dict[str, Any]:

@@ -172,7 +172,7 @@ class Claim:
     estimates of all parts are drawn. Where `judge` is a `Rule`, the texts of `prediction`,
     `formula`, `controls` and `meaning` take their numbers from it and from the settings of the
     grid: `$slope` is the region of the quantity "slope" in words, `$slope_high` its upper end, and
-    `$noise_std` a setting.
+    `$noise_std` a setting. In the text of a control a setting has the value of the control's arm.
 
     `exact` declares an exact check: it holds by algebra and is no evidence, so it is shown apart
     and never counted as supported. `decisive` is the profile in which the claim promises a power of
@@ -222,11 +222,17 @@ class Claim:
         if words is not None:
             values = {**self._setting_words(), **words()}
             for name, template in templates.items():
-                object.__setattr__(self, name, _filled(template, values, self.id))
+                if name != "controls":
+                    object.__setattr__(self, name, _filled(template, values, self.id))
+            controls = {
+                arm: _filled(control, {**values, **self._setting_words(arm), **words()}, self.id)
+                for arm, control in self.controls.items()
+            }
+            object.__setattr__(self, "controls", controls)
 
-    def _setting_words(self) -> dict[str, str]:
+    def _setting_words(self, arm: str | None = None) -> dict[str, str]:
         values = getattr(self.plan, "values", None)
-        declared = values("default") if values else {}
+        declared = values("default", arm) if values else {}
         return {name: _listed(items) for name, items in declared.items()}
 
     def at(self, changes: Mapping[str, Any]) -> Claim:

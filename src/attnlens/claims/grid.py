@@ -98,11 +98,14 @@ class Grid:
         """The names of all parameters."""
         return {*self.settings, *self.axes, *self.derived}
 
-    def values(self, profile: Profile) -> dict[str, list[Any]]:
-        """The values of every parameter, over all arms that the profile has cells of."""
+    def values(self, profile: Profile, only: str | None = None) -> dict[str, list[Any]]:
+        """The values of every parameter, over all arms that the profile has cells of, or over
+        those of the arm `only`."""
         values: dict[str, list[Any]] = {}
         for arm, count in self.blocks.items():
-            for parameters in self._combinations(arm, profile) if _at(count, profile) else ():
+            if only not in (None, arm) or not _at(count, profile):
+                continue
+            for parameters in self._combinations(arm, profile):
                 for name, value in parameters.items():
                     known = values.setdefault(name, [])
                     if value not in known:
@@ -147,11 +150,11 @@ class Grids:
         """The seeds of the longest pilot."""
         return max((grid.pilot for grid in self.parts), key=len)
 
-    def values(self, profile: Profile) -> dict[str, list[Any]]:
-        """The values of every parameter, over all grids and arms."""
+    def values(self, profile: Profile, only: str | None = None) -> dict[str, list[Any]]:
+        """The values of every parameter, over all grids and arms, or those of the arm `only`."""
         merged: dict[str, list[Any]] = {}
         for grid in self.parts:
-            for name, values in grid.values(profile).items():
+            for name, values in grid.values(profile, only).items():
                 known = merged.setdefault(name, [])
                 known += [value for value in values if value not in known]
         return merged

@@ -39,7 +39,7 @@ SETTINGS: dict[str, Any] = {
     "noisy_std": 6.0,  # of every second token
     "token_scale": 4.0,
     "shuffled": False,
-    "seen_tokens": 0,  # 0: all; otherwise the network sees the last so many, the oracle all
+    "seen_tokens": 0,  # the network sees this many last tokens, 0: all; the oracle all
     "targets": 20,  # directions c of the labels ⟨c, z⟩ + noise
     "labels": 64,  # for each direction
     "label_noise_std": 0.3,

@@ -107,6 +107,7 @@ def _record(claim: Claim) -> dict[str, Any]:
     from attnlens.claims.power import claim_power
     from attnlens.claims.rule import Rule
     from attnlens.core.serialise import to_plain
+    from attnlens.core.verdicts import Region
     from attnlens.runs.ledger import parameters
 
     names = ("id", "lens", "title", "statement", "formula", "prediction", "source")
@@ -131,6 +132,11 @@ def _record(claim: Claim) -> dict[str, Any]:
         "meaning": asdict(claim.meaning),
         "settings": {profile: parameters(claim, profile) for profile in PROFILES},
         "rule": {quantity.key: quantity.name for quantity in rule},
+        "regions": {
+            quantity.key: to_plain([quantity.region.low, quantity.region.high])
+            for quantity in rule
+            if isinstance(quantity.region, Region)  # others depend on the settings of a part
+        },
         "controls": {arm: asdict(control) for arm, control in claim.controls.items()},
         "assumptions": [asdict(assumption) for assumption in claim.assumptions],
         "needs": claim.needs,

@@ -4,7 +4,7 @@ Question        the names of all questions: `sheet.order` is the answer to `Ques
 AnswerOutcome   what an answer says, for code; its words are for people
 Answer          the answer to one question about a user's data or model, with its evidence
 Ending          why a command with a budget ended
-Completion      how far such a command came
+Completion      how far such a command got
 Sheet           the result of one command: facts, answers and figures
 """
 
@@ -123,7 +123,7 @@ class Ending(enum.Enum):
 
 
 class Completion(NamedTuple):
-    """How far a command with a budget came: why and in which of its rounds it ended.
+    """How far a command with a budget got: why and in which of its rounds it ended.
 
     >>> print(Completion(Ending.INTERRUPTED, round=2, rounds=4))
     interrupted in round 2 of 4
@@ -150,7 +150,7 @@ class Sheet(Tabular):
 
     The answer to a question is an attribute with the question's name (`Question`). Where a question
     is asked about several models, the attribute holds a mapping from models to answers.
-    `completion` says how far a command with a budget came.
+    `completion` says how far a command with a budget got.
 
     >>> words = "Does the order of tokens matter?"
     >>> sheet = Sheet("Mine", (), (Answer(words, "yes", "p = 0.001", name=Question.ORDER),))

@@ -294,7 +294,7 @@ class LoadedRun:
         return records
 
     def bibtex(self) -> str:
-        """BibTeX entries: the papers of both lenses, attnlens, and this run."""
+        """BibTeX entries: the papers of the lenses that were run, attnlens, and this run."""
         return bibtex(self.ledger)
 
     def _arrays(self, claim: str | None = None) -> Iterator[tuple[FinishedCell, str, np.ndarray]]:

@@ -119,7 +119,7 @@ def test_normal_divergence_in_closed_form():
 def test_outside_of_the_allowed_set_the_divergence_is_infinite(name: str):
     family, eta, _, _ = posteriors(name)
     if isinstance(family, CategoricalFamily):
-        assert family.allowed(-eta).all()  # all log-odds are allowed
+        assert family.allowed(-eta).all()  # every real vector is a vector of log-odds
         return
     assert family.allowed(eta).all()
     assert not family.allowed(-eta).any()

@@ -9,6 +9,7 @@ import pytest
 
 from attnlens import condition_number, known_condition_number
 from attnlens.claims.exchangeability import condition_number as claim
+from attnlens.claims.exchangeability import condition_reads
 from attnlens.claims.exchangeability.condition_encoder import pairs, target
 from attnlens.core.checks import BadInput
 from attnlens.core.status import Status
@@ -232,12 +233,13 @@ def test_the_exact_risks_of_the_claim_are_those_of_new_sequences():
     """Held-out loss above the best predictor's, within 4.5 standard errors (false positives: 1 in
     1.5e5)."""
     parameters = {**claim.LINEAR.settings, "kappa": 3.0}
-    moment = claim.query_moment(parameters)
+    moment = condition_reads.query_moment(parameters)
     known = known_condition_number(target(parameters), query_moment=np.diag(moment))
     assert known == pytest.approx(3, rel=1e-12)
-    dim, best = parameters["dim"], np.eye(parameters["dim"]) / claim.read_energy(parameters)
-    learned = claim.learned_reads(parameters, (0,))[0]
-    (pretraining,) = claim.excesses(parameters, (learned - best)[None])["pretraining"]
+    dim = parameters["dim"]
+    best = np.eye(dim) / condition_reads.read_energy(parameters)
+    learned = condition_reads.learned_reads(parameters, (0,))[0]
+    (pretraining,) = condition_reads.excesses(parameters, (learned - best)[None])["pretraining"]
     sizes = (parameters["sequences"], parameters["length"], dim)
     differences = []
     for fresh in episode_keys(range(1, 5), 1):

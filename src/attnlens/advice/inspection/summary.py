@@ -1,7 +1,7 @@
 """Five sentences on a transformer, by rule, from its measures.
 
 A head counts as being of a kind if the lower end of its interval is above `MOST` (an induction
-head: above `SOME`), so that what is said of a head is not the work of chance.
+head: above `SOME`), so that a head is not described by what chance can produce.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .measures import EXCESS, HEADS, INDUCTION, ORDER, PAIRS, PROBE, RATE
 MOST = 0.5  # more than half of the attention of a head
 SOME = 0.3  # of attention on the one token that induction needs, of some 25 that a query can see
 ROUNDING = 1e-6  # of squared distances in float32, relative: (1e−7)² times the square of depth
-NO_ATTENTION = "This architecture gives no attention weights, so nothing is said of its heads."
+NO_ATTENTION = "This architecture gives no attention weights, so its heads cannot be described."
 
 
 def summary(measures: dict[str, Measure], causal: bool) -> tuple[str, ...]:
@@ -134,7 +134,7 @@ def _smoothing(measures: dict[str, Measure], causal: bool) -> str:
 def _label(measures: dict[str, Measure]) -> str:
     probe = measures.get(PROBE)
     if probe is None:
-        return "No labels were given, so nothing is said of what a layer predicts (use --label)."
+        return "No labels were given, so it is not known what a layer predicts (use --label)."
     best = int(np.argmin([reading.value for reading in probe.by_layer]))
     lowest, excess = probe.by_layer[best], measures[EXCESS]
     close = [

@@ -63,6 +63,7 @@ from attnlens.worlds.seeding import episode_keys
 
 AUTO_REGRESSIVE, DRIFTING = "auto-regressive", "drifting"
 LEVEL = 0.05
+CORRELATION = 0.5  # of neighbouring tokens, in the first control
 # Worlds by their names in `attnlens.worlds.registry`. The default profile has one of every kind,
 # the full profile also their variants. (Teachers are left out: they draw their rows (x, y)
 # independently, so the order cannot matter.)
@@ -101,7 +102,7 @@ GRID = Grid(
         AUTO_REGRESSIVE: {
             "part": "ordered",
             "world": (AUTO_REGRESSIVE,),
-            "world_settings": {"dim": 1, "coefficient": 0.5, "token_std": 1.0},
+            "world_settings": {"dim": 1, "coefficient": CORRELATION, "token_std": 1.0},
         },
         DRIFTING: {
             "part": "ordered",
@@ -228,12 +229,13 @@ CLAIM = Claim(
     prediction="The rejection rate at level $level is $rate in every exchangeable world.",
     controls={
         AUTO_REGRESSIVE: Control(
-            "Each token has correlation 0.5 with the one before: the rejection rate is above 0.9.",
+            f"Each token has correlation {CORRELATION} with the one before: the rejection rate is "
+            "above $power_high.",
             quantities=("power",),
         ),
         DRIFTING: Control(
             "The mean of the tokens drifts by two noise standard deviations: the rejection rate is "
-            "above 0.9.",
+            "above $power_high.",
             quantities=("power",),
         ),
     },

@@ -36,7 +36,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import jax
@@ -60,10 +59,11 @@ from attnlens.claims.estimates import ScalingLaw, log_of
 from attnlens.claims.figures import Lines
 from attnlens.claims.grid import Grid
 from attnlens.claims.rule import Quantity, Rule
+from attnlens.claims.trained_networks import FITTING, fitting, reader
 from attnlens.core.drawing import Map
 from attnlens.core.verdicts import Region
 from attnlens.instruments.inference.learned import TEST, TRAIN
-from attnlens.networks.reader import Reader, ReaderInputs
+from attnlens.networks.reader import ReaderInputs
 from attnlens.training.trainer import fit
 from attnlens.worlds.seeding import episode_keys
 
@@ -79,14 +79,13 @@ GRID = Grid(
         "label": "maximum",
         "samples": 4096,
         "test_sequences": 2048,
+        "head_dim": 4,
         "hidden": 32,
+        "sharpness": 5.0,
         "starts": 6,
+        **FITTING,
         # The smoke profile only checks that everything runs.
         "steps": {"smoke": 200, "default": 1500, "full": 1500},
-        "batch": 64,
-        "learning_rate": 0.01,
-        "schedule": "cosine",
-        "warmup": 50,
     },
     axes={"heads": (1, 2, 3, 4)},
     arm_settings={CONTROL: {"label": "average", "starts": 1}},  # a linear label: no bad starts
@@ -127,16 +126,14 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
             _draw(parameters, seeds, TEST, parameters["test_sequences"]),
         )
     )
-    network = {"heads": parameters["heads"], "hidden": parameters["hidden"]}
-    training = ("steps", "batch", "learning_rate", "schedule", "warmup")
     fitted = fit(
-        partial(Reader, key_dim=parameters["groups"], **network),
+        reader(parameters, key_dim=parameters["groups"]),
         *train,
         test=test,
         seeds=members,
         data_per_seed=True,
         block=len(members),
-        **{name: parameters[name] for name in training},
+        **fitting(parameters),
     )
     last = fitted.train[:, -1].reshape(len(seeds), starts)  # mean over the last twentieth of steps
     best = np.nanargmin(last, axis=1)
@@ -224,9 +221,9 @@ CLAIM = Claim(
     meaning=Meaning(
         supported=(
             "The number of heads needed is the number of factors that must be read separately: "
-            "with one head fewer the error was several times as large, with the same 32 hidden "
-            "units behind the heads. One head more changed the error by less than a tenth; most "
-            "of that error is the floor that no network can avoid, and how much of the rest a "
+            "with one head fewer the error was several times as large, with the same $hidden "
+            "hidden units behind the heads. One head more changed the error by less than a tenth; "
+            "most of that error is the floor that no network can avoid, and how much of the rest a "
             "further head removes is not settled here."
         ),
         refuted=(

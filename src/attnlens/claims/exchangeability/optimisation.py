@@ -69,10 +69,10 @@ from attnlens.worlds.base import ExactWorld
 from attnlens.worlds.seeding import episode_keys
 
 CONTROL = "no-learning"
-CLASSES = 6  # of the mixture
 GRID = Grid(
     settings={
-        "world": "regression",
+        "world": "regression",  # or "mixture"
+        "classes": 6,  # of the mixture
         "key_dim": 3,
         "noise_std": 0.5,
         "length": 16,
@@ -133,10 +133,11 @@ def _world(parameters: Mapping[str, Any]) -> tuple[ExactWorld, dict[str, int]]:
     noise_std, dim = parameters["noise_std"], parameters["key_dim"]
     if parameters["world"] == "regression":
         return LinearRegression(dim, noise_std), {"key_dim": dim, "query_dim": dim}
-    angles = [2 * math.pi * c / CLASSES for c in range(CLASSES)]
+    classes = parameters["classes"]
+    angles = [2 * math.pi * c / classes for c in range(classes)]
     means = tuple((math.cos(angle), math.sin(angle)) for angle in angles)
     # At L = 16 the mean token's standard error is 0.4; neighbours are 1 apart.
-    world = FiniteMixture(means=means, noise_std=3 * noise_std, weights=CLASSES * (1 / CLASSES,))
+    world = FiniteMixture(means=means, noise_std=3 * noise_std, weights=classes * (1 / classes,))
     return world, {"key_dim": 2, "value_dim": 2, "outputs": 2}
 
 
@@ -195,9 +196,10 @@ CLAIM = Claim(
     ),
     meaning=Meaning(
         supported=(
-            "In this regression, with Adam and a rate that decays from 0.01, longer training "
-            "closes the gap to the minimum of the training risk at least as fast as one over the "
-            "square root of the steps. In a badly conditioned world, pilots were mostly slower."
+            "In this regression, with Adam and a rate that decays from $learning_rate, longer "
+            "training closes the gap to the minimum of the training risk at least as fast as one "
+            "over the square root of the steps. In a badly conditioned world, pilots were mostly "
+            "slower."
         ),
         refuted=(
             "Longer training closes the gap to the minimum of the training risk more slowly than "

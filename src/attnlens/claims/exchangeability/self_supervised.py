@@ -188,7 +188,8 @@ CLAIM = Claim(
             quantities=("slope_in_samples",),
         ),
         LAST_TOKENS: Control(
-            "The network sees the last 8 tokens only, and the oracle all: it forgets with L.",
+            "The network sees the last $seen_tokens tokens only, and the oracle all: it forgets "
+            "with L.",
             quantities=("slope_in_length",),
         ),
     },

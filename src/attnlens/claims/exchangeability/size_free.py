@@ -39,7 +39,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import jax
@@ -62,6 +61,7 @@ from attnlens.claims.figures import Lines
 from attnlens.claims.grid import Grid
 from attnlens.claims.power import Power
 from attnlens.claims.rule import Quantity, Rule
+from attnlens.claims.trained_networks import FITTING, NETWORK, reader
 from attnlens.core.drawing import Map, Point, Series
 from attnlens.core.verdicts import Region
 from attnlens.networks.reader import Reader, ReaderInputs
@@ -72,13 +72,7 @@ TRAIN, TEST = 1, 2  # parts of the data of a seed
 FACTORS = (2, 4, 8)
 FAILS = 0.25  # of the exact risk: above it, the view marks a cell as one where "size-free" fails
 LENGTHS = {"smoke": (4, 16), "default": (4, 8, 16, 32), "full": (4, 8, 16, 32)}
-TRAINING = {
-    "steps": 1500,
-    "batch": 256,
-    "learning_rate": 0.03,
-    "schedule": "cosine",
-    "warmup": 50,
-}
+TRAINING = {**FITTING, "batch": 256, "learning_rate": 0.03}
 GRID = Grid(
     settings={
         "factors": list(FACTORS),
@@ -88,8 +82,7 @@ GRID = Grid(
         # closed form, 0.015.
         "samples": {"smoke": 4096, "default": 32768, "full": 32768},
         "test_sequences": 2048,
-        "heads": 2,
-        "hidden": 16,
+        **NETWORK,
         "positions": False,
         "training": {
             "smoke": {**TRAINING, "steps": 300},
@@ -161,8 +154,7 @@ RULE = Rule(
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
     """Excess over exact risk at every test length: (seed, length)."""
     positions = max(parameters["test_lengths"]) if parameters["positions"] else 0
-    network = {name: parameters[name] for name in ("heads", "hidden")}
-    make = partial(Reader, key_dim=1, max_length=positions, **network)
+    make = reader(parameters, key_dim=1, max_length=positions)
     count, tested = parameters["samples"], parameters["test_sequences"]
     drawn = [draw(parameters, seed, TRAIN, count, parameters["length"]) for seed in seeds]
     tokens, latents = (np.stack(part).astype(np.float32) for part in zip(*drawn, strict=True))
@@ -271,7 +263,7 @@ CLAIM = Claim(
     ),
     prediction=(
         "The excess at kL, as a share of the exact risk there, is between $ratio_2_low_exp and "
-        "$ratio_2_high_exp of the closed form, for L = 4, 8, 16 and 32 and k = 2, 4 and 8."
+        "$ratio_2_high_exp of the closed form, for L = $length and k = $factors."
     ),
     controls={
         CONTROL: Control("The same network with absolute positions; those beyond L are untrained.")

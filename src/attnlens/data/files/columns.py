@@ -220,7 +220,7 @@ def days(values: np.ndarray) -> np.ndarray:
         exact = np.where(near, values, np.datetime64("NaT")).astype("datetime64[D]")
         since_1970 = np.where(near, exact.astype(np.int64), years * DAYS_PER_YEAR)
     else:
-        since_1970 = numbers / UNITS_PER_DAY.get(unit, 1.0)  # without a unit: nothing but NaT
+        since_1970 = numbers / UNITS_PER_DAY.get(unit, 1.0)  # no unit: all values are NaT
     return np.where(np.isnat(values), np.nan, since_1970)
 
 

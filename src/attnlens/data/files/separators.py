@@ -81,7 +81,7 @@ def _score(lines: Sequence[str], mark: str, complete: bool) -> float:
     if len(widths) != 1 or widths == {1}:
         return 0.0
     (width,) = widths
-    fields = [field for row in rows[1:] or rows for field in row]  # not the header's
+    fields = [field for row in rows[1:] or rows for field in row]  # without the header
     clean = sum(is_number(field.strip()) or not _suspicious(field) for field in fields)
     # A consistent separator is better than none, whatever its fields hold.
     return (width - 1) / width * max(clean / len(fields), 1e-9)

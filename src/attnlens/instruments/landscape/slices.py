@@ -184,7 +184,7 @@ def losses(
 def _external_losses(
     subject: Subject, directions: np.ndarray, coordinates: np.ndarray
 ) -> np.ndarray:
-    """The same for a loss that does not consist of JAX operations, point by point."""
+    """`losses` for a loss that does not consist of JAX operations: one point at a time."""
     values = np.zeros(len(coordinates))
     with subject.numbers():
         for i, coordinate in enumerate(coordinates):

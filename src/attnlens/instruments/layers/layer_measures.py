@@ -96,7 +96,8 @@ def token_probe_errors(
     *,
     seed: int = 0,
 ) -> Float[np.ndarray, " inputs"]:
-    """`tokens`, one number per input; all tokens of an input are in the same fold."""
+    """The squared error of a linear probe that predicts a target for every token, as a share of the
+    targets' variance: one mean per input. All tokens of an input are in the same fold."""
     from sklearn.linear_model import RidgeCV
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler

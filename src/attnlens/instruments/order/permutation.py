@@ -125,7 +125,7 @@ class Pool(NamedTuple):
 
     @classmethod
     def of(cls, rows: Int[np.ndarray, "rows length"]) -> Pool:
-        """A pool of the given permutations: the only A is the identity."""
+        """A pool of the given permutations: they are the B_j, and the only A_i is the identity."""
         return cls(np.arange(rows.shape[1])[None], rows, len(rows))
 
     def orders(self, k: Int[np.ndarray, " some"]) -> Int[np.ndarray, "some length"]:

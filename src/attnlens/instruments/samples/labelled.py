@@ -182,8 +182,9 @@ def _usable(tests: list[np.ndarray], labels: np.ndarray) -> bool:
 def _stratified(
     rows: Int[np.ndarray, " rows"], labels: np.ndarray, random: np.random.Generator
 ) -> Int[np.ndarray, " rows"]:
-    """A random order in which every prefix has the classes in proportion, one row of each first.
+    """A random order in which every prefix has about the same shares of the classes as all rows.
 
+    One row of each class comes first.
     Rows are sorted by a position: (i + u)/m for the i-th of a class's m rows, with u uniform, one
     per class; minus 2 for its first row.
     """

@@ -255,7 +255,8 @@ def _transfer_error(features, targets, classes, random) -> Reading:
 
     folds = np.array_split(random.permutation(len(features)), FOLDS)
     errors = np.zeros(len(features))
-    features = kappa.standardised(features)  # float64 cannot square every unit
+    # In very large or small units the squares of features would overflow or vanish.
+    features = kappa.standardised(features)
     variance = float(targets.var(0).sum())
     for fold in folds:
         rest = np.setdiff1d(np.arange(len(features)), fold)

@@ -265,7 +265,7 @@ def leading(features: np.ndarray, count: int) -> np.ndarray:
     """The leading principal coordinates of rows: at most `count`, and none that is constant."""
     centred = features - features.mean(0)
     left, scales, _ = np.linalg.svd(centred, full_matrices=False)
-    varying = scales > 1e-6 * scales.max(initial=0)  # below that, rounding of float32 features
+    varying = scales > 1e-6 * scales.max(initial=0)  # smaller scales are rounding errors of float32
     return (left * scales)[:, : min(checks.whole("coordinates", count, 1), int(varying.sum()))]
 
 

@@ -1,0 +1,137 @@
+"""Texts of claims: every number in them belongs to the rule or to the settings."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnlens.claims import Check, Claim, Meaning, Rule, find
+from attnlens.core.verdicts import Region
+
+ROOT = Path(__file__).parents[2]
+each_claim = pytest.mark.parametrize("claim", find(), ids=lambda claim: claim.id)
+NUMBER = re.compile(r"[−-]?\d+(?:\.\d+)?(?:e[−-]?\d+)?")
+
+
+def stated_numbers(text: str) -> set[float]:
+    """The numbers of a sentence, without those of a formula, "−2/(m+4)", or of a name, "4L"."""
+    plain = re.sub(r"\S+/\(\S+\)|index 0", "", text.replace(",", ""))
+    plain = re.sub(r"[A-Za-zα-ω]_?\d+|\d+(?!e[−-]?\d)[A-Za-zα-ω]", "", plain)
+    return {float(match.replace("−", "-")) for match in NUMBER.findall(plain)}
+
+
+def test_numbers_of_a_sentence():
+    text = "At 4L, with 1e-08 and −0.5 of 1,024, the slope is −2/(m+4) ± 0.05 (index 0)."
+    assert stated_numbers(text) == {1e-8, -0.5, 1024.0, 0.05}
+
+
+def known_numbers(claim: Claim) -> set[float]:
+    """The numbers that the rule and the settings of a claim contain, also as per cent and exp."""
+    assert isinstance(claim.judge, Rule)
+    values = claim.plan.values("default")  # type: ignore[attr-defined]
+    works = list(claim.plan("default"))
+    numbers = {  # how many values a parameter has in an arm
+        float(len({str(w.parameters.get(name)) for w in works if w.arm == arm}))
+        for name in values
+        for arm in claim.arms
+    }
+    for quantity in claim.judge.quantities:
+        groups = itertools.product(*(values[name] for name in quantity.per))
+        for group in groups:
+            region = quantity.region
+            numbers |= forms(region if isinstance(region, Region) else region(*group))
+    return numbers | settings_numbers(values)
+
+
+def forms(region: Region) -> set[float]:
+    """The ends of a region, their forms in per cent and as ratios, its centre and half-width."""
+    low, high = region.low, region.high
+    found = {(low + high) / 2, (high - low) / 2} if np.isfinite([low, high]).all() else set()
+    for bound in (bound for bound in (low, high) if np.isfinite(bound)):
+        ratio = np.exp(min(bound, 10.0))
+        found |= {bound, -bound, 100 * bound, ratio, 100 * ratio, 100 * abs(ratio - 1)}
+    return {float(f"{value:.3g}") for value in found}
+
+
+def settings_numbers(values: Any) -> set[float]:
+    numbers: set[float] = set()
+
+    def collect(value) -> None:
+        if isinstance(value, int | float):
+            numbers.add(float(f"{value:.6g}"))
+        for item in (
+            value.values()
+            if isinstance(value, dict)
+            else value
+            if isinstance(value, list | tuple)
+            else ()
+        ):
+            collect(item)
+
+    collect(values)
+    return numbers
+
+
+# Numbers in texts that follow from settings by arithmetic.
+DERIVED = {
+    "A.exchangeable": {96.0},  # tokens: sequences times length
+    # κ² of a target half of which lies along one direction: 1/2 where pretraining leaves it out,
+    # and (1 + 1/0.1²)/2 = 50.5 where its questions are ten times weaker.
+    "A.condition-number": {2.0, 50.5},
+}
+
+
+def texts_of(claim: Claim) -> list[str]:
+    """Every text of a claim in which a number may stand."""
+    return [
+        claim.title,
+        claim.statement,
+        claim.prediction,
+        *(control.words for control in claim.controls.values()),
+        *(assumption.words for assumption in claim.assumptions),
+        *(text for text in vars(claim.meaning).values()),
+    ]
+
+
+@each_claim
+def test_every_number_in_a_text_is_one_of_the_rule_or_the_settings(claim: Claim):
+    if not isinstance(claim.judge, Rule):
+        pytest.skip("the claim judges by a function of its own")
+    known = known_numbers(claim) | DERIVED.get(claim.id, set())
+    unknown = {
+        text: numbers for text in texts_of(claim) if (numbers := stated_numbers(text) - known)
+    }
+    assert not unknown
+
+
+def test_a_number_that_is_no_setting_is_noticed():
+    (smoothed,) = find(["A.softmax-smoothed"])
+    changed = replace(smoothed, meaning=Meaning("Good with 77 samples.", "Bad.", "Open."))
+    assert stated_numbers(texts_of(changed)[-3]) - known_numbers(changed) == {77.0}
+
+
+@each_claim
+def test_every_control_and_assumption_names_what_exists(claim: Claim):
+    for control in claim.controls.values():
+        if control.quantities:
+            assert isinstance(claim.judge, Rule)
+            assert set(control.quantities) <= {q.key for q in claim.judge.quantities}
+    for assumption in claim.assumptions:
+        assert (assumption.check == Check.CONTROL) == bool(assumption.control)
+        assert not assumption.control or assumption.control in claim.controls
+        assert not assumption.words.endswith(".")
+
+
+def test_the_page_on_own_claims_shows_the_template():
+    template = (
+        (ROOT / "src/attnlens/cli/claim_template.txt").read_text().replace("@ID@", "M.median")
+    )
+    page = (ROOT / "docs/howto/own-claim.md").read_text()
+    assert f"```python\n{template}```" in page
+    assert sum(bool(line.strip()) for line in template.splitlines()) < 40
