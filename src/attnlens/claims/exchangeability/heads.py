@@ -224,10 +224,10 @@ CLAIM = Claim(
     meaning=Meaning(
         supported=(
             "The number of heads needed is the number of factors that must be read separately: "
-            "with one head fewer the error was several times as large, with the same 32 hidden units "
-            "behind the heads. One head more changed the error by less than a tenth; most of that "
-            "error is the floor that no network can avoid, and how much of the rest a further head "
-            "removes is not settled here."
+            "with one head fewer the error was several times as large, with the same 32 hidden "
+            "units behind the heads. One head more changed the error by less than a tenth; most of "
+            "that error is the floor that no network can avoid, and how much of the rest a further "
+            "head removes is not settled here."
         ),
         refuted=(
             "The number of factors does not tell the number of heads here: choose it by the error "
