@@ -67,7 +67,7 @@ from attnlens.networks.reader import Reader, ReaderInputs
 from attnlens.training.trainer import fit
 from attnlens.worlds.seeding import episode_keys
 
-CONTROL = "average"
+CONTROL, FOUR = "average", "four-groups"
 # The full profile has twelve times as many blocks as the default: with nine times as many the
 # interval was 2.8 times as narrow instead of 3.
 BLOCKS = {"smoke": 1, "default": 2, "full": 24}
@@ -89,8 +89,12 @@ GRID = Grid(
         "warmup": 50,
     },
     axes={"heads": (1, 2, 3, 4)},
-    arm_settings={CONTROL: {"label": "average", "starts": 1}},  # a linear label: no bad starts
-    blocks={PREDICTION: BLOCKS, CONTROL: BLOCKS},
+    arm_settings={
+        CONTROL: {"label": "average", "starts": 1},  # a linear label: no bad starts
+        FOUR: {"groups": 4, "heads": (3, 4)},
+    },
+    # The four-group log ratio is many of its standard deviations from the region.
+    blocks={PREDICTION: BLOCKS, CONTROL: BLOCKS, FOUR: {"smoke": 1, "default": 1, "full": 2}},
     seeds_per_block=4,
     cost=lambda parameters, seeds: 0.8 if parameters["steps"] < 1500 else 2.3,
     pilot=range(1000),

@@ -226,7 +226,8 @@ CLAIM = Claim(
         supported=(
             "In this regression, with Adam and a rate that decays from 0.01, longer training "
             "closes the gap to the minimum of the training risk at least as fast as one over the "
-            "square root of the steps; at a constant rate it stops closing. In a badly conditioned world, pilots were mostly slower."
+            "square root of the steps; at a constant rate it stops closing. In a "
+            "badly conditioned world, pilots were mostly slower."
         ),
         refuted=(
             "Longer training closes the gap to the minimum of the training risk more slowly than "
