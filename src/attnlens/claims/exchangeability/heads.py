@@ -118,11 +118,11 @@ def step(key: str, heads: int, region: Region, power: Power) -> Quantity:
 
 
 DECREASE = Region(high=math.log(0.75))
-# Effects and standard deviations: pilot of eight seeds.
+# Effects and standard deviations: pilot of eight seeds, of sixteen for the fourth head.
 RULE = Rule(
     step("second", 2, DECREASE, Power(-0.506, 0.034)),
     step("third", 3, DECREASE, Power(-1.444, 0.045)),
-    step("fourth", 4, Region(math.log(0.9), math.log(1.1)), Power(-0.053, 0.045)),
+    step("fourth", 4, Region(math.log(0.9), math.log(1.1)), Power(-0.036, 0.049)),
 )
 
 
