@@ -41,6 +41,8 @@ TITLES = {
     "B": "sample complexity and the loss landscape",
 }
 
+NOT_BY_HOLM = " (not by Holm)"
+WEAK = {"undecided": " (too weak)", "supported": " (must not be)"}  # outcomes of controls
 # Controls that a stored run may hold under an earlier name.
 FORMER_ARMS = {"constant-attention": "not-told"}
 # Claims whose texts name what is installed (MiniLM or not): the page shows those of the stored run.
@@ -204,6 +206,7 @@ def page(lens: str, file: Path = RUN, full: Path = FULL) -> str:
         "",
         *without_run([claim.id for claim in of_lens if claim.id not in entries]),
         *table([entries[claim.id] for claim in claims if not claim.exact]),
+        *explained([entries[claim.id] for claim in claims if not claim.exact]),
         *exact_checks([entries[claim.id] for claim in claims if claim.exact]),
         *tightened(lens, entries, full),
     ]
@@ -236,6 +239,7 @@ def section(claim: Any, kept: dict[str, Any]) -> list[str]:
         f"*Measured:* {minus(entry['reason'])}",
         "",
         *table_of_parts(kept.get("parts", [])),
+        *planned_power(entry, claim.exact),
         *why(claim.id, entry["verdict"]),
         *controls,
         "",
@@ -361,6 +365,22 @@ def table(entries: list[dict[str, Any]], check: bool = False) -> list[str]:
     ]
 
 
+def explained(entries: list[dict[str, Any]]) -> list[str]:
+    """What the marks of the table mean, where it has any."""
+    words = []
+    if not all(entry.get("holm", True) for entry in entries):
+        words.append(
+            "*Not by Holm*: decided at a false-discovery rate of 5 %, but not under Holm's "
+            "stricter correction."
+        )
+    if any(entry["control"] in WEAK for entry in entries):
+        words.append(
+            "A control that is undecided or failed shows nothing, and nor does the verdict of its "
+            "claim until it does."
+        )
+    return [" ".join(words), ""] if words else []
+
+
 def exact_checks(entries: list[dict[str, Any]]) -> list[str]:
     """The table of the exact checks; nothing for a lens without any."""
     words = "Exact checks hold by algebra, up to rounding or a probe's error. They are no evidence:"
@@ -374,15 +394,27 @@ def exact_checks(entries: list[dict[str, Any]]) -> list[str]:
 def row(entry: dict[str, Any], check: bool = False) -> str:
     cells = [
         f"`{entry['id']}`",
-        verdict_words(entry["verdict"], check),
+        verdict_words(entry["verdict"], check) + ("" if entry.get("holm", True) else NOT_BY_HOLM),
         in_cell(entry["quantity"]),
         number(entry["estimate"]),
         interval(entry["exact"], *entry["interval"]),
         minus(entry["region"]),
-        entry["control"],
+        entry["control"] + WEAK.get(entry["control"], ""),
         number(entry["seconds"]),
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def planned_power(entry: dict[str, Any], check: bool) -> list[str]:
+    """What the pilot promised of the run; nothing for an exact check."""
+    if check:
+        return []
+    power = entry.get("power")
+    if power is None:
+        return ["*Power:* no effect was stated before the run.", ""]
+    promised = f"{min(power['power'], 0.99):.2f} that it comes out {power['expected']}"
+    later = "" if power["decisive"] == "default" else f"; the {power['decisive']} profile decides"
+    return [f"*Power in this profile, from the pilot:* at least {promised}{later}.", ""]
 
 
 def tightened(lens: str, entries: dict[str, dict[str, Any]], file: Path) -> list[str]:

@@ -138,17 +138,37 @@ def test_the_error_of_the_ridge_solve_is_that_of_the_operator():
     np.testing.assert_allclose(found, jnp.mean(signal + noise), rtol=1e-9)
 
 
-def test_training_finds_the_temperature_with_the_lowest_risk_on_a_grid():
-    parameters = {**desired_parameter.GRID.settings, "manifold_dim": 2, "length": 64}
+def test_the_error_with_an_output_gain_is_that_of_the_scaled_operator():
+    token, query = episode()
+    settings = {**efficiency.GRID.settings, "gain": True, "noise_std": 0.8, "queries": QUERIES}
+    found = efficiency.measure(
+        "output-gain", {**settings, "manifold_dim": M, "length": LENGTH}, [3]
+    )
+    temperature = settings["gain_temperature"]
+    gain = 1 / LinearRegression(key_dim=M + 1).smoothing(temperature)
+    signal = jnp.sum(
+        (gain * softmax(query, token, token, temperature=temperature) - query) ** 2, -1
+    )
+    noise = (0.8 * gain) ** 2 * jnp.sum(weights(softmax, temperature=temperature) ** 2, -1)
+    np.testing.assert_allclose(found["squared"][0], jnp.mean(signal + noise), rtol=1e-9)
+
+
+@pytest.mark.parametrize("gain", [False, True])
+def test_training_finds_the_temperature_with_the_lowest_risk_on_a_grid(gain: bool):
+    parameters = {**desired_parameter.GRID.settings, "manifold_dim": 2, "length": 64, "gain": gain}
     similarity, value, label = desired_parameter.sequences(parameters, 0)
     trained = desired_parameter.measure("prediction", parameters, [0])
     grid = np.geomspace(0.02, 1, 391)  # steps of 1 %
     at = np.exp(similarity[None] / grid[:, None, None, None])
     answers = at / at.sum(-1, keepdims=True) @ value
+    if gain:  # the best factor of each temperature, by least squares
+        factors = (answers * label).sum((1, 2, 3)) / (answers**2).sum((1, 2, 3))
+        answers = factors[:, None, None, None] * answers
     best = grid[((answers - label) ** 2).mean((1, 2, 3)).argmin()]
-    # Half a step of the grid, and |d log risk / d log τ| below 0.01 with curvature about m = 2.
+    # Half a step of the grid, and |d log risk / d log τ| below 0.01 with curvature about m = 2; the
+    # valley is flatter along the best factor.
     assert trained["gradient"][0] < 0.01
-    assert trained["temperature"][0] == pytest.approx(best, rel=0.015)
+    assert trained["temperature"][0] == pytest.approx(best, rel=0.03 if gain else 0.015)
 
 
 def test_the_best_temperature_of_a_block_is_chosen_by_the_other_blocks():

@@ -25,7 +25,6 @@ WITHOUT_ATTRIBUTION: set[str] = set()
 WITHOUT_POWER: set[str] = {
     "A.approximation",
     "A.generalisation-length",
-    "A.heads",
     "B.known-attention",
     "B.self-attention",
     "B.multi-layer",
@@ -40,10 +39,6 @@ WITHOUT_POWER: set[str] = {
 UNCOVERED_QUANTITIES: set[tuple[str, str]] = {
     ("A.exchangeable", "rate"),
     ("A.minimal", "tokens"),  # statistics are a function of the tokens: it tests the probe only
-    ("A.size-free", "ratio_2"),
-    ("A.size-free", "ratio_4"),
-    ("A.size-free", "ratio_8"),
-    ("A.heads", "fourth"),
     ("B.softplus", "relu"),
     ("B.softplus", "softplus"),
     ("B.noisy-images", "fewer_labels"),

@@ -27,10 +27,15 @@ around a circle, read by a mean; second-order descents take 50 to 180 steps ther
 −0.19 to −0.88 in the pilot, mostly above −0.5. World and rate were chosen on the pilot's seeds, so
 a verdict is about this world at this rate; `--set world=mixture` sets the other world.
 
-The control has learning rate zero: a network of another random start for each number of steps,
-so that its slope is not zero by construction. A constant rate of 0.03 was a second control at
-first. It was dropped after a smoke run, on seeds that the claim is also judged on, in which a
-control came out supported; which of the two it was, was not checked.
+*Two slopes.* With a constant rate of 0.01 the slope over the decade is −0.45 ± 0.08 (mean and
+standard error of 16 pilot seeds), close to the end of the region, although the error has stopped
+falling: between the last two numbers of steps the slope is 0.0 ± 0.14, with the decaying rate
+−0.97 ± 0.09. A slope over the whole range does not see a floor, so the last local slope is judged
+beside it.
+
+Controls: (1) learning rate zero, a network of another random start for each number of steps, so
+that its slope is not zero by construction; (2) the constant rate, for the last local slope: there
+steps alone are not enough.
 """
 
 from __future__ import annotations
@@ -68,7 +73,7 @@ from attnlens.worlds import FiniteMixture, LinearRegression
 from attnlens.worlds.base import ExactWorld
 from attnlens.worlds.seeding import episode_keys
 
-CONTROL = "no-learning"
+CONTROL, CONSTANT = "no-learning", "constant-rate"
 GRID = Grid(
     settings={
         "world": "regression",  # or "mixture"
@@ -89,8 +94,14 @@ GRID = Grid(
         "training": True,
         **DESCENT,
     },
-    arm_settings={CONTROL: {"training": False}},
-    blocks={PREDICTION: {"smoke": 1, "default": 2, "full": 16}, CONTROL: 1},
+    arm_settings={CONTROL: {"training": False}, CONSTANT: {"schedule": "constant"}},
+    # The last local slope of a seed is 0.0 ± 0.54 with a constant rate: 24 seeds put it 4.5
+    # standard errors from the end of the region.
+    blocks={
+        PREDICTION: {"smoke": 1, "default": 2, "full": 16},
+        CONTROL: 1,
+        CONSTANT: {"smoke": 1, "default": 3, "full": 4},
+    },
     seeds_per_block={"smoke": 3, "default": 8, "full": 8},
     cost=lambda parameters, seeds: 3.0 + 0.001 * seeds * sum(parameters["steps"]) / 10,
     pilot=range(1000),
@@ -103,7 +114,14 @@ RULE = Rule(
         ERROR.slopes,
         Region(high=-0.5),
         power=Power(effect=-1.1, std=0.6),
-    )
+    ),
+    Quantity(
+        "last",
+        "last local slope of the optimisation error in the number of steps ({span})",
+        ERROR.last_slopes,
+        Region(high=-0.5),
+        power=Power(effect=-0.97, std=0.37),  # pilot of 16 seeds
+    ),
 )
 
 
@@ -169,7 +187,11 @@ FIGURE = Lines(
     "steps",
     "optimisation error",
     ERROR,
-    {PREDICTION: "decaying learning rate", CONTROL: "learning rate zero"},
+    {
+        PREDICTION: "decaying learning rate",
+        CONTROL: "learning rate zero",
+        CONSTANT: "constant learning rate",
+    },
 )
 
 
@@ -183,23 +205,30 @@ CLAIM = Claim(
     formula=r"\hat R(\hat f_T)-\min_w \hat R(w) = O\left(T^{-1/2}\right)",
     prediction=(
         "The slope of the training risk above its minimum in the number of steps $steps, on "
-        "log–log axes, is $slope."
+        "log–log axes, is $slope, over the whole range and between the last two."
     ),
     controls={
-        CONTROL: Control("The learning rate is zero: a random start for each number of steps.")
+        CONTROL: Control(
+            "The learning rate is zero: a random start for each number of steps.",
+            quantities=("slope", "last"),
+        ),
+        CONSTANT: Control(
+            "The learning rate does not decay: the error stops falling.", quantities=("last",)
+        ),
     },
     assumptions=(
         Assumption(
             "The lowest of the descents from all runs of a seed reaches the minimum of the risk"
         ),
         Assumption("Training changes the parameters", Check.CONTROL, control=CONTROL),
+        Assumption("The learning rate decays", Check.CONTROL, control=CONSTANT),
     ),
     meaning=Meaning(
         supported=(
             "In this regression, with Adam and a rate that decays from $learning_rate, longer "
             "training closes the gap to the minimum of the training risk at least as fast as one "
-            "over the square root of the steps. In a badly conditioned world, pilots were mostly "
-            "slower."
+            "over the square root of the steps; at a constant rate it stops closing. In a badly "
+            "conditioned world, pilots were mostly slower."
         ),
         refuted=(
             "Longer training closes the gap to the minimum of the training risk more slowly than "

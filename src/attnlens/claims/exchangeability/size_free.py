@@ -22,6 +22,9 @@ is false: at L = 4 the excess is 0.36 of the exact risk at k = 4 and 0.98 at k =
 0.015, so that 0.2 of it is 0.3 % of the risk; the sample and the training are sized for this cell
 (learning rate 0.01 left the attention unfinished there, and the ratio at 1.2 to 1.8).
 
+The estimation error also adds to the excess: at L = 32 and k = 2 by 7 % in the pilot, so that the
+interval of 24 seeds may end beyond 1.2. The claim is therefore decided by the full profile.
+
 Is this an identity? The closed form is that of the best answer of the class; that training finds it
 to 0.3 % of the risk, and that a network with a hidden layer, free to bend, does nothing else at
 lengths that it never saw, are measured.
@@ -99,8 +102,9 @@ GRID = Grid(
     },
     derived={"test_lengths": lambda p: [k * p["length"] for k in (1, *p["factors"])]},
     # The log ratio of a seed has a standard deviation of 0.21 at L = 32, k = 2, of 0.12 at k = 2
-    # elsewhere, and of 0.06 at larger k: 24 seeds at L = 32 and 12 elsewhere give standard errors
-    # of at most a quarter of the margin.
+    # elsewhere, and of 0.06 to 0.1 at larger k. At L = 32 and k = 2 the estimation error of
+    # training takes a third of the margin, and 24 seeds leave a standard error of 0.04: the
+    # default profile often does not decide this cell, and 96 seeds of the full profile do.
     blocks={
         PREDICTION: {"smoke": 1, "default": 1, "full": 4},
         CONTROL: {"smoke": 1, "default": 3, "full": 4},  # its log ratios scatter by 1.5
@@ -129,11 +133,17 @@ def over_closed_form(factor: int) -> Callable[[Sequence[Measured]], np.ndarray]:
     return logs
 
 
+def log_ratio_effect(length: int, factor: int) -> float:
+    """The log ratio that is expected: the estimation error of training comes on top."""
+    # At L = 32 the mean of twelve pilot seeds is 0.071, 0.017 and 0.011 for k = 2, 4 and 8.
+    return {2: 0.07, 4: 0.02, 8: 0.01}[factor] if length == 32 else 0.0
+
+
 def log_ratio_std(length: int, factor: int) -> float:
     """The standard deviation of the log ratio of one seed in the pilot."""
-    if factor > 2:
-        return 0.06
-    return 0.21 if length == 32 else 0.12
+    if length == 32:
+        return 0.21 if factor == 2 else 0.10
+    return 0.12 if factor == 2 else 0.06
 
 
 RULE = Rule(
@@ -144,7 +154,10 @@ RULE = Rule(
             over_closed_form(k),
             REGION,
             per=("length",),
-            power=Power(effect=0.0, std=lambda length, k=k: log_ratio_std(length, k)),
+            power=Power(
+                effect=lambda length, k=k: log_ratio_effect(length, k),
+                std=lambda length, k=k: log_ratio_std(length, k),
+            ),
         )
         for k in FACTORS
     )
@@ -266,7 +279,10 @@ CLAIM = Claim(
         "$ratio_2_high_exp of the closed form, for L = $length and k = $factors."
     ),
     controls={
-        CONTROL: Control("The same network with absolute positions; those beyond L are untrained.")
+        CONTROL: Control(
+            "The same network with absolute positions; those beyond L are untrained.",
+            quantities=("ratio_2", "ratio_4", "ratio_8"),
+        )
     },
     assumptions=(
         Assumption(
@@ -309,4 +325,5 @@ CLAIM = Claim(
         "The notion of exchangeability induces a latent variable model that is invariant to input "
         "sizes, which enables our theoretical analysis.",
     ),
+    decisive="full",
 )

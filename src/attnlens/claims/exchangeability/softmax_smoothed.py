@@ -186,8 +186,9 @@ CLAIM = Claim(
     ),
     meaning=Meaning(
         supported=(
-            "A longer context removes the variance of softmax attention, not its bias. Only a "
-            "lower temperature (or a ridge solve) removes the bias."
+            "A longer context removes the variance of softmax attention, not its bias. A lower "
+            "temperature or a ridge solve removes the bias; here, where the function is linear, a "
+            "gain 1/A of the output does too."
         ),
         refuted=(
             "The error of softmax attention around its own limit does not fall as one over the "
