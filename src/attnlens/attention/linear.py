@@ -11,9 +11,9 @@ Time and memory are linear in the length. Two maps:
 For the second map E φ(q)·φ(k) = exp(q·k/τ), so it estimates softmax attention. Rows of ω are
 orthogonal in groups of d, which lowers the variance.
 
-For keys of large norm, or far below zero, φ would overflow or vanish, so with
-a_m = max_ℓ log φ_m(k_ℓ) the sums are computed from φ_m(k)e^{−a_m} and φ_m(q)e^{a_m − max_m(…)}: both
-are at most 1, the denominator is at least 1, and the ratio is the same.
+For keys of large norm, or far below zero, φ would overflow or vanish. Therefore, with
+a_m = max_ℓ log φ_m(k_ℓ), the sums are computed from φ_m(k)e^{−a_m} and φ_m(q)e^{a_m − max_m(…)}:
+both are at most 1, the denominator is at least 1, and the ratio is the same.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ in van den Burg, Nazábal and Sutton (Wrangling messy CSV files by detecting row
 
 A field after the first line is clean if it is a number, with a decimal point or comma, or holds no
 quotation mark and no separator, except before a space ("Smith, J"). If no line has clean fields
-only, the last factor is left out, and where that leaves several separators the user is asked, unless
-one of them is the tab.
+only, the last factor is left out, and if that leaves several separators and no tab among them, the
+user is asked.
 
 A first line such as "sep=;", which spreadsheets write, names the separator and is no row.
 """
