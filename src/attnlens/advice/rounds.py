@@ -78,7 +78,7 @@ def advise(
     those of `exchangeability`, `learning_curve`, `guidelines` and `curvature`.
     """
     total = parse_duration(budget)
-    checks.whole("seed", seed)
+    checks.seed_number("seed", seed)
     checks.whole("hidden", hidden, at_least=1)
     if error is not None:
         checks.positive("error", error)

@@ -276,7 +276,7 @@ def learning_curve(
     data = labelled(X, y, task)
     checks.whole("hidden", hidden, at_least=1)
     checks.whole("starts", starts, at_least=1)
-    checks.whole("seed", seed)
+    checks.seed_number("seed", seed)
     if target_error is not None:
         checks.positive("target_error", target_error)
     settings = learners.settings(training)

@@ -138,7 +138,7 @@ def guidelines(
     data = labelled(X, y, task)
     checks.whole("hidden", hidden, at_least=1)
     checks.whole("starts", starts, at_least=1)
-    checks.whole("seed", seed)
+    checks.seed_number("seed", seed)
     settings = learners.settings(training)
     parts = split_folds(data, folds, seed)
     most = min(len(fold.train) for fold in parts)

@@ -205,7 +205,7 @@ def condition_number(
         raise checks.BadInput(
             f"frozen must have a row for each of the {len(table)} samples; got {len(transferred)}."
         )
-    random = np.random.default_rng(checks.whole("seed", seed))
+    random = np.random.default_rng(checks.seed_number("seed", seed))
     result = kappa.estimate(table, questions, targets)
     size = len(table)
     logs = np.array(
