@@ -269,3 +269,10 @@ def test_a_seed_that_would_give_the_numbers_of_another_raises(name: str, seed: A
 def test_seeds_of_starts_stay_below_the_bound():
     with pytest.raises(BadInput, match=r"seed × teachers × starts must be below 2\^32"):
         attnlens.stationarity({"a": None}, WORLD, seed=2**31)
+
+
+@pytest.mark.parametrize("function", [attnlens.learning_curve, attnlens.guidelines])
+@pytest.mark.parametrize("size", [{"hidden": 10**12}, {"starts": 10**9}], ids=str)
+def test_sizes_that_no_machine_holds_raise_before_anything_is_allocated(function: Any, size: Any):
+    with pytest.raises(BadInput, match=r"must be at most 1,?0"):
+        function(TABLE, TARGET, **size)

@@ -79,7 +79,7 @@ def advise(
     """
     total = parse_duration(budget)
     checks.seed_number("seed", seed)
-    checks.whole("hidden", hidden, at_least=1)
+    checks.whole("hidden", hidden, at_least=1, at_most=10_000)
     if error is not None:
         checks.positive("error", error)
     settings = learners.settings(training)

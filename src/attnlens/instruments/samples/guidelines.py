@@ -136,8 +136,8 @@ def guidelines(
     ['attention', 'sparsity']
     """
     data = labelled(X, y, task)
-    checks.whole("hidden", hidden, at_least=1)
-    checks.whole("starts", starts, at_least=1)
+    checks.whole("hidden", hidden, at_least=1, at_most=10_000)
+    checks.whole("starts", starts, at_least=1, at_most=1_000)
     checks.seed_number("seed", seed)
     settings = learners.settings(training)
     parts = split_folds(data, folds, seed)
