@@ -266,6 +266,30 @@ def test_a_failure_is_reported_once_and_stored(place: Path, monkeypatch):
     assert libraries.prepare([NAME], notices.append).libraries[0].is_native
 
 
+@pytest.mark.parametrize(
+    ("writes", "reason"),
+    [(': > "$last"', "the library cannot be loaded"), ("true", "it wrote no library")],
+)
+def test_a_library_that_cannot_be_loaded_is_never_said_to_be_in_use(
+    writes: str, reason: str, place: Path, monkeypatch
+):
+    """On a file system without permission to execute, for example. Each round is a new process."""
+    script(place / "c++", f"for last; do :; done; echo run >> {place}/log; {writes}")
+    notices: list[str] = []
+    for _ in range(2):
+        monkeypatch.setattr(build, "_failures", {})
+        assert not build.prepare(NAME, notices.append).is_native
+        monkeypatch.setattr(build, "_failures", {})
+        library = build.status(NAME)
+        assert library.status is NativeStatus.FAILED
+        assert reason in library.reason
+    assert compilations(place) == 1
+    assert len(notices) == 2
+    script(place / "c++", f'for last; do :; done; cp {place}/own.so "$last"')
+    monkeypatch.setattr(build, "_failures", {})
+    assert build.prepare(NAME, notices.append).status is NativeStatus.IN_USE
+
+
 def test_native_code_can_be_switched_off_and_on(place: Path):
     build.prepare(NAME)
     build.switch(on=False)

@@ -87,10 +87,14 @@ def test_a_query_far_from_every_key_attends_to_the_nearest():
     np.testing.assert_array_equal(out, [[3.0]])
 
 
-def test_linear_attention_equals_its_quadratic_form():
+@pytest.mark.parametrize("shift", [0, -10, -20, -60])
+def test_linear_attention_equals_its_quadratic_form(shift):
+    """Also far below zero, where eˣ − 1 + 1 is 0 and e²ˣ underflows in single precision."""
     query, key, value = map(np.asarray, draw())
+    query, key = query + np.float32(shift), key + np.float32(shift)
 
     def phi(x):
+        x = np.float64(x)
         return np.where(x > 0, x + 1, np.exp(x))
 
     weights = phi(query) @ phi(key).T

@@ -295,6 +295,8 @@ def test_commands(tmp_path_factory: pytest.TempPathFactory, data: Any):
         words += ["--out", str(folder / "out")]
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.chdir(folder))
+        # The first use of native code would compile it, for longer than the watchdog waits.
+        stack.enter_context(mock.patch.dict("os.environ", {"ATTNLENS_KERNEL": "0"}))
         for target, answer in REPLACED.items():
             stack.enter_context(mock.patch(target, mock.Mock(return_value=answer)))
         no_cells = mock.Mock(side_effect=STOPPED)

@@ -17,9 +17,10 @@ import pytest
 
 import attnlens
 from array_forms import BITS, EXACT, FLOATS, UNUSABLE
-from attnlens.attention import OPERATORS
+from attnlens.attention import OPERATORS, softmax
 from attnlens.core.checks import BadInput
 from attnlens.instruments import wealth
+from attnlens.worlds import LinearRegression
 
 pytest.importorskip("pandas", reason="needs pandas")
 pytest.importorskip("sklearn", reason="needs scikit-learn")
@@ -240,3 +241,38 @@ def test_every_function_of_the_package_that_takes_an_array_is_here():
     tested = {name.partition(",")[0] for name in EVERYTHING}
     public = {name for name in dir(attnlens) if not name.startswith("_")} | {"__version__"}
     assert public - no_arrays <= tested, public - no_arrays - tested
+
+
+WORLD = LinearRegression()
+SEEDED: dict[str, Callable[[int], Any]] = {
+    "condition_number": lambda seed: attnlens.condition_number(OTHER, OTHER, TARGET, seed=seed),
+    "curvature": lambda seed: attnlens.curvature(np.sum, TARGET, seed=seed),
+    "equivariance": lambda seed: attnlens.equivariance(centred, TABLE, seed=seed),
+    "exchangeability": lambda seed: attnlens.exchangeability(TARGET, seed=seed),
+    "generalisation": lambda seed: attnlens.generalisation(WORLD, seed=seed),
+    "guidelines": lambda seed: attnlens.guidelines(TABLE, TARGET, seed=seed),
+    "inference_error": lambda seed: attnlens.inference_error(softmax, WORLD, (4,), seed=seed),
+    "learning_curve": lambda seed: attnlens.learning_curve(TABLE, TARGET, seed=seed),
+    "stationarity": lambda seed: attnlens.stationarity({"a": None}, WORLD, seed=seed),
+    "surface": lambda seed: attnlens.surface(np.sum, TARGET, seed=seed),
+    "tightening": lambda seed: attnlens.tightening(WORLD, length=4, seed=seed),
+}
+
+
+@pytest.mark.parametrize("name", SEEDED)
+@pytest.mark.parametrize("seed", [2**32, 2**32 + 5, 2**64, -1, 1.0, True])
+def test_a_seed_that_would_give_the_numbers_of_another_raises(name: str, seed: Any):
+    with pytest.raises(BadInput, match="seed must be"):
+        SEEDED[name](seed)
+
+
+def test_seeds_of_starts_stay_below_the_bound():
+    with pytest.raises(BadInput, match=r"seed × teachers × starts must be below 2\^32"):
+        attnlens.stationarity({"a": None}, WORLD, seed=2**31)
+
+
+@pytest.mark.parametrize("function", [attnlens.learning_curve, attnlens.guidelines])
+@pytest.mark.parametrize("size", [{"hidden": 10**12}, {"starts": 10**9}], ids=str)
+def test_sizes_that_no_machine_holds_raise_before_anything_is_allocated(function: Any, size: Any):
+    with pytest.raises(BadInput, match=r"must be at most 1,?0"):
+        function(TABLE, TARGET, **size)

@@ -97,6 +97,16 @@ def test_quantities_without_two_finite_replicates_are_undecided():
         assert "could not be measured" in verdict.reason
 
 
+@pytest.mark.parametrize("unit", [2.0**-1000, 2.0**-600, 2.0**600, 2.0**1020])
+def test_the_unit_of_extreme_replicates_does_not_matter(unit: float):
+    """Their squares are 0 or infinite in float64: an interval of no width, or p-values of NaN."""
+    values = np.array([1.0, 3.0, -2.0, 1.5])
+    usual = statistics.judge("x", values, Region(-1, 4))
+    scaled = statistics.judge("x", values * unit, Region(-unit, 4 * unit))
+    assert (scaled.low, scaled.high) == (usual.low * unit, usual.high * unit)
+    assert (scaled.p_support, scaled.p_refute) == (usual.p_support, usual.p_refute)
+
+
 def test_adjusted_p_values_agree_with_scipy():
     p = np.random.default_rng(3).uniform(size=20) ** 3
     expected = scipy.stats.false_discovery_control(p)

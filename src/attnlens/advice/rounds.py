@@ -78,8 +78,8 @@ def advise(
     those of `exchangeability`, `learning_curve`, `guidelines` and `curvature`.
     """
     total = parse_duration(budget)
-    checks.whole("seed", seed)
-    checks.whole("hidden", hidden, at_least=1)
+    checks.seed_number("seed", seed)
+    checks.whole("hidden", hidden, at_least=1, at_most=10_000)
     if error is not None:
         checks.positive("error", error)
     settings = learners.settings(training)

@@ -9,10 +9,11 @@ Time and memory are linear in the length. Two maps:
                (Choromanski et al., Rethinking attention with Performers, 2021)
 
 For the second map E φ(q)·φ(k) = exp(q·k/τ), so it estimates softmax attention. Rows of ω are
-orthogonal in groups of d, which lowers the variance. For keys of large norm e^{…} would overflow or
-vanish, so with a_m = max_ℓ log φ_m(k_ℓ) the sums are computed from φ_m(k)e^{−a_m} and
-φ_m(q)e^{a_m − max_m(…)}: both are at most 1, the denominator is at least 1, and the ratio is the
-same.
+orthogonal in groups of d, which lowers the variance.
+
+For keys of large norm, or far below zero, φ would overflow or vanish. Therefore, with
+a_m = max_ℓ log φ_m(k_ℓ), the sums are computed from φ_m(k)e^{−a_m} and φ_m(q)e^{a_m − max_m(…)}:
+both are at most 1, the denominator is at least 1, and the ratio is the same.
 """
 
 from __future__ import annotations
@@ -62,12 +63,13 @@ def linear(
     )
     v = inputs.hide(inputs.at_least_single(value), seen)
     if features == "elu":
-        phi_q, phi_k = jax.nn.elu(q) + 1, inputs.hide(jax.nn.elu(k) + 1, seen)
+        log_q, log_k = _log_elu(q), _log_elu(k)
     else:
         omega = jnp.asarray(
             _orthogonal(checks.whole("count", count, 1), q.shape[-1], seed), q.dtype
         )
-        phi_q, phi_k = _positive(q, k, omega, seen)
+        log_q, log_k = _log_positive(q, omega), _log_positive(k, omega)
+    phi_q, phi_k = _scaled(log_q, log_k, seen)
     summed = jnp.einsum("...lm,...ld->...md", phi_k, v)
     total = jnp.einsum("...qm,...m->...q", phi_q, jnp.sum(phi_k, -2))[..., None]
     empty = total == 0
@@ -76,17 +78,23 @@ def linear(
     return output.astype(value.dtype) if value.dtype.itemsize < 4 else output
 
 
-def _positive(q: Array, k: Array, omega: Array, seen: Array | None) -> tuple[Array, Array]:
-    def log_map(x):
-        return jnp.einsum("...ld,md->...lm", x, omega) - jnp.sum(x**2, -1, keepdims=True) / 2
+def _log_elu(x: Array) -> Array:
+    """log(elu(x) + 1), without the cancellation in eˣ − 1 + 1."""
+    return jnp.where(x > 0, jnp.log1p(jnp.maximum(x, 0)), x)
 
-    log_q, log_k = log_map(q), log_map(k)
+
+def _log_positive(x: Array, omega: Array) -> Array:
+    return jnp.einsum("...ld,md->...lm", x, omega) - jnp.sum(x**2, -1, keepdims=True) / 2
+
+
+def _scaled(log_q: Array, log_k: Array, seen: Array | None) -> tuple[Array, Array]:
+    """The maps of queries and keys, scaled so that neither overflows nor vanishes."""
     if seen is not None:
         log_k = jnp.where(seen[..., None], log_k, -jnp.inf)
     top = jnp.max(log_k, -2, keepdims=True, initial=-jnp.inf)
     top = jax.lax.stop_gradient(jnp.where(top == -jnp.inf, 0, top))
     log_q = log_q + top
-    log_q = log_q - jax.lax.stop_gradient(jnp.max(log_q, -1, keepdims=True))
+    log_q = log_q - jax.lax.stop_gradient(jnp.max(log_q, -1, keepdims=True, initial=-jnp.inf))
     return jnp.exp(log_q), jnp.exp(log_k - top)
 
 

@@ -65,10 +65,12 @@ def positive(name: str, value: float) -> float:
     return value
 
 
-def whole(name: str, value: int, at_least: int = 0) -> int:
-    """`value`, if it is a whole number of at least `at_least`."""
+def whole(name: str, value: int, at_least: int = 0, at_most: int | None = None) -> int:
+    """`value`, if it is a whole number of at least `at_least` and at most `at_most`."""
     if isinstance(value, bool) or not hasattr(value, "__index__") or value < at_least:
         raise BadInput(f"{name} must be a whole number of at least {at_least}; got {value!r}.")
+    if at_most is not None and value > at_most:
+        raise BadInput(f"{name} must be at most {at_most:,}; got {int(value):,}.")
     return int(value)
 
 

@@ -30,9 +30,13 @@ def mean_reading(replicates: ArrayLike) -> Reading:
     values = np.asarray(replicates, float)
     if values.size < 2 or not np.isfinite(values).all():
         return Reading(math.nan, math.nan, values.size, Status.FEW_REPLICATES)
-    return Reading(
-        float(values.mean()), float(values.std(ddof=1) / math.sqrt(values.size)), values.size
-    )
+    # Squares of extreme numbers leave float64; a division by a power of two is exact.
+    largest = float(np.abs(values).max())
+    moderate = largest == 0 or 1e-140 < largest < 1e140
+    unit = 1.0 if moderate else math.ldexp(1.0, math.frexp(largest)[1] - 1)
+    scaled = values / unit
+    error = float(scaled.std(ddof=1) / math.sqrt(values.size))
+    return Reading(float(scaled.mean()) * unit, error * unit, values.size)
 
 
 def t_interval(reading: Reading, level: float = LEVEL) -> tuple[float, float]:

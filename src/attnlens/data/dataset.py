@@ -156,7 +156,7 @@ def split(data: Dataset, sizes: Mapping[str, int], seed: int, part: int = 0) -> 
     >>> len(sets["train"]), sorted(sets["test"].splits)
     (100, ['test', 'train'])
     """
-    checks.whole("seed", seed)
+    checks.seed_number("seed", seed)
     checks.whole("part", part)
     if not sizes:
         raise checks.BadInput("sizes must name at least one set, such as {'train': 100}; got none.")

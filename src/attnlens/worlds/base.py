@@ -169,7 +169,7 @@ def sampled_risk(
     """
     checks.whole("length", length)
     with jax.enable_x64(True):
-        keys = jax.random.split(jax.random.key(checks.whole("seed", seed)), episodes)
+        keys = jax.random.split(jax.random.key(checks.seed_number("seed", seed)), episodes)
         return statistics.mean_reading(np.asarray(conditional_risks(world, keys, length, queries)))
 
 

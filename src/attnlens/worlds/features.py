@@ -36,7 +36,7 @@ class RandomFeatures(eqx.Module):
         self.key_dim = checks.whole("key_dim", key_dim, at_least=1)
         self.count = checks.whole("count", count, at_least=1)
         scale = 1 / math.sqrt(checks.positive("temperature", temperature))
-        draws = np.random.default_rng(checks.whole("seed", seed))
+        draws = np.random.default_rng(checks.seed_number("seed", seed))
         self.frequencies = scale * draws.standard_normal((key_dim, count))
         self.phases = draws.uniform(0, 2 * math.pi, count)
 

@@ -64,6 +64,46 @@ def test_numbers_that_can_be_read_in_two_ways_beside_both_marks_are_refused(tmp_
     assert read(path, types={"c": "category"}).names[:2] == ("a", "b")
 
 
+def test_a_decimal_mark_that_nothing_decides_is_reported(tmp_path: Path):
+    """1.234 in a German table may be 1234: the page says what was assumed."""
+    path = written(tmp_path, "a;b\n1.234;1\n2.345;2\n3.456;0\n")
+    loaded = read(path)
+    assert text_format(loaded).numbers == NumberFormat(assumed=("a",), assumed_mark=".")
+    assert "decimal point assumed (--decimal) in a" in dict(loaded.facts)["text format"]
+    commas = text_format(read(written(tmp_path, "a\n1,500\n2,500\n3,250\n")))
+    assert commas.numbers.assumed_mark == ","
+    for sure in ("a;b\n1.234;1,5\n2.345;2\n", "a,b\n1.234,1\n2.345,2\n", "a;b\n1.2;1\n1.234;2\n"):
+        assert text_format(read(written(tmp_path, sure))).numbers.assumed == ()
+    assert text_format(read(path, decimal=".")).numbers.assumed == ()
+
+
+@pytest.mark.parametrize("rows", ["Smith, J;1,5\nDoe, K;2,25\n", "Li, J;7\nDoe, K;9\n"])
+def test_commas_in_the_texts_of_a_european_table_separate_nothing(rows: str, tmp_path: Path):
+    """Commas are as frequent as semicolons in every line, and more frequent."""
+    header = "Name, Vorname;Wert, EUR\n" if "," in rows.split(";")[1] else "Name, Vorname;Wert\n"
+    loaded = read(written(tmp_path, header + 3 * rows))
+    assert loaded.names[-1] == header.strip().split(";")[1]
+    expected = [float(line.split(";")[1].replace(",", ".")) for line in rows.splitlines()]
+    assert loaded.X[:2, -1].tolist() == expected
+
+
+def test_the_user_is_asked_where_two_separators_fit_equally_badly(tmp_path: Path):
+    path = written(tmp_path, "Last,First;Price,EUR\n" + 3 * "Smith,J;1,5\nDoe,K;2,5\n")
+    with pytest.raises(BadInput, match=r", and ; each occur equally often in every line"):
+        read(path)
+    np.testing.assert_array_equal(read(path, separator=";").X[:2, -1], [1.5, 2.5])
+
+
+@pytest.mark.parametrize("first", ["sep=;", '"sep=;"', "SEP=;\r"])
+def test_a_first_line_that_names_the_separator_is_no_row(first: str, tmp_path: Path):
+    """Spreadsheets write such a line."""
+    path = written(tmp_path, f"{first}\na;b\n1,5;x, y\n2,5;z, y\n4,5;x, y\n0,5;z, y\n")
+    for options in ({}, {"separator": ";"}):
+        loaded = read(path, **options)
+        assert loaded.names[0] == "a"
+        assert loaded.X[:, 0].tolist() == [1.5, 2.5, 4.5, 0.5]
+
+
 def test_separator_and_decimal_mark_can_be_given(tmp_path: Path):
     path = written(tmp_path, "a b,5\n1 2,5\n3 4,75\n")
     loaded = read(path, separator="space", decimal=",")
@@ -96,6 +136,8 @@ def test_a_column_of_given_type_keeps_its_decimal_commas(tmp_path: Path):
         (["id,note", '1,"a; b"', '2,"c; d"'], ","),
         (['1,"a; b"', '2,"c; d"'], ","),
         (["name|when", "Smith, J|1.1.2020", "Doe, J|2.1.2020"], "|"),
+        (['1,"a;b"', '2,"c;d"'], ","),
+        (["Last,First\tPrice", "Smith,J\t1,5"], "\t"),
         (["a,b", "1,2,3"], ","),  # an error later, in a line that is named
         ([], NO_SEPARATOR),
     ],

@@ -112,3 +112,16 @@ def test_masked_entries_are_not_read():
         learning_curve(np.ma.masked_array(X, mask), X[:, 0] > 0)
     with pytest.raises(BadInput, match="no masked entries"):
         learning_curve(X, np.ma.masked_array(X[:, 0], mask[:, 1]))
+
+
+@pytest.mark.parametrize("kind", [str, complex])
+def test_predictions_that_are_no_numbers_are_not_counted_as_wrong(kind: type):
+    """The text "1" is not the class 1: every row would be wrong."""
+
+    class Text(DummyClassifier):
+        def predict(self, X):
+            return np.asarray(super().predict(X)).astype(kind)
+
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    with pytest.raises(BadInput, match="predictions of a model must be real numbers"):
+        learning_curve(X, X[:, 0] > 0, models={"text": Text()}, sizes=(10, 20), folds=3)

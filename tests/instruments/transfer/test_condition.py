@@ -295,3 +295,12 @@ def test_targets_whose_squares_leave_float64_raise(unit: float):
             condition_number(latents, pretraining, downstream)
     with pytest.raises(BadInput, match="a column that varies"):
         condition_number(np.full_like(latents, 0.1), pretraining_target, target)
+
+
+@pytest.mark.parametrize("role", ["pretraining", "downstream"])
+def test_whole_numbers_of_many_values_are_no_classes(role: str):
+    """A column per class: 100,000 different amounts in cents would take 80 GB."""
+    amounts = np.arange(100_000)
+    numbers = {name: np.float64(amounts) for name in ("pretraining", "downstream")}
+    with pytest.raises(BadInput, match=f"{role} must hold at most 1,000 classes; got 100,000"):
+        condition_number(np.float64(amounts)[:, None], **{**numbers, role: amounts})

@@ -14,6 +14,7 @@ until the compiler changes or `attnlens native build` asks for it.
 from __future__ import annotations
 
 import ctypes
+import errno
 import hashlib
 import json
 import os
@@ -36,6 +37,8 @@ from . import compiler, wheel
 from .variants import Variant, ffi_version, source_hashes, variant_here
 
 SWITCH, SWITCH_FILE = "ATTNLENS_KERNEL", "native-off"
+# Reasons why a library cannot be loaded now, but may be later.
+PASSING = (os.strerror(errno.ENOMEM), os.strerror(errno.EMFILE), os.strerror(errno.ENFILE))
 
 _failures: dict[Path, NativeLibrary] = {}  # libraries that failed in this process, by file
 _by_xla: set[str] = set()  # libraries that this process must not use
@@ -227,7 +230,15 @@ def load_library(name: str, variant: Variant, notice: Notice = print_notice) -> 
         record = _record(path, hashlib.sha256(content).hexdigest())
         write_private(_record_path(path), record.encode())
         _verified_digest(path)
-    return ctypes.CDLL(str(path))
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        if any(cause in str(error) for cause in PASSING):
+            raise
+        # What the compiler wrote cannot run here: kept, it would count as in use everywhere else.
+        path.unlink(missing_ok=True)
+        _record_path(path).unlink(missing_ok=True)
+        raise compiler.CompilerFailed(f"the library cannot be loaded ({error})") from None
 
 
 def _forget_failure(name: str, variant: Variant) -> None:

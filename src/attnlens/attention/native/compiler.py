@@ -17,7 +17,7 @@ SECONDS = 300.0  # time limit; the largest source takes about fifteen seconds
 
 
 class CompilerFailed(OSError):
-    """The compiler failed, or was stopped; the message is its first error."""
+    """The compiler failed, was stopped, or wrote no usable library; the message says why."""
 
 
 def find_compiler() -> str | None:
@@ -44,7 +44,10 @@ def compile_library(name: str, variant: Variant, folder: Path) -> bytes:
             code = _run([*command, "-o", str(result)], scratch, stream.fileno(), SECONDS)
         if code:
             raise CompilerFailed(_first_error(messages, code))
-        return result.read_bytes()
+        try:
+            return result.read_bytes()
+        except FileNotFoundError:
+            raise CompilerFailed("it wrote no library") from None
 
 
 def _run(command: list[str], scratch: str, messages: int, seconds: float) -> int:

@@ -38,10 +38,16 @@ FORMS = {mark: _form(mark) for mark in MARKS}
 
 
 class NumberFormat(NamedTuple):
-    """How numbers of a file were read: the columns with decimal commas, and with grouped digits."""
+    """How numbers of a file were read: the columns with decimal commas, and with grouped digits.
+
+    `assumed` are columns such as 1.234, 2.345 for which nothing in the file decides, and the
+    decimal mark with which they were read.
+    """
 
     commas: tuple[str, ...] = ()
     grouped: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+    assumed_mark: str = ""
 
 
 def check_decimal(value: str) -> str:
@@ -99,7 +105,10 @@ def with_points(
         if any(v and own in MARKS and _is_grouped(v, own) for v in values):
             grouped.append(name)
         result[name] = np.array(new, object)
-    return result, NumberFormat(tuple(commas), tuple(grouped))
+    # Where commas separate fields, points are decimal points.
+    undecided = decimal is None and separator != "," and all(len(f) != 1 for f in fits.values())
+    assumed = tuple(name for name in fits if len(fits[name]) == 2) if undecided else ()
+    return result, NumberFormat(tuple(commas), tuple(grouped), assumed, mark if assumed else "")
 
 
 def _file_mark(

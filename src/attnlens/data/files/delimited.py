@@ -21,7 +21,7 @@ from .columns import Table, check_column, clean_names, texts
 from .decimals import MARKS, plain, with_points
 from .facts import Fact, Remark, RowsRead, TextFormat
 from .sampling import Request, TextBudget, choose_ids, most_rows, reservoir
-from .separators import find_separator
+from .separators import find_separator, named_separator
 
 LONGEST_FIELD = 10**6  # characters; a longer field is an unclosed quotation mark, or not a table
 LONGEST_LINE = 10**7  # characters
@@ -53,7 +53,9 @@ def read_csv(path: Path, request: Request) -> Table:
 
 
 def _read(path: Path, request: Request) -> Table:
-    separator = request.separator or find_separator(_lines(path))
+    with contextlib.closing(_lines(path)) as lines:
+        named = named_separator(next(lines, ""))
+    separator = request.separator or named or find_separator(_lines(path))
     with contextlib.closing(_records(path, separator)) as records:
         first = next(records, None)
         if first is None:
@@ -124,6 +126,8 @@ def _records(path: Path, separator: str) -> Generator[list[str]]:
         reader = csv.reader(lines, delimiter=separator)
         width = 0
         for row in reader:
+            if reader.line_num == 1 and named_separator(separator.join(row)):
+                continue
             if not row or (len(row) == 1 and not row[0].strip() and width != 1):
                 continue
             width = width or len(row)

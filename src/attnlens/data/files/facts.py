@@ -89,17 +89,23 @@ class TextFormat(NamedTuple):
 
     @property
     def words(self) -> str:
+        assumed = _mark_name(self.numbers.assumed_mark)
         words = [f"separator {separator_name(self.separator)} ({_origin(self.separator_given)})"]
         if self.decimal_given:
-            words.append(f"decimal {'comma' if self.decimal_given == ',' else 'point'} (as given)")
+            words.append(f"decimal {_mark_name(self.decimal_given)} (as given)")
         for columns, what in (
             (() if self.decimal_given else self.numbers.commas, "decimal commas in"),
             (self.numbers.grouped, "thousands marks removed in"),
+            (self.numbers.assumed, f"decimal {assumed} assumed (--decimal) in"),
         ):
             if columns:
                 more = f" and {len(columns) - 6} more" if len(columns) > 6 else ""
                 words.append(f"{what} {', '.join(columns[:6])}{more}")
         return "; ".join(words)
+
+
+def _mark_name(mark: str) -> str:
+    return "comma" if mark == "," else "point"
 
 
 def _origin(given: bool) -> str:

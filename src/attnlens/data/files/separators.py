@@ -5,17 +5,23 @@ can both be consistent: "10,38;9,60" has two fields between semicolons and three
 in van den Burg, Nazábal and Sutton (Wrangling messy CSV files by detecting row and type patterns,
 2019), the one with the larger product decides:
 
-    (fields − 1) / fields  ×  share of clean fields
+    (fields − 1) / fields  ×  share of clean fields  ×  share of lines with clean fields only
 
 A field after the first line is clean if it is a number, with a decimal point or comma, or holds no
-separator and no quotation mark.
+quotation mark and no separator, except before a space ("Smith, J"). If no line has clean fields
+only, the last factor is left out, and if that leaves several separators and no tab among them, the
+user is asked.
+
+A first line such as "sep=;", which spreadsheets write, names the separator and is no row.
 """
 
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Sequence
 from itertools import islice
+from typing import NamedTuple
 
 from attnlens.core import checks
 
@@ -26,6 +32,8 @@ NAMES = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "bar": "|", "
 NO_SEPARATOR = "\0"  # for a table of one column: text does not contain it
 MOST_LINES = 200  # that are looked at
 MOST_CHARACTERS = 2**20  # that are looked at, after the first line
+LEAST_SCORE = 1e-9  # a consistent separator is better than none, whatever its fields hold
+SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
 
 
 def check_separator(value: str) -> str:
@@ -44,12 +52,32 @@ def separator_name(mark: str) -> str:
     return {"\t": "tab", " ": "space", NO_SEPARATOR: "none: one column"}.get(mark, mark)
 
 
+def named_separator(line: str) -> str | None:
+    """The separator that the first line of a file names; None if it names none.
+
+    >>> named_separator("sep=;"), named_separator("sep=;x")
+    (';', None)
+    """
+    match = SEPARATOR_LINE.fullmatch(line)
+    return match[1] if match and match[1] in (*SEPARATORS, " ") else None
+
+
 def find_separator(lines: Iterable[str]) -> str:
     """The separator of these lines, of which the first few are looked at."""
     sample, complete = _first_lines(lines)
     scores = {mark: _score(sample, mark, complete) for mark in SEPARATORS}
     best = max(scores, key=lambda mark: scores[mark])  # the first of equals: a comma
-    if scores[best] > 0:
+    by_lines, by_fields = scores[best]
+    if by_lines == 0 and by_fields > 0:
+        possible = [mark for mark in SEPARATORS if scores[mark].by_fields > LEAST_SCORE]
+        if "\t" in possible:
+            return "\t"
+        if len(possible) > 1:
+            raise checks.BadInput(
+                f"one character must separate the fields, but {' and '.join(possible)} each occur "
+                f"equally often in every line; name the separator (--separator)."
+            )
+    if by_fields > 0:
         return best
     if _one_column(sample):
         return NO_SEPARATOR
@@ -69,26 +97,36 @@ def _first_lines(lines: Iterable[str]) -> tuple[list[str], bool]:
     return sample, next(stream, None) is None
 
 
-def _score(lines: Sequence[str], mark: str, complete: bool) -> float:
-    """(fields − 1) / fields × share of clean fields; 0 if lines differ in their fields."""
+class _Score(NamedTuple):
+    """The products at the top of this module, with and without the share of lines."""
+
+    by_lines: float = 0.0
+    by_fields: float = 0.0
+
+
+def _score(lines: Sequence[str], mark: str, complete: bool) -> _Score:
+    """0 if lines differ in the number of their fields."""
     try:
         rows = [row for row in csv.reader(lines, delimiter=mark) if row]
     except csv.Error:
-        return 0.0
+        return _Score()
     if not complete and len(rows) > 1:
         rows = rows[:-1]  # a quoted field of the last one may be cut
     widths = {len(row) for row in rows}
     if len(widths) != 1 or widths == {1}:
-        return 0.0
+        return _Score()
     (width,) = widths
-    fields = [field for row in rows[1:] or rows for field in row]  # without the header
-    clean = sum(is_number(field.strip()) or not _suspicious(field) for field in fields)
-    # A consistent separator is better than none, whatever its fields hold.
-    return (width - 1) / width * max(clean / len(fields), 1e-9)
+    clean = [
+        [is_number(field.strip()) or not _suspicious(field) for field in row]
+        for row in rows[1:] or rows  # without the header
+    ]
+    fields = sum(map(sum, clean)) / (len(clean) * width)
+    by_fields = max((width - 1) / width * fields, LEAST_SCORE)
+    return _Score(by_fields * sum(map(all, clean)) / len(clean), by_fields)
 
 
 def _suspicious(field: str) -> bool:
-    return '"' in field or any(mark in field for mark in SEPARATORS)
+    return '"' in field or any(mark in field.replace(f"{mark} ", "") for mark in SEPARATORS)
 
 
 def _one_column(lines: Sequence[str]) -> bool:

@@ -70,7 +70,7 @@ def canvases(images: Dataset, *, size: int, noise_std: float, place: str, seed: 
     (24, 24)
     """
     checks.one_of("place", place, PLACES)
-    checks.whole("seed", seed)
+    checks.seed_number("seed", seed)
     pixels = images.array
     if images.kind != "images" or pixels.shape[1] != pixels.shape[2]:
         raise checks.BadInput(

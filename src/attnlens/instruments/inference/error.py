@@ -130,7 +130,7 @@ def inference_error(
 
     readings, exact_var, squares = [], [], []
     with jax.enable_x64(True):
-        first = checks.whole("seed", seed) * episodes
+        first = checks.seed_number("seed", seed) * episodes
         for length in lengths:
             keys = episode_keys(range(first, first + episodes), length)
             measured = errors(operator, world, keys, length, queries, target, smoothing)

@@ -273,7 +273,7 @@ def generalisation(
     checks.whole("test_sequences", test_sequences, at_least=2)
     middle = samples[len(samples) // 2]
     with jax.enable_x64(True):
-        numbers = [checks.whole("seed", seed) * seeds + i for i in range(seeds)]
+        numbers = [checks.seed_number("seed", seed) * seeds + i for i in range(seeds)]
         make = make or reader_for(world, label)
 
         def gaps(length: int, counts: Sequence[int]) -> np.ndarray:

@@ -109,7 +109,7 @@ def tightening(world: ExactWorld, *, length: int = 64, seed: int = 0) -> Tighten
             f"GaussianProcess; got {type(world).__name__}."
         )
     with jax.enable_x64(True):
-        key = jax.random.key(checks.whole("seed", seed))
+        key = jax.random.key(checks.seed_number("seed", seed))
         mean, var, truth = (np.asarray(part, float) for part in _follow(world, key, length))
     symbol = "m(q, z)" if _has_keys(world) else "latent"
     classes = not var.any()

@@ -272,7 +272,9 @@ def stationarity(
     checks.whole("starts", starts, at_least=1)
     checks.whole("tested", tested, at_least=2)
     checks.positive("threshold", threshold)
-    first = checks.whole("seed", seed) * teachers
+    first = checks.seed_number("seed", seed) * teachers
+    # Starts have seeds of their own, from (seed × teachers) × starts on.
+    checks.seed_number("seed × teachers × starts", (first + teachers) * starts)
     search = partial(
         descend,
         world=world,

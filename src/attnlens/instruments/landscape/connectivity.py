@@ -137,7 +137,7 @@ def connect(
     checks.whole("batch", batch, at_least=1)
     subject = Subject(loss, start, data, precision=precision)
     first, last = subject.vector, subject.flatten(end)
-    random = np.random.default_rng(checks.whole("seed", seed))
+    random = np.random.default_rng(checks.seed_number("seed", seed))
     optimiser = optax.adam(optax.cosine_decay_schedule(learning_rate, steps))
     with subject.numbers():
         ends = jnp.asarray(np.stack([first, last]), subject.precision)

@@ -172,7 +172,7 @@ class CurvatureSettings:
         checks.whole("probes", self.probes, at_least=2)
         checks.whole("steps", self.steps)
         checks.whole("max_products", self.max_products, at_least=2)
-        checks.whole("seed", self.seed)
+        checks.seed_number("seed", self.seed)
         checks.positive("rtol", self.rtol)
         if self.bandwidth is not None:
             checks.positive("bandwidth", self.bandwidth)

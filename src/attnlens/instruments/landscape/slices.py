@@ -101,7 +101,7 @@ def surface(
     checks.one_of("biases", biases, BIASES)
     checks.whole("points", points, at_least=2)
     checks.whole("draws", draws, at_least=1)
-    checks.whole("seed", seed)
+    checks.seed_number("seed", seed)
     if normalise is not None:
         checks.one_of("normalise", normalise, NORMALISED)
     subject = Subject(loss, params, data, chunk=chunk, precision=precision)

@@ -158,7 +158,7 @@ def exchangeability(
     True
     """
     checks.whole("permutations", permutations, at_least=1)
-    random = np.random.default_rng(checks.whole("seed", seed))
+    random = np.random.default_rng(checks.seed_number("seed", seed))
     sequences = read(tokens, mask)
     y, s = columns(sequences)
     constant = not y.any()

@@ -141,7 +141,7 @@ def wealth(tokens: Any, *, mask: Any = None, seed: int = 0) -> Wealth:
     >>> rising.reached(0.05)
     11
     """
-    random = np.random.default_rng(checks.whole("seed", seed))
+    random = np.random.default_rng(checks.seed_number("seed", seed))
     return bet(read(tokens, mask), random)
 
 

@@ -62,7 +62,7 @@ def equivariance(
     1.0
     """
     checks.whole("permutations", permutations, at_least=2)
-    random = np.random.default_rng(checks.whole("seed", seed))
+    random = np.random.default_rng(checks.seed_number("seed", seed))
     given = arrays.plain("tokens", tokens)
     if given.dtype.kind not in arrays.NUMBERS:  # embeddings, or the numbers of tokens
         given = arrays.numbers("tokens", given)

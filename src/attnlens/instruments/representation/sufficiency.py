@@ -165,7 +165,7 @@ def representation(
     checks.whole("episodes", episodes, at_least=64)
     checks.one_of("labels", labels, LABELS)
     probes = [checks.one_of("each probe", probe, PROBES) for probe in probes]
-    checks.whole("seed", seed)
+    checks.seed_number("seed", seed)
     with jax.enable_x64(True):
         samples = draw(encode, world, lengths, episodes, labels, seed)
     family = posterior_family(world).family

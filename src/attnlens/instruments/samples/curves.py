@@ -274,9 +274,9 @@ def learning_curve(
     [3, 3]
     """
     data = labelled(X, y, task)
-    checks.whole("hidden", hidden, at_least=1)
-    checks.whole("starts", starts, at_least=1)
-    checks.whole("seed", seed)
+    checks.whole("hidden", hidden, at_least=1, at_most=10_000)
+    checks.whole("starts", starts, at_least=1, at_most=1_000)
+    checks.seed_number("seed", seed)
     if target_error is not None:
         checks.positive("target_error", target_error)
     settings = learners.settings(training)

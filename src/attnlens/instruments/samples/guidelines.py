@@ -136,9 +136,9 @@ def guidelines(
     ['attention', 'sparsity']
     """
     data = labelled(X, y, task)
-    checks.whole("hidden", hidden, at_least=1)
-    checks.whole("starts", starts, at_least=1)
-    checks.whole("seed", seed)
+    checks.whole("hidden", hidden, at_least=1, at_most=10_000)
+    checks.whole("starts", starts, at_least=1, at_most=1_000)
+    checks.seed_number("seed", seed)
     settings = learners.settings(training)
     parts = split_folds(data, folds, seed)
     most = min(len(fold.train) for fold in parts)

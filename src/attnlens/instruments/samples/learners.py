@@ -278,7 +278,9 @@ def test_error(data: Labelled, fold: Fold, predicted: np.ndarray) -> float:
         raise checks.BadInput(
             f"a model must predict one value per row, {len(truth)} here; got {predicted.shape}."
         )
-    if predicted.dtype.kind in "fc" and not np.isfinite(predicted).all():
+    if predicted.dtype.kind not in arrays.NUMBERS:  # text would differ from every class number
+        predicted = arrays.numbers("predictions of a model", predicted)
+    if not np.isfinite(predicted).all():
         return math.nan
     if data.classes:
         return float(np.mean(predicted != truth))

@@ -39,6 +39,7 @@ from .kappa import KappaReading
 from .scores import h_score, leep, log_me
 
 FOLDS = 5
+MOST_CLASSES = 1000  # each becomes a column of ones and zeros
 HIGHER_IS_BETTER = ("LogME", "H-score", "LEEP")
 
 
@@ -205,7 +206,7 @@ def condition_number(
         raise checks.BadInput(
             f"frozen must have a row for each of the {len(table)} samples; got {len(transferred)}."
         )
-    random = np.random.default_rng(checks.whole("seed", seed))
+    random = np.random.default_rng(checks.seed_number("seed", seed))
     result = kappa.estimate(table, questions, targets)
     size = len(table)
     logs = np.array(
@@ -340,6 +341,11 @@ def _targets(name: str, values: Any, rows: int) -> tuple[np.ndarray, np.ndarray 
     classes = None
     if array.ndim == 1 and array.dtype.kind in "iub":
         names, classes = np.unique(array, return_inverse=True)
+        if len(names) > MOST_CLASSES:
+            raise checks.BadInput(
+                f"{name} must hold at most {MOST_CLASSES:,} classes; got {len(names):,} different "
+                f"whole numbers; convert them to floating point if they are quantities."
+            )
         array = np.eye(len(names))[classes]
     table = _finite(name, array[:, None] if array.ndim == 1 else array, 2)
     if len(table) != rows or not np.ptp(table, 0).any():

@@ -56,7 +56,7 @@ def permutation_sensitivity(
     numbers, mask = encoder.read(data, most)
     if len(data) < 2:
         raise checks.BadInput(f"data must hold at least two texts; got {len(data)}.")
-    random = np.random.default_rng(checks.whole("seed", seed))
+    random = np.random.default_rng(checks.seed_number("seed", seed))
     original = encoder.pooled(numbers, mask)
     permuted = encoder.pooled(shuffled(numbers, mask, random), mask)
     squared = ((permuted - original) ** 2).sum(-1)
@@ -117,7 +117,7 @@ def token_rates(
             f"at least two texts must have {length} tokens; the longest has {mask.shape[1]}, which "
             f"{int(mask.all(1).sum())} texts have; give a smaller length."
         )
-    random = np.random.default_rng(checks.whole("seed", seed))
+    random = np.random.default_rng(checks.seed_number("seed", seed))
     errors_by_text = []
     for row in jnp.asarray(numbers[whole]):
         subsets = jnp.asarray(_subsets(sizes, draws, length, random))
