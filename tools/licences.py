@@ -22,6 +22,7 @@ ALLOWED = (
     "bsd",
     "bsl-1.0",  # Boost
     "cc0",
+    "cnri-python",
     "hpnd",
     "isc",
     "mit",
