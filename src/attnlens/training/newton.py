@@ -9,10 +9,10 @@ gᵀp + ½ pᵀBp predicts. The shift μ falls where the model predicts well, an
 or where B + μ I is not positive definite. Far from a stationary point B is the generalised
 Gauss–Newton matrix Jᵀ ℓ'' J/n + 2 λ₂ I (Schraudolph, 2002), which is cheap and positive
 semidefinite; close to it B is the Hessian, for fast convergence. A Hessian costs as much as many
-Gauss–Newton matrices, so B = Jᵀ ℓ'' J/n + 2 λ₂ I + S, where the first part is that of the current
-point, and the rest S is formed again only where it predicted the gradient badly (in the spirit of
-Dennis, Gay and Welsch, 1981, who update S by secants). Reparametrisations make Hessians singular; a shift that falls with the gradient keeps the convergence fast all the same (Li,
-Fukushima, Qi and Yamashita, 2004).
+Gauss–Newton matrices, so it is written as Jᵀ ℓ'' J/n + 2 λ₂ I + S: the first part is that of the
+current point, and S is formed again only where it predicted the gradient badly (Dennis, Gay and
+Welsch, 1981, update S by secants). Reparametrisations make Hessians singular; a shift that falls
+with the gradient keeps the convergence fast all the same (Li, Fukushima, Qi and Yamashita, 2004).
 
 Near the end L changes by less than its own rounding error; there a step is accepted if it lowers
 ‖g‖. To reach saddles as well, ½‖g(w)‖² is minimised instead, by optimistix's Levenberg–Marquardt
