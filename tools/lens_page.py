@@ -71,7 +71,7 @@ WHY = {
     ),
     ("B.stationary-points", "refuted"): (
         "Nearly half of the starts end in a minimum that predicts badly, while the baseline on its "
-        "own data has next to none (B.spurious-minima). More samples do not remove such minima "
+        "own data has few (B.spurious-minima). More samples do not remove such minima "
         "(B.population-landscape); eight starts and the lowest training loss do (B.restarts). It "
         "is not the number of samples that fails, but the assumption that descents cannot end in "
         "such minima."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -81,8 +82,9 @@ def test_a_student_at_the_parameters_of_its_teacher_gives_its_answers(kind, atte
             whole = landscape.task({**SETTINGS, **changes, "student": "attention"}, 5).teacher
             assert whole is not None
             vector = whole[: Layout.of(task.recipe).size]
-        model = Layout.of(task.recipe).restore(vector)
-        answers = np.asarray(jax.vmap(model)(task.test.inputs))
+        model = Layout.of(task.recipe).restore(jnp.asarray(vector))
+        inputs = jax.tree.map(jnp.asarray, task.test.inputs)
+        answers = np.asarray(jax.vmap(model)(inputs))
     # Sums of products of order one in another order.
     np.testing.assert_allclose(answers, task.test.targets, rtol=1e-10, atol=1e-12)
 

@@ -64,7 +64,7 @@ GRID = Grid(
     derived={"l2": lambda parameters: parameters["l2_times_samples"] / parameters["samples"]},
     arm_settings={CONTROL: {"student": "baseline"}},
     blocks={
-        PREDICTION: {"smoke": 2, "default": 4, "full": 36},
+        PREDICTION: {"smoke": 2, "default": 6, "full": 54},
         CONTROL: {"smoke": 2, "default": 2, "full": 12},
     },
     seeds_per_block=4,
@@ -78,7 +78,7 @@ RULE = Rule(
         "slope of the excess of the best minimum in n (n {span})",
         EXCESS.slopes,
         Region(-1.15, -0.85),
-        power=Power(effect=-1.0, std=0.12),
+        power=Power(effect=-1.04, std=0.14),  # pilot of 10 teachers
     )
 )
 

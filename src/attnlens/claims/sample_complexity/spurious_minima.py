@@ -13,8 +13,12 @@ their teacher. A replicate is a teacher with one start of each student.
 *What causes them?* The controls freeze one half of the network at the teacher's values. With a(x)
 given, w_V, w₁ and w₂ are trained; with w_V, w₁ and w₂ given, w_Q and w_K are trained. In the pilot
 each half alone ended badly as rarely as the baseline (3 % and 2 %, against 46 % together): neither
-the softmax nor the value path has bad minima by itself. They come from training both: a value path
-that fits the answers for the wrong attention holds that attention in place.
+the softmax nor the value path has many bad minima by itself. They come from training both: a value
+path that fits the answers for the wrong attention may hold that attention in place.
+
+*Does the baseline only profit from more parameters?* It has 30 where attention has 21, for a target
+with the structure w₁ (I ⊗ w_V). The student with given attention has that structure and 15
+parameters, the same value path as attention, and has next to no bad minima.
 
 *Saturation?* The full profile shows the share over `focus`, the standard deviation of the teacher's
 logits: from nearly uniform attention (0.5) to the selection of one token (4).
@@ -47,6 +51,7 @@ from attnlens.claims.rule import Quantity, Rule
 from attnlens.core.drawing import Figure, Point, Series, View
 from attnlens.core.shares import share_interval
 from attnlens.core.verdicts import Region
+from attnlens.instruments.landscape.audit import DescentEnds
 
 from .landscape import BAD, SETTINGS, bad, descents, seconds
 
@@ -90,7 +95,7 @@ RULE = Rule(
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
     """Whether one start of the student, and one of the baseline on its own data, end badly."""
     other = {**parameters, "student": "baseline", "attend": False}
-    ends = {"": [], "baseline_": []}
+    ends: dict[str, list[DescentEnds]] = {"": [], "baseline_": []}
     for seed in seeds:
         ends[""].append(descents(parameters, seed, starts=1))
         ends["baseline_"].append(descents(other, seed, starts=1))
