@@ -72,10 +72,11 @@ WHY = {
         "regions."
     ),
     ("B.stationary-points", "refuted"): (
-        'The median minimum is good; the worst of sixteen starts is not, and "every" is about '
-        "the worst. In pilots more samples improved the median and did not improve the worst, "
-        "so such minima seem to belong to the expected loss itself. It is not the number of "
-        "samples that fails, but the assumption that descents cannot end in such minima."
+        "Nearly half of the starts end in a minimum that predicts badly, while the baseline on its "
+        "own data has few (B.spurious-minima). More samples do not remove such minima "
+        "(B.population-landscape); eight starts and the lowest training loss do (B.restarts). It "
+        "is not the number of samples that fails, but the assumption that descents cannot end in "
+        "such minima."
     ),
     ("B.self-attention", "undecided"): (
         "The estimate lies well inside the region, but sixteen seeds leave the interval's "

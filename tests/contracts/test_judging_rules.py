@@ -28,8 +28,6 @@ WITHOUT_POWER: set[str] = {
     "B.known-attention",
     "B.self-attention",
     "B.multi-layer",
-    "B.stationary-points",
-    "B.flatness",
     "B.softplus",
     "B.guideline-sparsity",
     "B.guideline-low-rank",

@@ -4,13 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 from attnlens.core.checks import BadInput
-from attnlens.worlds import SparseTeacher, TokenTeacher, noise
+from attnlens.worlds import SparseTeacher, TokenTeacher, noise, normalised
 from attnlens.worlds.sparse_teacher import softplus
 
 
-@pytest.mark.parametrize("kind", noise.KINDS)
+@pytest.mark.parametrize("kind", noise.SUB_GAUSSIAN)
 def test_moments_of_the_noise(kind):
     """Mean 0 and variance std² within 4.9 standard errors (1e-6, two-sided) of n draws.
 
@@ -27,6 +28,19 @@ def test_moments_of_the_noise(kind):
     assert np.abs(draws).max() <= bound * (1 + 1e-12)
 
 
+def test_heavy_tailed_noise_is_student_t_with_the_given_standard_deviation():
+    """The share of |noise| ≤ c·q is P(|t_ν| ≤ q), within 4.9 standard errors; there is no fourth
+    moment that would bound the error of a sample variance. c² ν/(ν − 2) = std²."""
+    count, std = 40_000, 0.3
+    draws = np.asarray(noise.draw("student", jax.random.key(0), (count,), std))
+    scale = std * noise.STUDENT_SCALE
+    assert abs(scale**2 * stats.t(noise.FREEDOM).var() / std**2 - 1) < 1e-12
+    for point in (0.3, 1.0, 5.0, 20.0):
+        share = np.mean(np.abs(draws) <= point * scale)
+        expected = 1 - 2 * stats.t(noise.FREEDOM).sf(point)
+        assert abs(share - expected) < 4.9 * np.sqrt(expected * (1 - expected) / count)
+
+
 TEACHERS = [SparseTeacher(noise="uniform"), TokenTeacher(noise="rademacher", layers=2)]
 
 
@@ -40,6 +54,71 @@ def test_the_noise_floor_is_the_error_of_the_noise_free_answer(teacher):
     assert abs(relative - 1) < 4.9 * np.sqrt(0.8 / count)
     # The variance of the values is well above the floor: there is something to learn.
     assert np.var(episode.tokens.value) > 2 * teacher.noise_floor
+
+
+UNIT = [
+    SparseTeacher(unit_variance=True),
+    SparseTeacher(unit_variance=True, core_features=6, constant=True),
+    TokenTeacher(unit_variance=True),
+    TokenTeacher(unit_variance=True, hard=True, layers=2),
+]
+
+
+@pytest.mark.parametrize("teacher", UNIT, ids=["sparse", "core", "token", "hard"])
+def test_a_normalised_teacher_has_answers_of_variance_one(teacher):
+    """A sample variance of n answers has the relative standard error √((κ − 1)/n). Two of them
+    count, that of the fixed inputs and that of the fresh ones; 4.9 of them (1e-6, two-sided)."""
+    count = 20_000
+    for seed in range(3):
+        episode = teacher.sample(jax.random.key(seed), 0, count)
+        answer = np.asarray(episode.answer)[:, 0]
+        kurtosis = stats.kurtosis(answer, fisher=False)
+        error = np.sqrt((kurtosis - 1) * (1 / normalised.INPUTS + 1 / count))
+        assert abs(answer.var() - 1) < 4.9 * error
+        # A function of the weights: a second normalisation changes nothing.
+        again = teacher.normalised(episode.latent)
+        np.testing.assert_allclose(again.second, episode.latent.second, rtol=1e-12)
+
+
+def test_a_normalised_teacher_differs_only_in_its_last_weights():
+    plain, unit = (
+        TokenTeacher(unit_variance=on).teacher(jax.random.key(8)) for on in (False, True)
+    )
+    ratio = np.asarray(unit.second / plain.second)
+    assert ratio.std() < 1e-12 * ratio.mean()
+    assert abs(ratio.mean() - 1) > 0.01
+    for name in ("query", "key", "value", "first"):
+        np.testing.assert_array_equal(getattr(unit, name), getattr(plain, name))
+
+
+def test_an_embedded_teacher_is_the_same_in_any_number_of_features():
+    few, many = (SparseTeacher(features=p, core_features=6) for p in (8, 20))
+    small, large = (teacher.sample(jax.random.key(9), 30, 10) for teacher in (few, many))
+    np.testing.assert_array_equal(small.tokens.key, large.tokens.key[:, :8])
+    np.testing.assert_array_equal(small.query, large.query[:, :8])
+    np.testing.assert_array_equal(small.latent.first, large.latent.first[:, :8])
+    np.testing.assert_allclose(small.tokens.value, large.tokens.value, rtol=1e-12)
+    np.testing.assert_allclose(small.answer, large.answer, rtol=1e-12)
+    assert large.latent.support[6:].sum() == 0
+    assert large.latent.support.sum() == few.attended
+
+
+def test_constant_attention_does_not_depend_on_the_input():
+    teacher = SparseTeacher(features=12, attended=3, constant=True)
+    episode = teacher.sample(jax.random.key(10), 5)
+    weights = np.asarray(teacher.attention(episode.latent, episode.tokens.key))
+    np.testing.assert_array_equal(weights, weights[:1].repeat(5, 0))
+    np.testing.assert_allclose(weights.sum(1), 3, rtol=1e-12)
+    assert (weights[0] > 0).sum() == 3
+
+
+def test_hard_attention_selects_the_token_with_the_largest_softmax_weight():
+    soft, hard = (TokenTeacher(hard=on) for on in (False, True))
+    episode = soft.sample(jax.random.key(11), 20)
+    weights = np.asarray(soft.attention(episode.latent, 0, episode.tokens.key))
+    chosen = np.asarray(hard.attention(episode.latent, 0, episode.tokens.key))
+    np.testing.assert_array_equal(chosen, weights == weights.max(1, keepdims=True))
+    assert (chosen.sum(1) == 1).all()
 
 
 def test_known_attention_is_sparse_positive_and_depends_on_the_input():
@@ -109,6 +188,7 @@ def test_softplus_is_within_log_two_of_relu():
     [
         (lambda: SparseTeacher(features=4, attended=5), "attended must be from 1 to the number"),
         (lambda: SparseTeacher(noise="cauchy"), "noise must be one of gaussian, uniform"),
+        (lambda: SparseTeacher(core_features=3), "core_features must be from attended, 4, to the"),
         (lambda: TokenTeacher(rank=5), r"rank must be from 1 to min\(query_dim, token_dim\) = 4"),
         (lambda: TokenTeacher(layers=2, value_dim=3), "value_dim must equal token_dim, 4"),
     ],

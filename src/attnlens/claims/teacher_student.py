@@ -90,7 +90,8 @@ class Students(NamedTuple):
 
 def sparse_teacher(parameters: Mapping[str, Any], **changes: Any) -> SparseTeacher:
     """The teacher with known attention that the parameters of a cell describe."""
-    names = ("features", "attended", "noise", "noise_std", "sharpness", "attend")
+    names = ("features", "attended", "core_features", "constant", "unit_variance")
+    names += ("noise", "noise_std", "sharpness", "attend")
     settings = {name: parameters[name] for name in names if name in parameters}
     return SparseTeacher(**{"hidden": parameters["teacher_hidden"], **settings, **changes})
 
@@ -98,7 +99,7 @@ def sparse_teacher(parameters: Mapping[str, Any], **changes: Any) -> SparseTeach
 def token_teacher(parameters: Mapping[str, Any], **changes: Any) -> TokenTeacher:
     """The self-attention teacher that the parameters of a cell describe."""
     names = ("tokens", "token_dim", "query_dim", "value_dim", "layers", "rank")
-    names += ("noise", "noise_std", "sharpness", "focus", "attend")
+    names += ("noise", "noise_std", "sharpness", "focus", "attend", "hard", "unit_variance")
     settings = {name: parameters[name] for name in names if name in parameters}
     return TokenTeacher(**{"hidden": parameters["teacher_hidden"], **settings, **changes})
 

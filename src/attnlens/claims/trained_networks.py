@@ -75,7 +75,9 @@ def risk(make: Any, vector: np.ndarray, inputs: Any, target: Any, l2: float = 0.
     return float(_risk(problem, at, _double(inputs, target), np.float64(l2)))
 
 
-_risk = jax.jit(newton.objective, static_argnums=0)
+@partial(jax.jit, static_argnums=0)
+def _risk(problem: newton.Problem, vector: Any, data: Data, l2: Any) -> Any:
+    return problem.objective(data, l2).value(vector)
 
 
 def two_sample_gap(

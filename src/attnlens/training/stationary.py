@@ -271,15 +271,13 @@ def _merged(
         norm, eigenvalues = float(result.gradient_norm[i]), result.eigenvalues[i]
         if converged and not problem.dense:
             eigenvalues = _extremes(problem, result.vector[i], data, l2)
-        largest = float(np.max(eigenvalues))
-        noise = 100 * norm + 10 * result.vector.shape[1] * np.finfo(float).eps * abs(largest)
         return StationaryPoint(
             result.vector[i],
             float(result.loss[i]),
             norm,
             float(np.min(eigenvalues)),
-            largest,
-            int(np.sum(eigenvalues < -noise)),
+            float(np.max(eigenvalues)),
+            index_of(eigenvalues, norm, result.vector.shape[1]),
             float(result.test_loss[i]),
             int(result.steps[i]),
             starts,
@@ -294,6 +292,13 @@ def _merged(
     not_converged = tuple(point(int(i), (int(i),), False) for i in np.flatnonzero(~reached))
     total = len(result.loss)
     return StationaryPoints(tuple(points), not_converged, total, problem.tolerance, problem.recipe)
+
+
+def index_of(eigenvalues: np.ndarray, gradient_norm: float, size: int) -> int:
+    """The number of negative eigenvalues at a point: those below −(100 ‖g‖ + 10 P ε λ_max)."""
+    largest = abs(float(np.max(eigenvalues)))
+    noise = 100 * gradient_norm + 10 * size * np.finfo(float).eps * largest
+    return int(np.sum(eigenvalues < -noise))
 
 
 def _extremes(problem: Problem, vector: np.ndarray, data: Data, l2: float) -> np.ndarray:

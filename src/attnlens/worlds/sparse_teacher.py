@@ -11,6 +11,12 @@ each teacher. Its s weights are positive and sum to s, so x ⊙ f(x) has the sca
 not specify f; this one is a choice of this package. Weights are drawn so that pre-activations and
 the sum over the hidden units have variance of order one: w₁ ~ N(0, 1/s), w₂ ~ N(0, 1/d).
 
+`unit_variance=True` divides w₂ by the standard deviation of the noise-free answer (`normalised`).
+`core_features=c` embeds one teacher in any number of features p ≥ c: with the same key, weights and
+the inputs of the first c features are the same for every p, the support lies among these, and the
+other features are irrelevant. `constant=True` gives *global attention*: f(x) = s · softmax(u) on
+the support, one mask for all x.
+
 An episode is one teacher and n labelled samples: tokens are Pairs(x, y), the latent holds the
 teacher's weights, and answers have no noise. No predictor has a mean squared error below
 `noise_floor` = noise_std².
@@ -28,7 +34,7 @@ from jaxtyping import Array, Float, Key
 
 from attnlens.core import checks
 
-from . import noise
+from . import noise, normalised
 from .base import Episode, Pairs, World
 
 
@@ -66,6 +72,9 @@ class SparseTeacher(World):
     noise: str = eqx.field(default="gaussian", static=True)
     sharpness: float = 5.0
     attend: bool = eqx.field(default=True, static=True)
+    constant: bool = eqx.field(default=False, static=True)
+    core_features: int | None = eqx.field(default=None, static=True)
+    unit_variance: bool = eqx.field(default=False, static=True)
 
     def __check_init__(self):
         checks.whole("features", self.features, at_least=1)
@@ -77,6 +86,14 @@ class SparseTeacher(World):
                 f"attended must be from 1 to the number of features, {self.features}; got "
                 f"{self.attended}."
             )
+        core = self.core_features
+        if core is None:
+            return
+        if not self.attended <= checks.whole("core_features", core) <= self.features:
+            raise checks.BadInput(
+                f"core_features must be from attended, {self.attended}, to the number of features, "
+                f"{self.features}; got {core}; leave it out for all features."
+            )
 
     @property
     def noise_floor(self) -> float:
@@ -86,7 +103,7 @@ class SparseTeacher(World):
     def sample(self, key: Key[Array, ""], length: int, queries: int = 0) -> Episode:
         for_teacher, for_inputs, for_noise = jax.random.split(key, 3)
         latent = self.teacher(for_teacher)
-        inputs = jax.random.normal(for_inputs, (length + queries, self.features))
+        inputs = self._inputs(for_inputs, length + queries)
         answer = self.answer(latent, inputs)
         noisy = noise.draw(self.noise, for_noise, (length, 1), self.noise_std)
         tokens = Pairs(inputs[:length], answer[:length] + noisy)
@@ -95,12 +112,28 @@ class SparseTeacher(World):
     def teacher(self, key: Key[Array, ""]) -> SparseWeights:
         """A random teacher."""
         for_support, for_score, for_first, for_second = jax.random.split(key, 4)
-        order = jax.random.permutation(for_support, self.features)
-        score = jax.random.normal(for_score, (self.features,))
-        fan_in = self.attended if self.attend else self.features
-        first = jax.random.normal(for_first, (self.hidden, self.features)) / math.sqrt(fan_in)
+        core = self.features if self.core_features is None else self.core_features
+        order = jax.random.permutation(for_support, core)
+        score = jax.random.normal(for_score, (core,))
+        fan_in = self.attended if self.attend else core
+        first = jax.random.normal(for_first, (self.hidden, core)) / math.sqrt(fan_in)
         second = jax.random.normal(for_second, (self.hidden,)) / math.sqrt(self.hidden)
-        return SparseWeights((order < self.attended).astype(score.dtype), score, first, second)
+        support, others = (order < self.attended).astype(score.dtype), self.features - core
+        support, score = (jnp.pad(part, (0, others)) for part in (support, score))
+        drawn = SparseWeights(support, score, jnp.pad(first, ((0, 0), (0, others))), second)
+        return self.normalised(drawn) if self.unit_variance else drawn
+
+    def normalised(self, latent: SparseWeights) -> SparseWeights:
+        """The same teacher with w₂ scaled so that the noise-free answer has variance one."""
+        std = normalised.scale(lambda x: self.answer(latent, x), (self.features,))
+        return latent._replace(second=latent.second / std)
+
+    def _inputs(self, key: Key[Array, ""], rows: int) -> Float[Array, "rows features"]:
+        if self.core_features is None:
+            return jax.random.normal(key, (rows, self.features))
+        # Column by column: the first ones do not depend on the number of features.
+        keys = jax.vmap(lambda column: jax.random.fold_in(key, column))(jnp.arange(self.features))
+        return jax.vmap(lambda one: jax.random.normal(one, (rows,)))(keys).T
 
     def attention(
         self, latent: SparseWeights, inputs: Float[Array, "length features"]
@@ -108,7 +141,8 @@ class SparseTeacher(World):
         """f(x), which is given to a learner with known attention."""
         if not self.attend:
             return jnp.ones_like(inputs)
-        logits = jnp.where(latent.support[None, :] > 0, latent.score[None, :] * inputs, -jnp.inf)
+        scores = latent.score[None, :] * (jnp.ones_like(inputs) if self.constant else inputs)
+        logits = jnp.where(latent.support[None, :] > 0, scores, -jnp.inf)
         return self.attended * jax.nn.softmax(logits, axis=-1)
 
     def answer(

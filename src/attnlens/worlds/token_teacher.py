@@ -10,7 +10,10 @@ query–key product w_Qᵀ w_K is a setting: with rank r ≤ d_q both maps facto
 r-dimensional subspace of R^{d_q}, w_Q = B q and w_K = B k with orthonormal B ∈ R^(d_q×r). Entries
 are drawn so that attention logits have a standard deviation of about `focus` (at 0 attention is
 uniform, at large values it selects one token), and all other maps preserve variances of order one.
-`attend=False` replaces a by the identity: a teacher without attention, for controls.
+`attend=False` replaces a by the identity: a teacher without attention, for controls. `hard=True`
+replaces the softmax by its limit, top-1 attention: a_z is one at the token with the largest logit
+and zero elsewhere, which no network with softmax attention represents. `unit_variance=True` divides
+w₂ by the standard deviation of the noise-free answer (`normalised`).
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from jaxtyping import Array, Float, Key
 
 from attnlens.core import checks
 
-from . import noise
+from . import noise, normalised
 from .base import Episode, Pairs, World
 from .sparse_teacher import softplus
 
@@ -64,6 +67,8 @@ class TokenTeacher(World):
     sharpness: float = 5.0
     focus: float = 2.0
     attend: bool = eqx.field(default=True, static=True)
+    hard: bool = eqx.field(default=False, static=True)
+    unit_variance: bool = eqx.field(default=False, static=True)
 
     def __check_init__(self):
         for name in ("tokens", "token_dim", "query_dim", "value_dim", "hidden", "layers"):
@@ -114,7 +119,15 @@ class TokenTeacher(World):
         flat = self.value_dim * self.tokens
         first = jax.random.normal(for_first, (self.hidden, flat)) / math.sqrt(flat)
         second = jax.random.normal(for_second, (self.hidden,)) / math.sqrt(self.hidden)
-        return TokenWeights(query, key_map, value / math.sqrt(self.token_dim), first, second)
+        value = value / math.sqrt(self.token_dim)
+        drawn = TokenWeights(query, key_map, value, first, second)
+        return self.normalised(drawn) if self.unit_variance else drawn
+
+    def normalised(self, latent: TokenWeights) -> TokenWeights:
+        """The same teacher with w₂ scaled so that the noise-free answer has variance one."""
+        shape = (self.token_dim, self.tokens)
+        std = normalised.scale(lambda x: self.answer(latent, x), shape)
+        return latent._replace(second=latent.second / std)
 
     def attention(
         self, latent: TokenWeights, layer: int, inputs: Float[Array, "length token_dim tokens"]
@@ -126,6 +139,8 @@ class TokenTeacher(World):
         queries = jnp.einsum("qt,ntp->npq", latent.query[layer], inputs)
         keys = jnp.einsum("qt,ntp->npq", latent.key[layer], inputs)
         logits = jnp.einsum("nkq,nzq->nkz", keys, queries) / math.sqrt(self.query_dim)
+        if self.hard:
+            return jax.nn.one_hot(logits.argmax(1), self.tokens, axis=1, dtype=logits.dtype)
         return jax.nn.softmax(logits, axis=1)
 
     def answer(

@@ -1,20 +1,51 @@
 """Shared by the claims about the loss landscape: small networks, and descents to stationary points.
 
-Networks are small enough for all eigenvalues of the Hessian in float64. Student and teacher have
-the same shape, so the class is realisable for attention. An ℓ₂ penalty bounds the parameters:
-without it valleys lead to infinity and descents do not end.
+Lens B (ICLR 2021 submission) speaks of stationary points (docs/theory.md, predictions 17 and 18).
+Networks are small enough for all eigenvalues of the Hessian in float64. A student has the shape of
+its teacher, so that it can represent it, and an ℓ₂ penalty bounds the parameters: without it
+valleys lead to infinity and descents do not end. Answers have variance one, so that noise and
+excess are on one scale:
+
+    excess(w) = E (f_w(x) − m(x))² / Var m(x),   m the teacher without noise,
+
+A *bad minimum* is a point with gradient norm ≤ 1e−8, no negative eigenvalue and
+an excess above 0.05. The estimation error of a student that found its teacher's minimum,
+σ² · 21/n = 0.0004 at n = 512, is far below.
+
+Students. "attention" and "baseline" are trained as a whole. Three further ones show what a minimum
+depends on: "given-attention" has the teacher's a(x) and trains w_V, w₁ and w₂; "given-values" has
+the teacher's w_V, w₁ and w₂ and trains w_Q and w_K; "known-attention" is the baseline on x a(x).
+
+"Own data" of the baseline are those of the same teacher without attention (`attend` is False): the
+same weights, inputs and noise, with a(x) the identity, which a baseline of equal width represents.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
 
 from attnlens.claims.teacher_student import token_teacher
-from attnlens.instruments.landscape.audit import DescentEnds, descend
+from attnlens.instruments.landscape.audit import NOT_CONVERGED, DescentEnds, draw_episode
 from attnlens.networks import Baseline, SelfAttention
+from attnlens.networks.dense import head
+from attnlens.networks.layout import Layout
+from attnlens.networks.parameters import normals
+from attnlens.networks.self_attention import Layer
+from attnlens.training import newton
+from attnlens.training.data import Data
+from attnlens.training.settings import Recipe
+from attnlens.training.stationary import index_of
+from attnlens.worlds import TokenTeacher
 
+BAD = 0.05  # excess above which a minimum is called bad
 SETTINGS: dict[str, Any] = {
     "tokens": 3,
     "token_dim": 3,
@@ -24,11 +55,14 @@ SETTINGS: dict[str, Any] = {
     "rank": 1,  # of the product of queries and keys: full
     "attend": True,
     "teacher_hidden": 3,
-    "hidden": 3,  # of attention
+    "unit_variance": True,
     "focus": 2.0,
     "noise": "gaussian",
     "noise_std": 0.1,
     "sharpness": 5.0,
+    "student": "attention",
+    "hidden": 3,  # of the student
+    "student_query_dim": 1,
     "l2": 1e-4,  # a hundredth of the noise variance 0.01 at ‖w‖ = 1
     "tolerance": 1e-8,  # of the gradient norm
     "max_steps": 2000,
@@ -36,22 +70,176 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def attention(parameters: Mapping[str, Any]) -> Any:
-    """How to make the attention network of a cell."""
-    names = ("tokens", "token_dim", "query_dim", "value_dim", "hidden", "sharpness")
-    return partial(SelfAttention, **{name: parameters[name] for name in names})
+class GivenValues(NamedTuple):
+    """A sample with the teacher's value path: tokens x, w_V, w₁ and w₂."""
+
+    x: Any
+    value: Any
+    first: Any
+    second: Any
 
 
-def baseline(parameters: Mapping[str, Any]) -> Any:
-    """How to make the baseline of a cell."""
-    features = parameters["tokens"] * parameters["token_dim"]
-    hidden, sharpness = parameters["baseline_hidden"], parameters["sharpness"]
-    return partial(Baseline, features=features, hidden=hidden, sharpness=sharpness)
+class ValuePath(eqx.Module):
+    """w₂ φ(w₁ vec(w_V z)) of tokens z = x a(x) that were mixed by given attention."""
+
+    value: Float[Array, "value_dim token_dim"]
+    first: Float[Array, "hidden flat"]
+    second: Float[Array, "outputs hidden"]
+    sharpness: float = eqx.field(static=True)
+
+    def __init__(self, key: Key[Array, ""], *, tokens, token_dim, value_dim, hidden, sharpness):
+        wide = tokens * value_dim
+        shapes = ((value_dim, token_dim), token_dim), ((hidden, wide), wide), ((1, hidden), hidden)
+        self.value, self.first, self.second = normals(key, *shapes)
+        self.sharpness = sharpness
+
+    def __call__(self, z: Float[Array, "token_dim tokens"]) -> Float[Array, " outputs"]:
+        return head(self.first, self.second, jnp.ravel(z.T @ self.value.T), self.sharpness)
 
 
-def search(make: Any, parameters: Mapping[str, Any], seed: int) -> DescentEnds:
-    """Where the descents from all starts end, for one teacher."""
-    names = ("samples", "starts", "l2", "tolerance", "max_steps")
-    settings = {name: parameters[name] for name in names}
-    tested = parameters["test_samples"]
-    return descend(make, token_teacher(parameters), seed, tested=tested, **settings)
+class QueriesAndKeys(eqx.Module):
+    """Self-attention whose value path is given with every sample."""
+
+    query: Float[Array, "query_dim token_dim"]
+    key: Float[Array, "query_dim token_dim"]
+    sharpness: float = eqx.field(static=True)
+
+    def __init__(self, key: Key[Array, ""], *, token_dim, query_dim, sharpness):
+        shape = (query_dim, token_dim), token_dim
+        self.query, self.key = normals(key, shape, shape)
+        self.sharpness = sharpness
+
+    def __call__(self, inputs: GivenValues) -> Float[Array, " outputs"]:
+        rows = inputs.x.T
+        values = Layer(self.query, self.key, inputs.value).weights(rows) @ rows @ inputs.value.T
+        return head(inputs.first, inputs.second, jnp.ravel(values), self.sharpness)
+
+
+def student(parameters: Mapping[str, Any]) -> Recipe:
+    """How to make the student of a cell."""
+    own = {"query_dim": parameters["student_query_dim"]}
+    shape = {**parameters, **own, "features": parameters["tokens"] * parameters["token_dim"]}
+    kind, names = {
+        "attention": (
+            SelfAttention,
+            ("tokens", "token_dim", "query_dim", "value_dim", "hidden", "sharpness"),
+        ),
+        "baseline": (Baseline, ("features", "hidden", "sharpness")),
+        "known-attention": (Baseline, ("features", "hidden", "sharpness")),
+        "given-attention": (
+            ValuePath,
+            ("tokens", "token_dim", "value_dim", "hidden", "sharpness"),
+        ),
+        "given-values": (QueriesAndKeys, ("token_dim", "query_dim", "sharpness")),
+    }[parameters["student"]]
+    return Recipe.of(partial(kind, **{name: shape[name] for name in names}))
+
+
+class Task(NamedTuple):
+    """What a student of one teacher is trained and tested on."""
+
+    recipe: Recipe
+    data: Data
+    test: Data
+    teacher: np.ndarray | None  # the teacher's parameters, for a student of its shape
+
+
+def task(parameters: Mapping[str, Any], seed: int) -> Task:
+    """The task of a cell for one teacher; to be called with 64-bit numbers enabled."""
+    world, recipe = token_teacher(parameters), student(parameters)
+    samples, tested = parameters["samples"], parameters["test_samples"]
+    episode = draw_episode(world, np.uint32(seed), samples, tested)
+    train, fresh = (
+        _seen(world, parameters["student"], episode.latent, x)
+        for x in (episode.tokens.key, episode.query)
+    )
+    data, test = Data(train, episode.tokens.value), Data(fresh, episode.answer)
+    return Task(recipe, *jax.tree.map(np.asarray, (data, test)), _teacher(parameters, episode))
+
+
+def _seen(world: TokenTeacher, kind: str, latent: Any, x: Any) -> Any:
+    """The inputs of a student: tokens, mixed tokens, or tokens with the teacher's value path."""
+    if kind in ("given-attention", "known-attention"):
+        return x @ world.attention(latent, 0, x)
+    if kind == "given-values":
+        given = latent.value[0], latent.first, latent.second[None]
+        return GivenValues(x, *(jnp.broadcast_to(w, (len(x), *w.shape)) for w in given))
+    return x
+
+
+def _teacher(parameters: Mapping[str, Any], episode: Any) -> np.ndarray | None:
+    """The teacher's own parameters as those of the student; None if their shapes differ."""
+    latent, kind = episode.latent, parameters["student"]
+    if parameters["hidden"] != parameters["teacher_hidden"]:
+        return None
+    first, second = latent.first, latent.second
+    if kind == "attention" and parameters["student_query_dim"] == parameters["query_dim"]:
+        parts = [latent.query, latent.key, latent.value, first, second]
+    elif (kind == "baseline" and not parameters["attend"]) or kind == "known-attention":
+        value = latent.value[0]
+        by_token = first.reshape(len(first), -1, len(value))
+        parts = [jnp.einsum("hzv,vt->hzt", by_token, value), second]
+    elif kind == "given-attention":
+        parts = [latent.value, first, second]
+    else:
+        return None
+    return np.concatenate([np.ravel(part) for part in parts])
+
+
+def descents(
+    parameters: Mapping[str, Any], seed: int, starts: int, from_teacher: bool = False
+) -> DescentEnds:
+    """Where the descents from `starts` random starts end, for one teacher; with `from_teacher`, one
+    more descent starts at the teacher's own parameters."""
+    with jax.enable_x64(True):
+        recipe, data, test, teacher = task(parameters, seed)
+        layout, l2 = Layout.of(recipe), parameters["l2"]
+        problem = newton.Problem(
+            recipe, "squared", parameters["tolerance"], parameters["max_steps"], False, True
+        )
+        keys = range(seed * starts, (seed + 1) * starts)
+        vectors = [_start(recipe, np.uint32(key)) for key in keys]
+        vectors += [teacher] if from_teacher and teacher is not None else []
+        # One start per call: every claim, with any number of starts, shares one program.
+        ended = [
+            newton.search(problem, None, vector[None], data, test, np.float64(l2))
+            for vector in vectors
+        ]
+        result = [
+            np.concatenate(parts) for parts in zip(*jax.tree.map(np.asarray, ended), strict=True)
+        ]
+    found = newton.SearchResult(*result)
+    penalty = l2 * np.sum(found.vector[:, layout.gates :] ** 2, 1)
+    converged = np.isfinite(found.loss) & (found.gradient_norm <= parameters["tolerance"])
+    index = [
+        index_of(row, norm, layout.size) if good else NOT_CONVERGED
+        for row, norm, good in zip(found.eigenvalues, found.gradient_norm, converged, strict=True)
+    ]
+    return DescentEnds(
+        np.array(index),
+        found.test_loss / test.targets.var(),
+        found.loss - penalty,
+        found.gradient_norm,
+        found.vector,
+    )
+
+
+@partial(jax.jit, static_argnums=0)
+def _start(recipe: Recipe, seed: Any) -> Any:
+    return Layout.of(recipe).flatten(recipe(jax.random.key(seed)))
+
+
+def bad(ends: DescentEnds) -> np.ndarray:
+    """Whether each start ended in a bad minimum."""
+    return (ends.index == 0) & (ends.excess > BAD)
+
+
+def best(ends: DescentEnds, first: int | None = None) -> int:
+    """The converged start with the lowest training loss, of the `first` starts."""
+    return int(np.argmin(np.where(ends.index >= 0, ends.loss, np.inf)[:first]))
+
+
+def seconds(parameters: Mapping[str, Any], seeds: int) -> float:
+    """Rough seconds of a cell: descents take about 40 steps, and each looks at every sample."""
+    starts, wide = parameters.get("starts", 1), parameters["hidden"] / 3
+    return 0.1 + seeds * starts * wide * (0.01 + 5e-5 * parameters["samples"])

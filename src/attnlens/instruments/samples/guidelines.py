@@ -34,7 +34,9 @@ from . import learners
 from .labelled import Fold, Labelled, inflation, labelled, split_folds
 
 FOLDS = 8
-STARTS = 4  # attention has bad local minima: the initialisation with the least training loss counts
+# Attention has bad local minima, and the training loss tells them apart (claim B.restarts, with
+# eight starts): the start with the lowest one counts.
+STARTS = 4
 PENALTY = 0.1  # on gates, for standardised inputs and labels, as in claim B.guideline-sparsity
 WORDS = {
     "attention": "use self-attention instead of a plain network",

@@ -31,7 +31,10 @@ def map_to_plotly(record: Map) -> dict[str, Any]:
                 "zmax": highest,
                 "colorscale": WEIGHTS.capitalize(),
                 "showscale": place == 0,
-                "colorbar": {"title": {"text": "weight", "side": "right"}, "thickness": 15},
+                "colorbar": {
+                    "title": {"text": escape_plotly(record.quantity), "side": "right"},
+                    "thickness": 15,
+                },
                 "xaxis": f"x{number}",
                 "yaxis": f"y{number}",
                 "xgap": 1,
@@ -108,7 +111,7 @@ def map_to_matplotlib(record: Map) -> Any:
             labels = [escape_matplotlib(names[i]) if names else str(i + 1) for i in every]
             axis.set_ticks(list(every), labels, fontsize=7)
             axis.set_label_text(escape_matplotlib(words))
-    canvas.colorbar(shown, ax=places, label="weight")
+    canvas.colorbar(shown, ax=places, label=escape_matplotlib(record.quantity))
     canvas.suptitle(escape_matplotlib(record.title))
     return canvas
 
