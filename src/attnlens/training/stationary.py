@@ -216,7 +216,7 @@ def stationary_points(
     test_data = None if test is None else as_data("test", *test, "float64", per_seed=False)
     data = jax.tree.map(lambda leaf: leaf[0], data)
     test_data = None if test_data is None else jax.tree.map(lambda leaf: leaf[0], test_data)
-    seeds_or_vectors = _starts(starts, checks.whole("seed", seed), size)
+    seeds_or_vectors = _starts(starts, checks.seed_number("seed", seed), size)
     formed = size <= DENSE if dense is None else dense
     problem = Problem(recipe, loss, tolerance, max_steps, kind == "any", formed)
     count = len(seeds_or_vectors)
