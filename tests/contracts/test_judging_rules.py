@@ -34,8 +34,6 @@ WITHOUT_POWER: set[str] = {
     "B.softplus",
     "B.guideline-sparsity",
     "B.guideline-low-rank",
-    "B.noisy-images",
-    "B.reviews",
 }
 UNCOVERED_QUANTITIES: set[tuple[str, str]] = {
     ("A.exchangeable", "rate"),
@@ -46,10 +44,6 @@ UNCOVERED_QUANTITIES: set[tuple[str, str]] = {
     ("A.heads", "fourth"),
     ("B.softplus", "relu"),
     ("B.softplus", "softplus"),
-    ("B.noisy-images", "fewer_labels"),
-    ("B.noisy-images", "more_labels"),
-    ("B.reviews", "fewer_labels"),
-    ("B.reviews", "more_labels"),
 }
 
 
