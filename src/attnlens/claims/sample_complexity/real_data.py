@@ -5,8 +5,8 @@ The judged number of a split is
     error of attention − error of the best other network,
 
 both on the same test samples. Each side is chosen on the same validation samples, from the same
-number of candidates: attention from `starts` random starts of every hidden width, the other side
-from three networks of every width. Optimiser, schedule, steps and learning rate are the same for
+number of candidates: attention has as many random starts of every width as the three other networks
+together. Optimiser, schedule, steps and learning rate are the same for
 all; the validation loss also decides when training stops.
 
     attention      y = w₂ φ(w₁ vec(w_V x a(x))), self-attention of lens B (ICLR 2021 submission)
@@ -57,7 +57,7 @@ KEYS = ("fewer_labels", "more_labels")  # the quantities, in the order of the se
 MARGIN = 0.02  # a difference in error that is worth a more complex network
 SETTINGS: dict[str, Any] = {
     "weights": "learned",  # of attention, or "uniform"
-    "starts": len(OTHERS),  # of attention per width, so that both sides have as many candidates
+    "starts": 1,  # of each other network per width; attention has as many as all of them
     "query_dim": 8,
     "value_dim": 16,
     "sharpness": 5.0,
@@ -192,6 +192,7 @@ def _candidates(
 ) -> Iterator[Candidate]:
     """The networks to train for a model: one kind per width."""
     length, dim = tokens[0].shape[2:]
+    starts = parameters["starts"]
     for hidden in parameters["widths"]:
         shared = {"hidden": hidden, "outputs": classes, "sharpness": parameters["sharpness"]}
         if model == ATTENTION:
@@ -201,14 +202,14 @@ def _candidates(
             else:
                 make = partial(SelfAttention, query_dim=parameters["query_dim"], **shared)
                 inputs = [t.swapaxes(-1, -2) for t in tokens]
-            yield Candidate(make, inputs, parameters["starts"])
+            yield Candidate(make, inputs, len(OTHERS) * starts)
         elif model == "plain network":
-            yield Candidate(
-                partial(Baseline, features=length * dim, **shared), [_flat(t) for t in tokens]
-            )
+            make = partial(Baseline, features=length * dim, **shared)
+            yield Candidate(make, [_flat(t) for t in tokens], starts)
         else:
             slope = parameters["gate"] if model == "norm gate" else 0.0
-            yield Candidate(partial(Baseline, features=dim, **shared), pool(tokens, slope))
+            make = partial(Baseline, features=dim, **shared)
+            yield Candidate(make, pool(tokens, slope), starts)
 
 
 def pool(tokens: Sequence[np.ndarray], slope: float) -> list[np.ndarray]:
