@@ -31,18 +31,12 @@ WITHOUT_POWER: set[str] = {
     "B.softplus",
     "B.guideline-sparsity",
     "B.guideline-low-rank",
-    "B.noisy-images",
-    "B.reviews",
 }
 UNCOVERED_QUANTITIES: set[tuple[str, str]] = {
     ("A.exchangeable", "rate"),
     ("A.minimal", "tokens"),  # statistics are a function of the tokens: it tests the probe only
     ("B.softplus", "relu"),
     ("B.softplus", "softplus"),
-    ("B.noisy-images", "fewer_labels"),
-    ("B.noisy-images", "more_labels"),
-    ("B.reviews", "fewer_labels"),
-    ("B.reviews", "more_labels"),
 }
 
 

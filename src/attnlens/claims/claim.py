@@ -176,7 +176,8 @@ class Claim:
 
     `exact` declares an exact check: it holds by algebra and is no evidence, so it is shown apart
     and never counted as supported. `decisive` is the profile in which the claim promises a power of
-    0.9 (`attnlens.claims.power`).
+    0.9 (`attnlens.claims.power`). `left_out` says in sentences which data sets the claim would also
+    be tested on if they were here.
 
     >>> from attnlens.claims import find
     >>> (claim,) = find(["A.softmax-smoothed"])
@@ -203,6 +204,7 @@ class Claim:
     attribution: Attribution | None = None
     exact: bool = False
     decisive: Profile = "default"
+    left_out: Callable[[], Sequence[str]] = lambda: ()
 
     def __post_init__(self) -> None:
         for records, kind in (

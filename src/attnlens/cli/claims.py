@@ -75,7 +75,7 @@ def description(claim: Claim, with_power: bool) -> list[str]:
             ]
     if claim.needs:
         lines.append(f"Not run here: {claim.needs}")
-    return lines
+    return lines + [f"Not run here: {sentence}" for sentence in claim.left_out()]
 
 
 def _write_template(name: str) -> None:

