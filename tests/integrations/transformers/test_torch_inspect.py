@@ -52,6 +52,35 @@ def test_every_architecture_is_measured(kind: str, tmp_path: Path):
         assert worst > 1e-3 if kind in DECODERS else worst < 1e-9
 
 
+@pytest.mark.parametrize(
+    ("kind", "lacks"), [("gptj", "subsets"), ("longformer", "heads"), ("fnet", "heads")]
+)
+def test_what_an_architecture_does_not_give_is_said(kind: str, lacks: str, tmp_path: Path):
+    result = attnlens.inspect(save(make_model(kind), tmp_path), texts(6))
+    assert any(lacks in name for name in dict(result.missing))
+    assert result["order"].by_layer[2].value > 0
+
+
+def test_an_encoder_that_counts_positions_from_its_padding_leaves_pairs(tmp_path: Path):
+    long = [" ".join(texts(4, seed=i)) for i in range(3)]  # as long as the positions allow
+    result = attnlens.inspect(save(make_model("esm"), tmp_path), long)
+    assert max(reading.value for reading in result["pairs"].by_layer) < 1e-9
+    assert dict(result.facts)["cut"] == "3 texts longer than 63 tokens were cut"
+
+
+def test_layers_of_unequal_numbers_of_tokens_are_refused(tmp_path: Path):
+    with pytest.raises(BadInput, match="cannot be compared token by token"):
+        attnlens.inspect(save(make_model("swin"), tmp_path), pictures())
+
+
+def test_weights_that_are_not_numbers_are_refused(tmp_path: Path):
+    model = make_model("bert")
+    with torch.no_grad():
+        model.encoder.layer[1].output.dense.weight[0, 0] = torch.nan
+    with pytest.raises(BadInput, match="layer 2 hold NaN"):
+        attnlens.inspect(save(model, tmp_path), texts(4))
+
+
 @pytest.mark.parametrize("kind", ["llama", "t5"])
 def test_recorded_hidden_states_and_weights_are_those_of_the_library(kind: str, tmp_path: Path):
     folder = save(make_model(kind), tmp_path)

@@ -128,8 +128,9 @@ def _subject(
         raise checks.BadInput(
             f"a model is a folder, module:function or a function; got a {type(model).__name__}."
         )
+    from attnlens.integrations.transformers.image_model import ImageModel
     from attnlens.integrations.transformers.model_folder import load_folder
-    from attnlens.integrations.transformers.subjects import ImageModel, TextModel
+    from attnlens.integrations.transformers.subjects import TextModel
 
     if inputs is None:
         raise checks.BadInput(
