@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import attnlens
+from attnlens.advice.inspection import collection
 from attnlens.core import BadInput, Inspection
 from small_transformers import (
     CONFIGS,
@@ -158,6 +159,30 @@ def test_the_next_token_is_predicted_where_the_present_one_determines_it(tmp_pat
     known, random = (attnlens.inspect(folder, lines, layers=[1]) for lines in (turns, texts(120)))
     assert known["held-out token error"].by_layer[0].interval()[1] < 0.1
     assert random["held-out token error"].by_layer[0].interval()[1] > 0.95
+
+
+def test_a_run_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(collection, "LARGEST_BATCH", 4)
+    folder, out = save(make_model("bert"), tmp_path / "model"), tmp_path / "out"
+
+    def stop(done: int, total: int) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        attnlens.inspect(folder, texts(12), keep=out, progress=stop)
+    whole = attnlens.inspect(folder, texts(12))
+    again = attnlens.inspect(folder, texts(12), keep=out)
+    assert dict(again.facts)["continued"] == "2 finished batches were read"
+    assert again.measures == whole.measures
+    assert again.profiles == whole.profiles
+    other = attnlens.inspect(folder, texts(12), keep=out, seed=1)
+    assert "continued" not in dict(other.facts)
+
+
+def test_a_tokenizer_that_does_not_know_the_words_is_said(tmp_path: Path):
+    folder = save(make_model("bert"), tmp_path, ("of", "another"))
+    assert "[UNK]" in dict(attnlens.inspect(folder, texts(4)).facts)["unknown tokens"]
 
 
 def spoil(folder: Path, how: str) -> None:

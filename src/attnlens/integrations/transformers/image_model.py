@@ -97,10 +97,22 @@ class ImageModel(TorchSubject):
         return [f"[{i + 1}]" for i in range(self._before)] + patches
 
 
+def image_files(folder: Path) -> list[Path]:
+    """The images in a folder and its subfolders, by name."""
+    files = sorted(f for f in folder.rglob("*") if f.suffix.lower() in IMAGES)
+    if not files:
+        raise checks.BadInput(
+            f"--images must name a folder of images ({', '.join(IMAGES)}); {folder} has none."
+        )
+    return files
+
+
 def _opened(images: Any) -> list[Any]:
     from PIL import Image, UnidentifiedImageError
 
-    if not isinstance(images, str | Path):
+    if isinstance(images, str | Path):
+        images = image_files(Path(images))
+    if not (isinstance(images, list | tuple) and all(isinstance(f, Path) for f in images)):
         array = np.asarray(images)
         if array.ndim not in (3, 4) or not len(array):
             raise checks.BadInput(
@@ -111,13 +123,10 @@ def _opened(images: Any) -> list[Any]:
                 f"images must be whole numbers from 0 to 255 (uint8); got {array.dtype}."
             )
         return [Image.fromarray(image) for image in array]
-    folder = Path(images)
-    files = sorted(f for f in folder.rglob("*") if f.suffix.lower() in IMAGES)
-    if not files:
-        raise checks.BadInput(
-            f"--images must name a folder of images ({', '.join(IMAGES)}); {folder} has none."
-        )
-    try:
-        return [Image.open(file).convert("RGB") for file in files]
-    except (OSError, UnidentifiedImageError) as error:
-        raise checks.BadInput(f"an image in {folder} cannot be read ({error}).") from error
+    opened = []
+    for file in images:
+        try:
+            opened.append(Image.open(file).convert("RGB"))
+        except (OSError, UnidentifiedImageError) as error:
+            raise checks.BadInput(f"the image {file} cannot be read ({error}).") from error
+    return opened

@@ -6,6 +6,7 @@ nothing is fetched.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -49,6 +50,15 @@ def load_folder(folder: str | os.PathLike[str]) -> LoadedFolder:
         images = _image_settings(path) if hasattr(config, "image_size") else None
         tokenizer = None if images is not None else _load_tokenizer(path, module)
     return LoadedFolder(module, tokenizer, config, images)
+
+
+def folder_digest(folder: Path) -> str:
+    """A hash of the configuration and the weights, with their names."""
+    found = hashlib.sha256()
+    for file in sorted([*folder.glob("*.json"), *folder.glob("*.safetensors")]):
+        with file.open("rb") as content:
+            found.update(file.name.encode() + hashlib.file_digest(content, "sha256").digest())
+    return found.hexdigest()
 
 
 def _read_config(path: Path) -> Mapping[str, Any]:

@@ -22,6 +22,7 @@ from attnlens.instruments.layers.recording import Recording, recording_from
 from .attention_recorder import recording_calls
 from .model_folder import LoadedFolder
 
+MANY = 0.1  # of tokens that are unknown; with subwords hardly any are
 SAME = 1e-4  # of the largest number: float32 rounds to 6e−8 per operation, over some 30 layers
 
 
@@ -48,7 +49,8 @@ class InspectedModel(ABC):
     """A model with its inputs, `rows`, one array per input.
 
     lengths: numbers of tokens. causal: whether tokens see only earlier ones. moves_pairs: whether a
-    token can be moved together with its position. notes: what was done to the inputs.
+    token can be moved together with its position. notes: what was done to the inputs. identity: a
+    hash of the model; empty where its results cannot be recognised in a later run.
     """
 
     name: str
@@ -57,6 +59,7 @@ class InspectedModel(ABC):
     causal: bool = False
     moves_pairs: bool = False
     notes: tuple[tuple[str, str], ...] = ()
+    identity: str = ""
 
     @abstractmethod
     def record(
@@ -167,8 +170,18 @@ class TextModel(TorchSubject):
         self.notes = (
             ("texts", f"{len(texts):,}, of {self.lengths.min()} to {self.lengths.max()} tokens"),
             *([("cut", f"{cut:,} texts longer than {limit} tokens were cut")] if cut else []),
+            *self._unknown(),
         )
         self._probe()
+
+    def _unknown(self) -> list[tuple[str, str]]:
+        """A note where many tokens are unknown: the tokenizer may be that of another model."""
+        unknown = self.tokenizer.unk_token_id
+        share = 0.0 if unknown is None else float(np.mean(np.concatenate(self.rows) == unknown))
+        words = (
+            f"{share:.0%} of tokens are {self.tokenizer.unk_token}; is it the model's tokenizer?"
+        )
+        return [("unknown tokens", words)] if share > MANY else []
 
     def _longest(self) -> int | None:
         """The number of positions that the model has; None where it has no limit."""
