@@ -150,10 +150,8 @@ def position_head(x: np.ndarray) -> dict[str, list[np.ndarray]]:
 
 
 def test_a_label_that_no_layer_knows_is_not_predicted():
-    labels = np.arange(80) % 2
-    noise = attnlens.inspect(
-        position_head, np.random.default_rng(2).normal(size=(80, 5, 3)), labels
-    )
+    labels, random = np.arange(80) % 2, np.random.default_rng(2)
+    noise = attnlens.inspect(position_head, random.normal(size=(80, 5, 3)), labels)
     assert noise.sentences[4].startswith("No layer is shown to predict the label")
     inputs = random.normal(size=(80, 5, 3)) + labels[:, None, None]
     known = attnlens.inspect(position_head, inputs, labels)
