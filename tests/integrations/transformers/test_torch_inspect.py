@@ -115,6 +115,13 @@ def test_the_induction_head_is_found(known: Inspection):
     assert "1 (2.1) do induction" in known.sentences[2]
 
 
+def test_order_that_leaves_the_mean_token_is_not_called_irrelevant(known: Inspection):
+    """Tokens write the one before them, so means do not depend on order and single tokens do."""
+    assert max(reading.value for reading in known["order"].by_layer) < 1e-9
+    assert known["order of single tokens"].by_layer[1].interval()[0] > 0.1
+    assert known.sentences[0].startswith("Order leaves every layer's mean token, but not single")
+
+
 def test_a_head_that_looks_at_positions_is_found(known: Inspection):
     names = ("attention on the previous token", "attention that stays")
     previous, stays = (known[name].by_head[0][0] for name in names)

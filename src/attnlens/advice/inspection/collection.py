@@ -30,7 +30,7 @@ CLOSE = 48  # inputs whose heads are compared with subsets of tokens and with th
 REPEATS = 8  # random sequences for induction
 HALF = 24  # tokens that are repeated in them
 OF_A_BATCH = ("depth", "has_values", "is_plain")  # arrays without rows of inputs
-NOT_HEADS = ("pooled", "shuffled", "subsets", "profile")
+NOT_HEADS = ("pooled", "shuffled", "moved", "subsets", "profile")
 HIDDEN = 3  # tokens per input that are to be predicted: one in seven of twenty
 
 Progress = Callable[[int, int], None]
@@ -52,6 +52,7 @@ class Collected:
     heads: name → (inputs, layers, heads), NaN where an input is too short
     subsets: (inputs, layers, heads, sizes); profile: (inputs, layers, heads, bins)
     pooled, shuffled: (hidden states, inputs, width) of mean tokens
+    moved: (inputs, hidden states, 2), of single tokens whose content moved
     pairs: (inputs, hidden states, 2), numerators and denominators; empty where nothing was moved
     repeats: (sequences, layers, heads), induction
     """
@@ -59,6 +60,7 @@ class Collected:
     depth: int
     pooled: np.ndarray
     shuffled: np.ndarray
+    moved: np.ndarray
     heads: dict[str, np.ndarray]
     subsets: np.ndarray | None
     profile: np.ndarray | None
@@ -154,6 +156,7 @@ def collect(
         depth,
         joined["pooled"].swapaxes(0, 1),
         joined["shuffled"].swapaxes(0, 1),
+        joined["moved"],
         {name: array for name, array in joined.items() if name not in NOT_HEADS},
         joined.get("subsets"),
         joined.get("profile"),
@@ -240,11 +243,23 @@ def _batch(
     return {
         "pooled": recording.pooled().swapaxes(0, 1),
         "shuffled": moved.pooled().swapaxes(0, 1),
+        "moved": _moved(recording, moved, [orders[i] for i in part]),
         "depth": np.array(depth),
         "has_values": np.array(bool(recording.values)),
         "is_plain": np.array(recording.has_heads and bool(np.isfinite(recording.scales).all())),
         **table,
     }
+
+
+def _moved(recording: Recording, moved: Recording, orders: Sequence[np.ndarray]) -> np.ndarray:
+    """(inputs, hidden states, 2): how far the states of single tokens change when contents, without
+    their positions, are shuffled; numerators and denominators."""
+    found = np.empty((len(orders), len(recording.layers), 2))
+    for layer in recording.layers:
+        both = (recording.each(recording.hidden, layer), moved.each(moved.hidden, layer))
+        for place, (order, one, other) in enumerate(zip(orders, *both, strict=True)):
+            found[place, layer] = pair_deviation(one, other, order)
+    return found
 
 
 def _rows(

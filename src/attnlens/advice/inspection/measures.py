@@ -77,6 +77,7 @@ HEADS: dict[str, tuple[str, str, tuple[float, float] | None]] = {
 }
 INDUCTION = "induction"
 RATE = "rate in tokens"
+SINGLE = "order of single tokens"
 ORDER, PAIRS, PROBE, LOG_ME, H_SCORE = "order", "pairs", "probe error", "LogME", "H-score"
 EXCESS, HELD_OUT = "probe error over the best", "held-out token error"
 GUESS = "probe error over guessing"
@@ -172,6 +173,12 @@ def layer_measures(found: Collected, labels: np.ndarray | None, seed: int) -> li
         "words, 1 as far as another input."
     )
     made = [Measure(ORDER, words, at, tuple(moved))]
+    words = (
+        "Change of a token's hidden state when tokens, but not positions, are shuffled, in the "
+        "states' own variance: 0 where a token's state does not depend on its place."
+    )
+    alone = [ratio_of_means(found.moved[:, i, 0], found.moved[:, i, 1]) for i in at]
+    made.append(Measure(SINGLE, words, at, tuple(alone)))
     rows = found.pairs
     if len(rows):
         words = (

@@ -11,7 +11,7 @@ import numpy as np
 from attnlens.core.inspections import Measure
 from attnlens.core.readings import LEVEL, Reading
 
-from .measures import EXCESS, GUESS, HEADS, INDUCTION, ORDER, PAIRS, PROBE, RATE
+from .measures import EXCESS, GUESS, HEADS, INDUCTION, ORDER, PAIRS, PROBE, RATE, SINGLE
 
 MOST = 0.5  # more than half of the attention of a head
 SOME = 0.3  # of attention on the one token that induction needs, of some 25 that a query can see
@@ -49,7 +49,16 @@ def _order(measures: dict[str, Measure]) -> str:
             f" of their variance"
         )
     if most.interval()[1] < ROUNDING:
-        return f"Order does not matter: a shuffle of tokens leaves every layer's mean token{tail}."
+        single = max(
+            (r.value for r in measures[SINGLE].by_layer if r.status.has_number), default=0.0
+        )
+        if not single < ROUNDING:
+            return (
+                f"Order leaves every layer's mean token, but not single tokens: the state of a "
+                f"token that is shuffled changes by up to {single:.2g} of the states' variance"
+                f"{tail}."
+            )
+        return f"Order does not matter: a shuffle of tokens leaves every token's state{tail}."
     return (
         f"Order matters most in layer {layer}: a shuffle of tokens moves its mean token by "
         f"{_words(most)} of the squared distance between two inputs{tail}."
