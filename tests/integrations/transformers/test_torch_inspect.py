@@ -231,6 +231,7 @@ def test_a_folder_that_cannot_be_used_is_one_sentence(how: str, says: str, tmp_p
         (texts(4), ["a"] * 4, "at least two classes"),
         (texts(4), [0, 1, 0, 1], "at least 5 inputs"),
         (None, None, "needs inputs"),
+        ([Path("a.png"), Path("b.png")], None, "reads texts; got images"),
     ],
 )
 def test_inputs_that_cannot_be_used_are_one_sentence(inputs: Any, labels: Any, says: str, tmp_path):

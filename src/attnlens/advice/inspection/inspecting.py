@@ -144,6 +144,12 @@ def _subject(
     loaded = load_folder(model)
     if loaded.images is None and isinstance(inputs, str):
         raise checks.BadInput("inputs must be several texts; got one; give a list of texts.")
+    if loaded.images is None and (
+        isinstance(inputs, Path) or any(isinstance(text, Path) for text in inputs)
+    ):
+        raise checks.BadInput(
+            f"{title} reads texts; got images; give texts (--text FILE --column NAME)."
+        )
     subject = (
         TextModel(loaded, list(inputs), title, tokens)
         if loaded.images is None
