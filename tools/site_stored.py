@@ -2,7 +2,7 @@
 
 The comment `<!-- figure: NAME -->` on a page is replaced by the picture of that name. The numbers
 are stored in `docs/runs/`; pictures are not. `lens_page.py` and `pretrained_page.py` write the
-numbers and the pages.
+numbers and the pages, `inspect_figures.py` numbers only.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from functools import cache
 from pathlib import Path
 
+import inspect_figures
 import lens_page
 import pretrained_page
 
@@ -22,7 +23,7 @@ MARK = re.compile(r"<!-- figure: (\S+) -->")
 @cache
 def stored() -> dict[str, View]:
     """All stored figures, by name."""
-    return {**lens_page.figures(), **pretrained_page.figures()}
+    return {**lens_page.figures(), **pretrained_page.figures(), **inspect_figures.figures()}
 
 
 def with_figures(text: str, page: str, pictures: Path) -> str:

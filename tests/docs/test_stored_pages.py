@@ -83,6 +83,21 @@ def test_the_full_profile_compares_widths_of_the_same_quantity_only(tmp_path: Pa
     assert lens_page.tightened("A", usual, tmp_path / "none.json") == []
 
 
+def test_the_inspect_page_quotes_its_stored_runs_and_shows_their_figures():
+    text = (DOCS / "howto" / "inspect.md").read_text()
+    kept = json.loads(stored.inspect_figures.RUN.read_text())
+    assert set(kept) == {"minilm", "decoder"}
+    assert all(sentence in text for sentence in kept["minilm"]["summary"])
+    assert kept["decoder"]["summary"][2] in text
+    named = {name for name in stored.inspect_figures.figures() if f"figure: {name} -->" in text}
+    assert named == {
+        "inspect.minilm-order",
+        "inspect.minilm-probe",
+        "inspect.minilm-share",
+        "inspect.decoder-induction",
+    }
+
+
 def test_the_pretrained_page_is_what_its_generator_writes():
     written = (DOCS / "pretrained.md").read_text()
     assert written == pretrained_page.page(), "run `python tools/pretrained_page.py write`"

@@ -59,7 +59,8 @@ def inspect(
     from attnlens.report import write_inspection
 
     with _progress() as show:
-        result = ask(model, inputs, labels, layers=wanted, tokens=tokens, seed=seed, progress=show)
+        settings = {"layers": wanted, "tokens": tokens, "seed": seed}
+        result = ask(model, inputs, labels, **settings, progress=show, keep=out)
     page = write_inspection(result, out)
     if as_json:
         print(json.dumps({**result.plain(), "page": str(page)}, indent=2, ensure_ascii=False))
@@ -101,16 +102,21 @@ def _inputs(
     if label is not None and (text is None or text.suffix == LINES):
         raise BadInput("--label names a column of the file of --text, a CSV or Parquet file.")
     if images is not None:
-        return images, None
+        from attnlens.integrations.transformers.image_model import image_files
+
+        files = image_files(images)
+        return [files[i] for i in _some(len(files), rows, seed)], None
     if sequences is not None:
-        return _array(sequences), None
+        array = _array(sequences)
+        return (array[_some(len(array), rows, seed)] if array.ndim else array), None
     if text is None:
         return None, None
     if not text.is_file():
         raise BadInput(f"--text must name a file; there is no file {text}.")
     if text.suffix == LINES:
         lines = text.read_text("utf-8", errors="replace").splitlines()
-        return [line for line in lines if line.strip()][:rows], None
+        lines = [line for line in lines if line.strip()]
+        return [lines[i] for i in _some(len(lines), rows, seed)], None
     from attnlens.data import read
 
     loaded = read(text, text=column, target=label, rows=rows, seed=seed)
@@ -118,6 +124,19 @@ def _inputs(
     if labels is not None and loaded.task == "classification":
         labels = labels.astype(int)
     return list(loaded.texts or loaded.dataset.inputs), labels
+
+
+def _some(count: int, rows: int, seed: int) -> list[int]:
+    """The places of at most `rows` inputs of `count`, drawn at random and in their order.
+
+    >>> _some(3, 5, 0)
+    [0, 1, 2]
+    """
+    import numpy as np
+
+    if count <= rows:
+        return [*range(count)]
+    return sorted(np.random.default_rng(seed).choice(count, rows, replace=False).tolist())
 
 
 def _array(path: Path) -> Any:

@@ -77,6 +77,20 @@ class Inspection:
     measures: tuple[Measure, ...]
     missing: tuple[tuple[str, str], ...] = ()  # what could not be measured, and why
     views: tuple[TokenView, ...] = ()
+    profiles: tuple[Curve, ...] = ()  # attention by distance, one curve per measured layer
+
+    def profile_figure(self) -> Figure:
+        """The share of attention by distance, one line per layer."""
+        series = tuple(
+            Series(
+                curve.quantity,
+                tuple(r.point(at) for at, r in zip(curve.at, curve.readings, strict=True)),
+                curve=True,
+            )
+            for curve in self.profiles
+        )
+        title = "Attention by distance"
+        return Figure(title, "tokens away, from", "share of attention", series, False, False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -116,5 +130,9 @@ class Inspection:
                 "facts": dict(self.facts),
                 "missing": dict(self.missing),
                 "measures": measures,
+                "attention by distance": [
+                    {"layer": curve.quantity, "from": list(curve.at), "shares": curve.readings}
+                    for curve in self.profiles
+                ],
             }
         )

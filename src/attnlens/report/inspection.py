@@ -46,6 +46,11 @@ def render_inspection(inspection: Inspection) -> str:
     drawn = views(measure.figure() for measure in inspection.measures)
     for view, measure in zip(drawn, inspection.measures, strict=True):
         view["meaning"] = measure.meaning
+    if inspection.profiles:
+        drawn += views([inspection.profile_figure()])
+        drawn[-1]["meaning"] = (
+            "The mean over heads and inputs, in bins of distance that start where the points are."
+        )
     heads = [measure for measure in inspection.measures if measure.by_head]
     return render_template(
         "inspection.html",

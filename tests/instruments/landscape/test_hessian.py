@@ -254,3 +254,20 @@ def test_bad_input_raises_one_sentence(changes: dict, message: str):
     loss, params, data = (arguments.pop(name) for name in ("loss", "params", "data"))
     with pytest.raises(BadInput, match=message):
         curvature(loss, params, data, **arguments)
+
+
+def test_eigenvalues_that_have_not_converged_are_named():
+    """1,000 eigenvalues from 1 to 2, equally spaced: eight products do not separate the ends. The
+    trace of a matrix close to a multiple of the identity is known from a few probes."""
+    scales = jnp.linspace(1.0, 2.0, 1000)
+
+    def loss(w):
+        return 0.5 * jnp.sum(scales * w**2)
+
+    few, many = (
+        curvature(loss, np.ones(1000), steps=0, scaled=False, max_products=count)
+        for count in (8, 1000)
+    )
+    assert few.not_converged == ("largest 1", "smallest 1")
+    assert "not converged: largest 1, smallest 1" in str(few)
+    assert many.not_converged == ()

@@ -9,7 +9,12 @@ import pytest
 
 import attnlens
 from attnlens.core import BadInput
-from attnlens.instruments.layers import attention_rows, conditional_mean, token_subsets
+from attnlens.instruments.layers import (
+    attention_rows,
+    conditional_mean,
+    head_landscape,
+    token_subsets,
+)
 from attnlens.instruments.layers.layer_measures import probe_errors, probe_reading
 
 RANDOM = np.random.default_rng(0)
@@ -104,11 +109,54 @@ def test_a_probe_of_noise_errs_by_chance():
     assert probe_errors(np.eye(2)[labels], labels).max() == 0
 
 
+def test_the_hessian_of_a_head_is_that_of_jax_at_the_optimum_of_scikit_learn():
+    import jax
+    import jax.numpy as jnp
+    from sklearn.linear_model import LogisticRegression
+
+    x, ridge = RANDOM.normal(size=(60, 3)), head_landscape.RIDGE
+    y = (x @ RANDOM.normal(size=(3, 3))).argmax(1)
+    fitted = LogisticRegression(C=1 / (ridge * 60), fit_intercept=False, tol=1e-10, max_iter=5000)
+    optimum = fitted.fit(x, y).coef_.ravel()
+
+    def loss(w: Any) -> Any:
+        logits = jax.nn.log_softmax(x @ w.reshape(3, 3).T)
+        return -jnp.mean(jnp.take_along_axis(logits, y[:, None], 1))
+
+    expected = np.asarray(jax.hessian(loss)(jnp.asarray(optimum)))
+    # scikit-learn stops at a gradient of 1e−10, divided by the smallest curvature 0.01.
+    np.testing.assert_allclose(head_landscape.class_hessian(x, y), expected, atol=1e-6)
+
+
+def test_a_head_on_one_strong_direction_has_a_large_condition_number():
+    """For numbers the Hessian is the correlation of the features: the identity, here, or singular
+    but for the ridge."""
+    labels = RANDOM.normal(size=400)
+    easy = RANDOM.normal(size=(400, 4))
+    found = head_landscape.probe_hessians(easy, labels)
+    assert found is not None
+    # Sample covariances of 100 rows: eigenvalues within (1 ± √(5/100))² of one.
+    assert found[:, 0].max() < (1 + 0.05**0.5) ** 2 + 0.2
+    assert found[:, 1].max() < 0.7
+    few = head_landscape.probe_hessians(easy, np.arange(400) // 399)
+    assert few is None  # one input of the second class
+
+
 def position_head(x: np.ndarray) -> dict[str, list[np.ndarray]]:
     """One head that looks at the first token only, whatever it holds."""
     weights = np.zeros((len(x), 1, x.shape[1], x.shape[1]))
     weights[..., 0] = 1
     return {"hidden": [x, x + x[:, :1]], "weights": [weights], "values": [x[:, None]]}
+
+
+def test_a_label_that_no_layer_knows_is_not_predicted():
+    labels, random = np.arange(80) % 2, np.random.default_rng(2)
+    noise = attnlens.inspect(position_head, random.normal(size=(80, 5, 3)), labels)
+    assert noise.sentences[4].startswith("No layer is shown to predict the label")
+    inputs = random.normal(size=(80, 5, 3)) + labels[:, None, None]
+    known = attnlens.inspect(position_head, inputs, labels)
+    assert known.sentences[4].startswith("For the label take layer")
+    assert "largest curvature of the head" in known
 
 
 def test_a_function_is_inspected():
@@ -119,5 +167,11 @@ def test_a_function_is_inspected():
     assert result["order"].by_layer[0].value < 1e-12
     assert result["order"].by_layer[1].interval()[0] > 0.1
     assert {"pairs", "induction", "probes"} <= set(dict(result.missing))
+    (profile,) = result.profiles
+    # Queries 0 … 25 look at token 0; bins start at 0, 1, 2, 4, 8 and 16.
+    shares = [round(26 * reading.value) for reading in profile.readings]
+    assert shares == [1, 1, 2, 4, 8, 10]
+    with pytest.raises(BadInput, match="layers must be from 1 to 1"):
+        attnlens.inspect(position_head, inputs, layers=[2])
     with pytest.raises(BadInput, match="must return a mapping with `hidden`"):
         attnlens.inspect(lambda x: x, inputs)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import attnlens
+from attnlens.advice.inspection import collection
 from attnlens.core import BadInput, Inspection
 from small_transformers import (
     CONFIGS,
@@ -52,6 +53,35 @@ def test_every_architecture_is_measured(kind: str, tmp_path: Path):
         assert worst > 1e-3 if kind in DECODERS else worst < 1e-9
 
 
+@pytest.mark.parametrize(
+    ("kind", "lacks"), [("gptj", "subsets"), ("longformer", "heads"), ("fnet", "heads")]
+)
+def test_what_an_architecture_does_not_give_is_said(kind: str, lacks: str, tmp_path: Path):
+    result = attnlens.inspect(save(make_model(kind), tmp_path), texts(6))
+    assert any(lacks in name for name in dict(result.missing))
+    assert result["order"].by_layer[2].value > 0
+
+
+def test_an_encoder_that_counts_positions_from_its_padding_leaves_pairs(tmp_path: Path):
+    long = [" ".join(texts(4, seed=i)) for i in range(3)]  # as long as the positions allow
+    result = attnlens.inspect(save(make_model("esm"), tmp_path), long)
+    assert max(reading.value for reading in result["pairs"].by_layer) < 1e-9
+    assert dict(result.facts)["cut"] == "3 texts longer than 63 tokens were cut"
+
+
+def test_layers_of_unequal_numbers_of_tokens_are_refused(tmp_path: Path):
+    with pytest.raises(BadInput, match="cannot be compared token by token"):
+        attnlens.inspect(save(make_model("swin"), tmp_path), pictures())
+
+
+def test_weights_that_are_not_numbers_are_refused(tmp_path: Path):
+    model = make_model("bert")
+    with torch.no_grad():
+        model.encoder.layer[1].output.dense.weight[0, 0] = torch.nan
+    with pytest.raises(BadInput, match="layer 2 hold NaN"):
+        attnlens.inspect(save(model, tmp_path), texts(4))
+
+
 @pytest.mark.parametrize("kind", ["llama", "t5"])
 def test_recorded_hidden_states_and_weights_are_those_of_the_library(kind: str, tmp_path: Path):
     folder = save(make_model(kind), tmp_path)
@@ -83,6 +113,13 @@ def test_the_induction_head_is_found(known: Inspection):
     assert values[1][0] > 0.9
     assert max(values[0][0], values[0][1], values[1][1]) < 0.1
     assert "1 (2.1) do induction" in known.sentences[2]
+
+
+def test_order_that_leaves_the_mean_token_is_not_called_irrelevant(known: Inspection):
+    """Tokens write the one before them, so means do not depend on order and single tokens do."""
+    assert max(reading.value for reading in known["order"].by_layer) < 1e-9
+    assert known["order of single tokens"].by_layer[1].interval()[0] > 0.1
+    assert known.sentences[0].startswith("Order leaves every layer's mean token, but not single")
 
 
 def test_a_head_that_looks_at_positions_is_found(known: Inspection):
@@ -131,6 +168,30 @@ def test_the_next_token_is_predicted_where_the_present_one_determines_it(tmp_pat
     assert random["held-out token error"].by_layer[0].interval()[1] > 0.95
 
 
+def test_a_run_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(collection, "LARGEST_BATCH", 4)
+    folder, out = save(make_model("bert"), tmp_path / "model"), tmp_path / "out"
+
+    def stop(done: int, total: int) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        attnlens.inspect(folder, texts(12), keep=out, progress=stop)
+    whole = attnlens.inspect(folder, texts(12))
+    again = attnlens.inspect(folder, texts(12), keep=out)
+    assert dict(again.facts)["continued"] == "2 finished batches were read"
+    assert again.measures == whole.measures
+    assert again.profiles == whole.profiles
+    other = attnlens.inspect(folder, texts(12), keep=out, seed=1)
+    assert "continued" not in dict(other.facts)
+
+
+def test_a_tokenizer_that_does_not_know_the_words_is_said(tmp_path: Path):
+    folder = save(make_model("bert"), tmp_path, ("of", "another"))
+    assert "[UNK]" in dict(attnlens.inspect(folder, texts(4)).facts)["unknown tokens"]
+
+
 def spoil(folder: Path, how: str) -> None:
     config = json.loads((folder / "config.json").read_text())
     match how:
@@ -170,6 +231,7 @@ def test_a_folder_that_cannot_be_used_is_one_sentence(how: str, says: str, tmp_p
         (texts(4), ["a"] * 4, "at least two classes"),
         (texts(4), [0, 1, 0, 1], "at least 5 inputs"),
         (None, None, "needs inputs"),
+        ([Path("a.png"), Path("b.png")], None, "reads texts; got images"),
     ],
 )
 def test_inputs_that_cannot_be_used_are_one_sentence(inputs: Any, labels: Any, says: str, tmp_path):

@@ -1,13 +1,15 @@
 """Runs a model over its inputs and collects one number per input, layer and head.
 
 Inputs are taken in the order of their lengths, in batches of about equal size in tokens. Attention
-is measured batch by batch and not kept.
+is measured batch by batch and not kept. The numbers of a batch depend on it alone, so a batch that
+was finished in an earlier run is not computed again (`batch_store.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +19,9 @@ from attnlens.core.checks import BadInput
 from attnlens.instruments.layers import attention_rows, conditional_mean, token_subsets
 from attnlens.instruments.layers.layer_measures import pair_deviation
 from attnlens.instruments.layers.recording import Recording
-from attnlens.integrations.transformers.subjects import HeldOut, InspectedModel
+from attnlens.integrations.transformers.subjects import HeldOut, InspectedModel, RepeatedTokens
+
+from .batch_store import Arrays, BatchStore, digest
 
 TOKENS = 2048  # tokens per batch: 12 heads of 12 layers on 16 × 128 tokens take 150 MB
 LARGEST_BATCH = 32
@@ -25,6 +29,8 @@ PAIRED = 32  # inputs of which (content, position) pairs are moved
 CLOSE = 48  # inputs whose heads are compared with subsets of tokens and with the ridge estimate
 REPEATS = 8  # random sequences for induction
 HALF = 24  # tokens that are repeated in them
+OF_A_BATCH = ("depth", "has_values", "is_plain")  # arrays without rows of inputs
+NOT_HEADS = ("pooled", "shuffled", "moved", "subsets", "profile")
 HIDDEN = 3  # tokens per input that are to be predicted: one in seven of twenty
 
 Progress = Callable[[int, int], None]
@@ -46,28 +52,23 @@ class Collected:
     heads: name → (inputs, layers, heads), NaN where an input is too short
     subsets: (inputs, layers, heads, sizes); profile: (inputs, layers, heads, bins)
     pooled, shuffled: (hidden states, inputs, width) of mean tokens
-    pairs: (inputs, hidden states, 2), numerators and denominators
+    moved: (inputs, hidden states, 2), of single tokens whose content moved
+    pairs: (inputs, hidden states, 2), numerators and denominators; empty where nothing was moved
+    repeats: (sequences, layers, heads), induction
     """
 
-    inputs: int
-    depth: int = 0
-    heads: dict[str, np.ndarray] = field(default_factory=dict)
-    subsets: np.ndarray | None = None
-    pooled: np.ndarray = field(default_factory=lambda: np.empty(0))
-    shuffled: np.ndarray = field(default_factory=lambda: np.empty(0))
-    pairs: np.ndarray = field(default_factory=lambda: np.empty(0))
-    repeats: np.ndarray | None = None  # induction: (sequences, layers, heads)
-    held_out: HeldOutTokens | None = None
-    has_values: bool = False
-    is_plain: bool = False  # logits are products of queries and keys alone
-
-    def put(self, name: str, index: int, layer: int, values: np.ndarray | None) -> None:
-        """Keep the numbers of the heads of one layer on one input."""
-        if values is None:
-            return
-        if name not in self.heads:
-            self.heads[name] = np.full((self.inputs, self.depth, len(values)), np.nan)
-        self.heads[name][index, layer] = values
+    depth: int
+    pooled: np.ndarray
+    shuffled: np.ndarray
+    moved: np.ndarray
+    heads: dict[str, np.ndarray]
+    subsets: np.ndarray | None
+    profile: np.ndarray | None
+    pairs: np.ndarray
+    repeats: np.ndarray | None
+    held_out: HeldOutTokens | None
+    has_values: bool
+    is_plain: bool  # logits are products of queries and keys alone
 
 
 def batches(lengths: np.ndarray, chosen: Sequence[int] | np.ndarray) -> Iterator[np.ndarray]:
@@ -93,62 +94,114 @@ def random_order(subject: InspectedModel, index: int, random: np.random.Generato
 
 
 def collect(
-    subject: InspectedModel, layers: Sequence[int] | None, seed: int, progress: Progress
+    subject: InspectedModel,
+    layers: Sequence[int] | None,
+    seed: int,
+    progress: Progress,
+    kept: BatchStore | None = None,
 ) -> Collected:
     """All forward passes and all measures of heads; `layers` are those whose heads are measured."""
+    kept = kept or BatchStore()
     count = len(subject.rows)
     random = np.random.default_rng(seed)
     orders = [random_order(subject, i, random) for i in range(count)]
     close = set(_close(subject, random).tolist())
     paired = random.permutation(count)[:PAIRED] if subject.moves_pairs else np.empty(0, int)
+    hidden = {
+        i: item for i in range(count) if (item := subject.held_out(i, HIDDEN, random)) is not None
+    }
+    repeated = [subject.repeated(HALF, random) for _ in range(REPEATS)]
+    sequences = [item for item in repeated if item is not None]
     plan = [*batches(subject.lengths, np.arange(count))]
     paired_plan = [*batches(subject.lengths, paired)] if len(paired) else []
-    hidden = [subject.held_out(i, HIDDEN, random) for i in range(count)]
-    known = np.array([i for i, item in enumerate(hidden) if item is not None], int)
-    hidden_plan = [*batches(subject.lengths, known)] if len(known) > 1 else []
-    total, done = len(plan) + len(paired_plan) + len(hidden_plan) + 1, 0
-    found = Collected(count)
+    hidden_plan = [*batches(subject.lengths, [*hidden])] if len(hidden) > 1 else []
+    total = len(plan) + len(paired_plan) + len(hidden_plan) + 1
+    done = 0
+
+    def finished(arrays: Arrays) -> Arrays:
+        nonlocal done
+        progress(done := done + 1, total)
+        return arrays
+
+    found = []
     for part in plan:
-        recording = subject.record([subject.rows[i] for i in part])
-        moved = subject.record([subject.shuffled(i, orders[i]) for i in part])
-        _start(found, recording)
-        found.pooled[:, part], found.shuffled[:, part] = recording.pooled(), moved.pooled()
-        # Matrices of single heads are small: threads would wait for each other.
-        with threadpool_limits(1, "blas"):
-            for layer in range(len(recording.weights)):
-                if layers is None or layer + 1 in layers:
-                    _heads(found, subject, recording, moved, layer, part, orders, close, random)
-        progress(done := done + 1, total)
+        rows, own = [subject.rows[i] for i in part], [orders[i] for i in part]
+        near = [int(i) in close for i in part]
+        name = digest(*rows, *own)
+        chosen = None if layers is None else list(layers)
+        # Random numbers of its own: a batch that is restored changes nothing for the others.
+        draws = np.random.default_rng([seed, int(name[:16], 16)])
+        compute = partial(_batch, subject, part, orders, near, layers, draws)
+        content = {"inputs": name, "near": near, "layers": chosen, "causal": subject.causal}
+        found.append(finished(kept.arrays("batch", content, seed, compute)))
+    pairs = []
     for part in paired_plan:
-        _pairs(found, subject, part, orders)
-        progress(done := done + 1, total)
-    parts = []
+        content = {"inputs": digest(*(a[i] for i in part for a in (subject.rows, orders)))}
+        compute = partial(_pairs, subject, part, orders)
+        pairs.append(finished(kept.arrays("pairs", content, seed, compute))["pairs"])
+    features = []
     for part in hidden_plan:
-        parts.append(_held_out(subject, part, [item for i in part if (item := hidden[i])]))
-        progress(done := done + 1, total)
-    if parts:
-        columns = zip(*parts, strict=True)
-        found.held_out = HeldOutTokens(
-            *(np.concatenate(column, axis) for column, axis in zip(columns, (1, 0, 0), strict=True))
+        items = [hidden[i] for i in part]
+        content = {"inputs": digest(*(a for item in items for a in (item.row, item.places)))}
+        compute = partial(_held_out, subject, items)
+        features.append(finished(kept.arrays("held out", content, seed, compute))["features"])
+    content = {"inputs": digest(*(item.row for item in sequences))}
+    depth = int(found[0]["depth"])
+    repeats = None
+    if depth and sequences:
+        repeats = kept.arrays("repeats", content, seed, partial(_repeats, subject, sequences))
+    finished({})
+    joined = {name: _joined(found, plan, name, count) for name in _names(found)}
+    return Collected(
+        depth,
+        joined["pooled"].swapaxes(0, 1),
+        joined["shuffled"].swapaxes(0, 1),
+        joined["moved"],
+        {name: array for name, array in joined.items() if name not in NOT_HEADS},
+        joined.get("subsets"),
+        joined.get("profile"),
+        np.concatenate(pairs) if pairs else np.empty((0, len(found[0]["pooled"][0]), 2)),
+        None if repeats is None else repeats["repeats"],
+        HeldOutTokens(
+            np.concatenate(features, 1),
+            np.concatenate([hidden[i].targets for part in hidden_plan for i in part]),
+            np.repeat(np.concatenate(hidden_plan), HIDDEN),
         )
-    _repeats(found, subject, random)
-    progress(total, total)
-    return found
+        if features
+        else None,
+        bool(found[0]["has_values"]),
+        bool(found[0]["is_plain"]),
+    )
 
 
-def _start(found: Collected, recording: Recording) -> None:
-    """Arrays of the right size, once the first batch shows the depth."""
-    if found.pooled.size:
-        return
+def _names(found: Sequence[Arrays]) -> set[str]:
+    """Names of the arrays that have one row per input."""
+    return {name for arrays in found for name in arrays} - set(OF_A_BATCH)
+
+
+def _joined(
+    found: Sequence[Arrays], plan: Sequence[np.ndarray], name: str, count: int
+) -> np.ndarray:
+    """The rows of all batches in the order of the inputs; NaN where a batch has none."""
+    shape = next(arrays[name].shape[1:] for arrays in found if name in arrays)
+    whole = np.full((count, *shape), np.nan)
+    for arrays, part in zip(found, plan, strict=True):
+        if name in arrays:
+            whole[part] = arrays[name]
+    return whole
+
+
+def _check(recording: Recording, layers: Sequence[int] | None) -> None:
+    """One width, one number of heads, and the layers that were asked for."""
+    depth = len(recording.weights)
     widths = sorted({h.shape[-1] for h in recording.hidden})
     if len(widths) > 1:
         raise BadInput(f"hidden states of all layers must have one width; got {widths}.")
-    shape = (len(recording.hidden), found.inputs, widths[0])
-    found.depth = len(recording.weights)
-    found.pooled, found.shuffled = np.zeros(shape), np.zeros(shape)
-    found.pairs = np.full((found.inputs, len(recording.hidden), 2), np.nan)
-    found.has_values = bool(recording.values)
-    found.is_plain = recording.has_heads and bool(np.isfinite(recording.scales).all())
+    heads = sorted({w.shape[1] for w in recording.weights})
+    if len(heads) > 1:
+        raise BadInput(f"all layers must have the same number of heads; got {heads}.")
+    if layers is not None and depth and max(layers) > depth:
+        raise BadInput(f"layers must be from 1 to {depth}; got {max(layers)}.")
 
 
 def _close(subject: InspectedModel, random: np.random.Generator) -> np.ndarray:
@@ -158,53 +211,112 @@ def _close(subject: InspectedModel, random: np.random.Generator) -> np.ndarray:
     return np.concatenate([order[enough], order[~enough]])[:CLOSE]
 
 
-def _heads(found, subject, recording, moved, layer, part, orders, close, random) -> None:
-    """The measures of one layer's heads on the inputs of a batch."""
-    all_weights = [*recording.each(recording.weights, layer)]
-    all_moved = [*moved.each(moved.weights, layer)]
-    for place, index in enumerate(part):
-        weights, causal = all_weights[place], subject.causal
-        measures = attention_rows.row_measures(
-            weights, causal=causal, separators=subject.separators(index)
+def _batch(
+    subject: InspectedModel,
+    part: np.ndarray,
+    orders: Sequence[np.ndarray],
+    near: Sequence[bool],
+    layers: Sequence[int] | None,
+    random: np.random.Generator,
+) -> dict[str, np.ndarray]:
+    """All numbers of a batch, one row per input."""
+    recording = subject.record([subject.rows[i] for i in part])
+    _check(recording, layers)
+    moved = subject.record([subject.shuffled(i, orders[i]) for i in part])
+    depth = len(recording.weights)
+    table: dict[str, np.ndarray] = {}
+    # Matrices of single heads are small: threads would wait for each other.
+    with threadpool_limits(1, "blas"):
+        for layer in range(depth):
+            if layers is not None and layer + 1 not in layers:
+                continue
+            weights = recording.each(recording.weights, layer)
+            after = moved.each(moved.weights, layer)
+            for place, (index, one, other) in enumerate(zip(part, weights, after, strict=True)):
+                measures = _rows(subject, int(index), one, other, orders[index])
+                if near[place] and recording.values:
+                    measures |= _outputs(subject, recording, layer, place, one, random)
+                for name, values in measures.items():
+                    if name not in table:
+                        table[name] = np.full((len(part), depth, *values.shape), np.nan)
+                    table[name][place, layer] = values
+    return {
+        "pooled": recording.pooled().swapaxes(0, 1),
+        "shuffled": moved.pooled().swapaxes(0, 1),
+        "moved": _moved(recording, moved, [orders[i] for i in part]),
+        "depth": np.array(depth),
+        "has_values": np.array(bool(recording.values)),
+        "is_plain": np.array(recording.has_heads and bool(np.isfinite(recording.scales).all())),
+        **table,
+    }
+
+
+def _moved(recording: Recording, moved: Recording, orders: Sequence[np.ndarray]) -> np.ndarray:
+    """(inputs, hidden states, 2): how far the states of single tokens change when contents, without
+    their positions, are shuffled; numerators and denominators."""
+    found = np.empty((len(orders), len(recording.layers), 2))
+    for layer in recording.layers:
+        both = (recording.each(recording.hidden, layer), moved.each(moved.hidden, layer))
+        for place, (order, one, other) in enumerate(zip(orders, *both, strict=True)):
+            found[place, layer] = pair_deviation(one, other, order)
+    return found
+
+
+def _rows(
+    subject: InspectedModel,
+    index: int,
+    weights: np.ndarray,
+    moved: np.ndarray,
+    order: np.ndarray,
+) -> dict[str, np.ndarray]:
+    """What the rows of one layer look like on one input."""
+    measures = attention_rows.row_measures(
+        weights, causal=subject.causal, separators=subject.separators(index)
+    )
+    measures |= attention_rows.shuffle_measures(weights, moved, order)
+    return measures | {"profile": attention_rows.distance_profile(weights)}
+
+
+def _outputs(
+    subject: InspectedModel,
+    recording: Recording,
+    layer: int,
+    place: int,
+    weights: np.ndarray,
+    random: np.random.Generator,
+) -> dict[str, np.ndarray]:
+    """What the heads of one layer do with their values on one input, as far as it is known."""
+    causal, length = subject.causal, recording.lengths[place]
+    values = recording.values[layer][place][:, :length]
+    measures = {
+        "passed": conditional_mean.passed_share(weights, values, causal=causal),
+        "subsets": token_subsets.subset_errors(weights, values, random, causal=causal),
+    }
+    if recording.has_heads and np.isfinite(recording.scales[layer]):
+        queries, keys = (
+            array[layer][place][:, :length] for array in (recording.queries, recording.keys)
         )
-        measures |= attention_rows.shuffle_measures(weights, all_moved[place], orders[index])
-        for name, values in measures.items():
-            found.put(name, index, layer, values)
-        if index not in close or not recording.values:
-            continue
-        length = recording.lengths[place]
-        values = recording.values[layer][place][:, :length]
-        passed = conditional_mean.passed_share(weights, values, causal=causal)
-        found.put("passed", index, layer, passed)
-        errors = token_subsets.subset_errors(weights, values, random, causal=causal)
-        if errors is not None:
-            if found.subsets is None:
-                shape = (found.inputs, found.depth, *errors.shape)
-                found.subsets = np.full(shape, np.nan)
-            found.subsets[index, layer] = errors
-        if recording.has_heads and np.isfinite(recording.scales[layer]):
-            queries, keys = (
-                array[layer][place][:, :length] for array in (recording.queries, recording.keys)
-            )
-            distance = conditional_mean.distance_to_cme(
-                weights, queries, keys, values, recording.scales[layer], causal=causal
-            )
-            found.put("to CME", index, layer, distance)
+        measures["to CME"] = conditional_mean.distance_to_cme(
+            weights, queries, keys, values, recording.scales[layer], causal=causal
+        )
+    return {name: numbers for name, numbers in measures.items() if numbers is not None}
 
 
 def _pairs(
-    found: Collected, subject: InspectedModel, part: np.ndarray, orders: list[np.ndarray]
-) -> None:
+    subject: InspectedModel, part: np.ndarray, orders: Sequence[np.ndarray]
+) -> dict[str, np.ndarray]:
     rows = [subject.rows[i] for i in part]
     original = subject.record(rows)
     permuted = subject.record(rows, [orders[i] for i in part])
+    found = np.empty((len(part), len(original.layers), 2))
     for layer in original.layers:
         both = (original.each(original.hidden, layer), permuted.each(permuted.hidden, layer))
-        for index, hidden, moved in zip(part, *both, strict=True):
-            found.pairs[index, layer] = pair_deviation(hidden, moved, orders[index])
+        for place, (index, hidden, moved) in enumerate(zip(part, *both, strict=True)):
+            found[place, layer] = pair_deviation(hidden, moved, orders[index])
+    return {"pairs": found}
 
 
-def _held_out(subject: InspectedModel, part: np.ndarray, items: Sequence[HeldOut]) -> HeldOutTokens:
+def _held_out(subject: InspectedModel, items: Sequence[HeldOut]) -> dict[str, np.ndarray]:
     recording = subject.record([item.row for item in items])
     features = [
         np.concatenate(
@@ -212,17 +324,10 @@ def _held_out(subject: InspectedModel, part: np.ndarray, items: Sequence[HeldOut
         )
         for states in (recording.each(recording.hidden, layer) for layer in recording.layers)
     ]
-    targets = np.concatenate([item.targets for item in items])
-    return HeldOutTokens(np.array(features), targets, np.repeat(part, HIDDEN))
+    return {"features": np.array(features)}
 
 
-def _repeats(found: Collected, subject: InspectedModel, random: np.random.Generator) -> None:
-    if not found.depth:
-        return
-    made = [subject.repeated(HALF, random) for _ in range(REPEATS)]
-    sequences = [item for item in made if item is not None]
-    if not sequences:
-        return
+def _repeats(subject: InspectedModel, sequences: Sequence[RepeatedTokens]) -> dict[str, np.ndarray]:
     recording = subject.record([item.row for item in sequences])
     by_layer = [
         [
@@ -231,6 +336,6 @@ def _repeats(found: Collected, subject: InspectedModel, random: np.random.Genera
                 recording.each(recording.weights, layer), sequences, strict=True
             )
         ]
-        for layer in range(found.depth)
+        for layer in range(len(recording.weights))
     ]
-    found.repeats = np.array(by_layer).swapaxes(0, 1)
+    return {"repeats": np.array(by_layer).swapaxes(0, 1)}

@@ -17,6 +17,7 @@ from attnlens.integrations.transformers.subjects import FunctionModel, Inspected
 
 from ..loss_surface import from_name
 from . import measures as made
+from .batch_store import batch_store
 from .collection import Collected, Progress, collect
 from .summary import summary
 
@@ -38,6 +39,7 @@ def inspect(
     seed: int = 0,
     progress: Progress | None = None,
     name: str | None = None,
+    keep: str | os.PathLike[str] | None = None,
 ) -> Inspection:
     """What a trained transformer does, layer by layer and head by head, with intervals over inputs.
 
@@ -51,7 +53,8 @@ def inspect(
     layers: measure the heads of these layers only, from 1. tokens: read so many of each text.
     examples: inputs whose attention is kept for the page. causal: whether the tokens of a function
         see earlier ones only (folders are tested). progress: a function of (done, total);
-        without it, a notebook shows a bar.
+        without it, a notebook shows a bar. keep: a folder for finished batches of a model that is
+        a folder; a run that was stopped then goes on where it was.
 
     >>> def mean_of_tokens(x):
     ...     uniform = np.full((len(x), 1, x.shape[1], x.shape[1]), 1 / x.shape[1])
@@ -61,7 +64,7 @@ def inspect(
     >>> print(result["effective tokens"].by_head[0][0])
     5 ± 0 (n = 8)
     >>> print(result.sentences[0])
-    Order does not matter: a shuffle of tokens leaves every layer's mean token.
+    Order does not matter: a shuffle of tokens leaves every token's state.
     """
     checks.whole("tokens", tokens, at_least=4)
     checks.whole("examples", examples)
@@ -71,9 +74,8 @@ def inspect(
     classes = None if labels is None else _labels(labels, len(subject.rows))
     subject, classes, dropped = _without_short(subject, classes)
     wanted = None if layers is None else _layers(layers)
-    found = collect(subject, wanted, seed, progress or _notebook_progress())
-    if wanted is not None and found.depth and max(wanted) > found.depth:
-        raise checks.BadInput(f"layers must be from 1 to {found.depth}; got {max(wanted)}.")
+    with batch_store(keep, subject.identity) as kept:
+        found = collect(subject, wanted, seed, progress or _notebook_progress(), kept)
     all_measures = [*made.layer_measures(found, classes, seed), *made.head_measures(found)]
     by_name = {measure.name: measure for measure in all_measures}
     facts = (
@@ -81,6 +83,7 @@ def inspect(
         ("kind", "decoder: tokens see earlier ones only" if subject.causal else "encoder"),
         ("depth", _depth(found, by_name)),
         *subject.notes,
+        *([("continued", f"{kept.restored} finished batches were read")] if kept.restored else []),
         *([("left out", f"{dropped:,} inputs of fewer than two tokens")] if dropped else []),
         ("intervals", "95 %, over inputs"),
     )
@@ -91,6 +94,7 @@ def inspect(
         tuple(all_measures),
         tuple(_missing(found, subject, classes)),
         _views(subject, found, examples),
+        made.distance_profiles(found),
     )
 
 
@@ -128,8 +132,9 @@ def _subject(
         raise checks.BadInput(
             f"a model is a folder, module:function or a function; got a {type(model).__name__}."
         )
-    from attnlens.integrations.transformers.model_folder import load_folder
-    from attnlens.integrations.transformers.subjects import ImageModel, TextModel
+    from attnlens.integrations.transformers.image_model import ImageModel
+    from attnlens.integrations.transformers.model_folder import folder_digest, load_folder
+    from attnlens.integrations.transformers.subjects import TextModel
 
     if inputs is None:
         raise checks.BadInput(
@@ -137,11 +142,21 @@ def _subject(
             "(--images FOLDER)."
         )
     loaded = load_folder(model)
-    if loaded.images is not None:
-        return ImageModel(loaded, inputs, title), labels
-    if isinstance(inputs, str):
+    if loaded.images is None and isinstance(inputs, str):
         raise checks.BadInput("inputs must be several texts; got one; give a list of texts.")
-    return TextModel(loaded, list(inputs), title, tokens), labels
+    if loaded.images is None and (
+        isinstance(inputs, Path) or any(isinstance(text, Path) for text in inputs)
+    ):
+        raise checks.BadInput(
+            f"{title} reads texts; got images; give texts (--text FILE --column NAME)."
+        )
+    subject = (
+        TextModel(loaded, list(inputs), title, tokens)
+        if loaded.images is None
+        else ImageModel(loaded, inputs, title)
+    )
+    subject.identity = folder_digest(Path(model))
+    return subject, labels
 
 
 def _as_function(model: Any) -> Any:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from attnlens.core.inspections import Measure
-from attnlens.core.readings import Reading
+from attnlens.core.readings import Curve, Reading
 from attnlens.core.statistics import mean_reading, slopes
+from attnlens.instruments.layers.attention_rows import DISTANCES
+from attnlens.instruments.layers.head_landscape import probe_hessians
 from attnlens.instruments.layers.layer_measures import (
     leading_coordinates,
     order_sensitivity,
@@ -75,8 +77,11 @@ HEADS: dict[str, tuple[str, str, tuple[float, float] | None]] = {
 }
 INDUCTION = "induction"
 RATE = "rate in tokens"
+SINGLE = "order of single tokens"
 ORDER, PAIRS, PROBE, LOG_ME, H_SCORE = "order", "pairs", "probe error", "LogME", "H-score"
 EXCESS, HELD_OUT = "probe error over the best", "held-out token error"
+GUESS = "probe error over guessing"
+SHARPNESS, CONDITION = "largest curvature of the head", "log10 condition number of the head"
 COORDINATES = 32  # of the embeddings of tokens that are to be predicted
 FEWEST = 40  # tokens that are to be predicted, for a probe with any power
 
@@ -138,6 +143,26 @@ def head_measures(found: Collected) -> list[Measure]:
     return [measure for measure in made if measure is not None]
 
 
+def distance_profiles(found: Collected) -> tuple[Curve, ...]:
+    """The share of attention by distance to the token attended to, the mean over heads: one curve
+    per layer, over the lower ends of bins that some input reaches."""
+    if found.profile is None:
+        return ()
+    shares = found.profile.mean(2)  # (inputs, layers, bins)
+    reached = np.flatnonzero((np.nan_to_num(shares) > 0).any((0, 1)))
+    last = int(reached.max(initial=0)) + 1
+    return tuple(
+        Curve(
+            "tokens away, from",
+            f"layer {layer + 1}",
+            DISTANCES[:last],
+            tuple(finite_mean(column) for column in shares[:, layer, :last].T),
+        )
+        for layer in range(found.depth)
+        if np.isfinite(shares[:, layer]).any()
+    )
+
+
 def layer_measures(found: Collected, labels: np.ndarray | None, seed: int) -> list[Measure]:
     """Measures of whole layers, the embedding first, as layer 0."""
     pooled, shuffled = found.pooled, found.shuffled
@@ -148,9 +173,14 @@ def layer_measures(found: Collected, labels: np.ndarray | None, seed: int) -> li
         "words, 1 as far as another input."
     )
     made = [Measure(ORDER, words, at, tuple(moved))]
-    pairs = found.pairs
-    if np.isfinite(pairs).any():
-        rows = pairs[np.isfinite(pairs).all((1, 2))]
+    words = (
+        "Change of a token's hidden state when tokens, but not positions, are shuffled, in the "
+        "states' own variance: 0 where a token's state does not depend on its place."
+    )
+    alone = [ratio_of_means(found.moved[:, i, 0], found.moved[:, i, 1]) for i in at]
+    made.append(Measure(SINGLE, words, at, tuple(alone)))
+    rows = found.pairs
+    if len(rows):
         words = (
             "Change of hidden states when tokens move together with their positions, in their own "
             "variance: 0 to rounding where such pairs are exchangeable."
@@ -184,6 +214,7 @@ def label_measures(pooled: np.ndarray, labels: np.ndarray, seed: int) -> list[Me
     words = f"Error of a linear probe of the label on unseen inputs: {what}."
     errors = np.array([probe_errors(features, labels, seed=seed) for features in pooled])
     best = errors[errors.mean(1).argmin()]
+    guesses = guess_errors(labels)
     targets = np.eye(labels.max() + 1)[labels] if classes else labels[:, None] - labels.mean()
     scaled = [_standard(features) for features in pooled]
     evidence = tuple(_score(log_me(features, targets), len(labels)) for features in scaled)
@@ -196,6 +227,14 @@ def label_measures(pooled: np.ndarray, labels: np.ndarray, seed: int) -> list[Me
             tuple(map(probe_reading, errors - best)),
         ),
         Measure(
+            GUESS,
+            "Error of the probe minus that of guessing, input by input: the most frequent class, "
+            "or the mean; below 0 the layer knows something of the label.",
+            at,
+            tuple(map(probe_reading, errors - guesses)),
+        ),
+        *_landscape(pooled, labels, at, seed),
+        Measure(
             LOG_ME, "Log evidence of a linear model, per input; higher is better.", at, evidence
         ),
     ]
@@ -204,6 +243,43 @@ def label_measures(pooled: np.ndarray, labels: np.ndarray, seed: int) -> list[Me
         words = "Variance between classes in units of the features; higher is better."
         made.append(Measure(H_SCORE, words, at, scores))
     return made
+
+
+def _landscape(
+    pooled: np.ndarray, labels: np.ndarray, at: tuple[int, ...], seed: int
+) -> list[Measure]:
+    """The landscape of a trained head on every layer; nothing where a part lacks a class."""
+    numbers = [probe_hessians(features, labels, seed=seed) for features in pooled]
+    if any(one is None for one in numbers):
+        return []
+    largest, condition = np.moveaxis(np.array(numbers), -1, 0)
+    return [
+        Measure(
+            SHARPNESS,
+            "Largest eigenvalue of the Hessian of a linear head's loss at its optimum, over "
+            "separate parts of the inputs; learning rates above 2 over it diverge.",
+            at,
+            tuple(map(mean_reading, largest)),
+        ),
+        Measure(
+            CONDITION,
+            "Log10 of the largest over the smallest eigenvalue, ridge included: gradient descent "
+            "on the head takes steps in proportion to this ratio.",
+            at,
+            tuple(map(mean_reading, condition)),
+        ),
+    ]
+
+
+def guess_errors(labels: np.ndarray) -> np.ndarray:
+    """The error on each input of the most frequent class or, for numbers, of the mean.
+
+    >>> guess_errors(np.array([0, 1, 1, 1])).tolist()
+    [1.0, 0.0, 0.0, 0.0]
+    """
+    if labels.dtype.kind in "iub":
+        return (labels != np.bincount(labels).argmax()).astype(float)
+    return (labels - labels.mean()) ** 2 / labels.var()
 
 
 def _standard(features: np.ndarray) -> np.ndarray:

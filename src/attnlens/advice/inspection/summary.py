@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from attnlens.core.inspections import Measure
-from attnlens.core.readings import Reading
+from attnlens.core.readings import LEVEL, Reading
 
-from .measures import EXCESS, HEADS, INDUCTION, ORDER, PAIRS, PROBE, RATE
+from .measures import EXCESS, GUESS, HEADS, INDUCTION, ORDER, PAIRS, PROBE, RATE, SINGLE
 
 MOST = 0.5  # more than half of the attention of a head
 SOME = 0.3  # of attention on the one token that induction needs, of some 25 that a query can see
@@ -49,7 +49,16 @@ def _order(measures: dict[str, Measure]) -> str:
             f" of their variance"
         )
     if most.interval()[1] < ROUNDING:
-        return f"Order does not matter: a shuffle of tokens leaves every layer's mean token{tail}."
+        single = max(
+            (r.value for r in measures[SINGLE].by_layer if r.status.has_number), default=0.0
+        )
+        if not single < ROUNDING:
+            return (
+                f"Order leaves every layer's mean token, but not single tokens: the state of a "
+                f"token that is shuffled changes by up to {single:.2g} of the states' variance"
+                f"{tail}."
+            )
+        return f"Order does not matter: a shuffle of tokens leaves every token's state{tail}."
     return (
         f"Order matters most in layer {layer}: a shuffle of tokens moves its mean token by "
         f"{_words(most)} of the squared distance between two inputs{tail}."
@@ -137,6 +146,15 @@ def _label(measures: dict[str, Measure]) -> str:
         return "No labels were given, so it is not known what a layer predicts (use --label)."
     best = int(np.argmin([reading.value for reading in probe.by_layer]))
     lowest, excess = probe.by_layer[best], measures[EXCESS]
+    gains = measures[GUESS].by_layer
+    # Layers are chosen by what is tested, so each interval has its share of the 5 %.
+    level = 1 - (1 - LEVEL) / len(gains)
+    if not any(gain.interval(level)[1] < 0 for gain in gains):
+        return (
+            f"No layer is shown to predict the label: the best linear probe, of layer "
+            f"{probe.at[best]}, errs by {_words(lowest)}, and guessing without the model by "
+            f"{lowest.value - gains[best].value:.2g}."
+        )
     close = [
         at
         for at, reading in zip(excess.at, excess.by_layer, strict=True)
@@ -144,8 +162,9 @@ def _label(measures: dict[str, Measure]) -> str:
     ]
     others = f"layers {', '.join(map(str, close))} are not shown to be worse"
     return (
-        f"For the label take layer {probe.at[best]}, whose linear probe errs by {_words(lowest)}; "
-        f"the last layer's errs by {probe.by_layer[-1].value:.2g}, and "
+        f"For the label take layer {probe.at[best]}, whose linear probe errs by {_words(lowest)} "
+        f"(guessing: {lowest.value - gains[best].value:.2g}); the last layer's errs by "
+        f"{probe.by_layer[-1].value:.2g}, and "
         f"{others if close else 'every other layer is worse'}."
     )
 

@@ -85,6 +85,8 @@ def minimum(curvature: Curvature) -> Answer:
         words = f"not yet: one more step still takes {format_percent(share)} off the loss"
     else:
         outcome, words = AnswerOutcome.YES, "yes, to within 1 % of the loss"
+    if curvature.not_converged:
+        words += f" (not converged: {', '.join(curvature.not_converged)})"
     return MINIMUM.answer(outcome, words, evidence, readings=readings)
 
 

@@ -41,6 +41,7 @@ from .spectrum import Eigenpair, Quadrature, SpectrumEnds, Times
 
 DENSE = 500  # parameters up to which the matrix is formed: as many products as SLQ takes anyway
 COLUMNS = 50  # columns computed together when the matrix is formed
+LOOSE = 0.01  # of the largest |λ|; an eigenvalue lies within its residual of the value
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,25 @@ class Curvature(Tabular):
     def smallest(self) -> float:
         return self.bottom[0].value
 
+    @property
+    def not_converged(self) -> tuple[str, ...]:
+        """The names of eigenvalues with a residual above a hundredth of the largest one's size, and
+        of the trace where its 95 % interval is wider than its value; empty where all is well.
+
+        >>> curvature(lambda w: w[0] ** 2 + 3 * w[1] ** 2, np.ones(2)).not_converged
+        ()
+        """
+        ends = {"largest": self.top, "smallest": self.bottom}
+        size = max(abs(pair.value) for pairs in ends.values() for pair in pairs)
+        names = [
+            f"{name} {i}"
+            for name, pairs in ends.items()
+            for i, pair in enumerate(pairs, 1)
+            if pair.residual > LOOSE * size
+        ]
+        wide = self.trace.half_width() > abs(self.trace.value)
+        return (*names, *(["trace"] if wide else []))
+
     def __str__(self) -> str:
         how = "exact" if self.exact else "estimated"
         rows = [
@@ -103,6 +123,11 @@ class Curvature(Tabular):
             f"{_pairs((block.smallest,))}, trace {_number(block.trace)}"
             for name, block in self.blocks.items()
         ]
+        if self.not_converged:
+            rows.append(
+                f"  not converged: {', '.join(self.not_converged)}; raise max_products for "
+                f"eigenvalues, probes for the trace"
+            )
         return "\n".join(rows)
 
     def rows(self) -> list[dict[str, Any]]:

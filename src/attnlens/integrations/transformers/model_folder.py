@@ -6,6 +6,7 @@ nothing is fetched.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from .attention_recorder import register
 INSTALL = 'pip install ".[transformers]"'
 # Parts of a model that hidden states and attention do not pass through; a checkpoint may lack them.
 NOT_USED = ("pooler", "decoder.")
+INPUTS = ("input_ids", "pixel_values")  # texts and images
 
 
 class LoadedFolder(NamedTuple):
@@ -48,6 +50,15 @@ def load_folder(folder: str | os.PathLike[str]) -> LoadedFolder:
         images = _image_settings(path) if hasattr(config, "image_size") else None
         tokenizer = None if images is not None else _load_tokenizer(path, module)
     return LoadedFolder(module, tokenizer, config, images)
+
+
+def folder_digest(folder: Path) -> str:
+    """A hash of the configuration and the weights, with their names."""
+    found = hashlib.sha256()
+    for file in sorted([*folder.glob("*.json"), *folder.glob("*.safetensors")]):
+        with file.open("rb") as content:
+            found.update(file.name.encode() + hashlib.file_digest(content, "sha256").digest())
+    return found.hexdigest()
 
 
 def _read_config(path: Path) -> Mapping[str, Any]:
@@ -99,16 +110,23 @@ def _load_model(path: Path, settings: Mapping[str, Any]) -> tuple[Any, Any]:
             f"the architecture {kind!r} of {path} is not known to the installed transformers; "
             f"update it, or give module:function (code in a model's folder is never run)."
         )
-    try:
-        module, found = AutoModel.from_pretrained(
+
+    def load(attention: str) -> Any:
+        return AutoModel.from_pretrained(
             path,
             local_files_only=True,
             use_safetensors=True,
             trust_remote_code=False,
             dtype=torch.float32,
-            attn_implementation=register(),
+            attn_implementation=attention,
             output_loading_info=True,
         )
+
+    try:
+        try:
+            module, found = load(register())
+        except KeyError:  # attention of its own, by a name of its own (GPT-J, GPT-Neo, Falcon)
+            module, found = load("eager")
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
         raise checks.BadInput(
             f"the model in {path} cannot be loaded ({_first_line(error)})."
@@ -121,6 +139,14 @@ def _load_model(path: Path, settings: Mapping[str, Any]) -> tuple[Any, Any]:
         )
     if module.config.is_encoder_decoder:
         module = module.get_encoder()
+    if module.main_input_name not in INPUTS or any(
+        hasattr(module.config, part) for part in ("text_config", "vision_config")
+    ):
+        raise checks.BadInput(
+            f"a model must read either texts or images; the architecture {kind!r} of {path} reads "
+            f"{module.main_input_name} or several kinds of input; save one of its parts as a "
+            f"model of its own with save_pretrained."
+        )
     return module.eval(), module.config
 
 

@@ -1,8 +1,8 @@
 """Transformers as subjects of measurement: inputs in, `Recording` out.
 
 InspectedModel  what all have: inputs, shuffled inputs, a forward pass that is recorded
+TorchSubject    a model of `transformers`; with images: `image_model.py`
 TextModel       a text model of `transformers`, with texts
-ImageModel      a vision transformer of `transformers`, with images
 FunctionModel   any function of arrays, with its arrays
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +22,8 @@ from attnlens.instruments.layers.recording import Recording, recording_from
 from .attention_recorder import recording_calls
 from .model_folder import LoadedFolder
 
-IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
+MANY = 0.1  # of tokens that are unknown; with subwords hardly any are
+SAME = 1e-4  # of the largest number: float32 rounds to 6e−8 per operation, over some 30 layers
 
 
 class RepeatedTokens(NamedTuple):
@@ -49,7 +49,8 @@ class InspectedModel(ABC):
     """A model with its inputs, `rows`, one array per input.
 
     lengths: numbers of tokens. causal: whether tokens see only earlier ones. moves_pairs: whether a
-    token can be moved together with its position. notes: what was done to the inputs.
+    token can be moved together with its position. notes: what was done to the inputs. identity: a
+    hash of the model; empty where its results cannot be recognised in a later run.
     """
 
     name: str
@@ -58,6 +59,7 @@ class InspectedModel(ABC):
     causal: bool = False
     moves_pairs: bool = False
     notes: tuple[tuple[str, str], ...] = ()
+    identity: str = ""
 
     @abstractmethod
     def record(
@@ -107,9 +109,24 @@ class TorchSubject(InspectedModel):
         wanted = {"output_hidden_states": True, "output_attentions": True, "return_dict": True}
         if "use_cache" in inspect.signature(self.module.forward).parameters:
             wanted["use_cache"] = False
-        with torch.inference_mode(), recording_calls() as calls:
-            outputs = self.module(**arguments, **wanted)
-        hidden = tuple(h.float().numpy() for h in outputs.hidden_states or ())
+        try:
+            with torch.inference_mode(), recording_calls() as calls:
+                outputs = self.module(**arguments, **wanted)
+        except Exception as error:  # any architecture of the library, on any input
+            first = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+            raise checks.BadInput(
+                f"the architecture {self.config.model_type!r} cannot be run on these inputs "
+                f"({type(error).__name__}: {first.rstrip('.')}); give other inputs, or "
+                f"module:function."
+            ) from error
+        hidden = tuple(h.float().numpy() for h in outputs.get("hidden_states") or ())
+        if not hidden or any(h.ndim != 3 or h.shape[1] != hidden[0].shape[1] for h in hidden):
+            raise checks.BadInput(
+                f"hidden states must be (inputs, tokens, width) in every layer; those of the "
+                f"architecture {self.config.model_type!r} are not, so its layers cannot be "
+                f"compared token by token."
+            )
+        _check_finite(hidden, lengths)
         if calls:
             parts = {
                 name: tuple(getattr(call, part).float().numpy() for call in calls)
@@ -123,6 +140,9 @@ class TorchSubject(InspectedModel):
             return Recording(lengths, hidden, **parts, scales=scales)
         given = outputs.get("attentions") or ()
         weights = tuple(a.float().numpy() for a in given if a is not None)
+        tokens = hidden[0].shape[1]
+        if any(w.shape[2:] != (tokens, tokens) for w in weights):  # windows, as in Longformer
+            weights = ()
         return Recording(lengths, hidden, weights)
 
 
@@ -150,29 +170,48 @@ class TextModel(TorchSubject):
         self.notes = (
             ("texts", f"{len(texts):,}, of {self.lengths.min()} to {self.lengths.max()} tokens"),
             *([("cut", f"{cut:,} texts longer than {limit} tokens were cut")] if cut else []),
+            *self._unknown(),
         )
         self._probe()
+
+    def _unknown(self) -> list[tuple[str, str]]:
+        """A note where many tokens are unknown: the tokenizer may be that of another model."""
+        unknown = self.tokenizer.unk_token_id
+        share = 0.0 if unknown is None else float(np.mean(np.concatenate(self.rows) == unknown))
+        words = (
+            f"{share:.0%} of tokens are {self.tokenizer.unk_token}; is it the model's tokenizer?"
+        )
+        return [("unknown tokens", words)] if share > MANY else []
 
     def _longest(self) -> int | None:
         """The number of positions that the model has; None where it has no limit."""
         positions = getattr(self.config, "max_position_embeddings", None)
         positions = getattr(self.config, "n_positions", positions)
-        return None if not positions else int(positions) - self._offset()
+        if not positions or int(positions) < 1:  # XLNet says −1
+            return None
+        return int(positions) - self._offset()
 
     def _offset(self) -> int:
-        """The first position number: RoBERTa counts from the padding number plus one."""
+        """The first position number: RoBERTa and its kin count from the padding number plus one."""
         embeddings = getattr(self.module, "embeddings", None)
-        counts = hasattr(embeddings, "create_position_ids_from_input_ids")
-        return int(self.config.pad_token_id) + 1 if counts else 0
+        table = getattr(embeddings, "position_embeddings", None)
+        padding = getattr(table, "padding_idx", None)
+        return 0 if padding is None else int(padding) + 1
 
     def _probe(self) -> None:
         """Find out on the longest input whether tokens see later ones, and what can be moved."""
-        recording = self.record([self.rows[int(self.lengths.argmax())]])
+        longest = int(self.lengths.argmax())
+        row = self.rows[longest]
+        recording = self.record([row])
         if recording.weights:
             self.causal = all(not np.triu(w, 1).any() for w in recording.weights)
         plain = recording.has_heads and np.isfinite(recording.scales).all()
         accepted = inspect.signature(self.module.forward).parameters
-        self.moves_pairs = "position_ids" in accepted and bool(plain)
+        if "position_ids" in accepted and plain:
+            # Positions that are given as the model counts them itself must change nothing.
+            same = self.record([row], [np.arange(len(row))])
+            pairs = zip(recording.hidden, same.hidden, strict=True)
+            self.moves_pairs = all(np.abs(a - b).max() <= SAME * np.abs(a).max() for a, b in pairs)
 
     def record(
         self, rows: Sequence[np.ndarray], orders: Sequence[np.ndarray] | None = None
@@ -245,104 +284,15 @@ class TextModel(TorchSubject):
         return row[: inner[0]], row[inner[-1] + 1 :]
 
 
-class ImageModel(TorchSubject):
-    """A vision transformer with a folder of images, or an array (n, height, width[, channels])."""
-
-    def __init__(self, loaded: LoadedFolder, images: Any, name: str):
-        super().__init__(loaded, name)
-        self._settings = loaded.images or {}
-        size, patch = self.config.image_size, self.config.patch_size
-        self._size = (size, size) if isinstance(size, int) else tuple(size)
-        self._patch = (patch, patch) if isinstance(patch, int) else tuple(patch)
-        self.rows = [self._pixels(image) for image in _opened(images)]
-        self._patches = int(np.prod([s // p for s, p in zip(self._size, self._patch, strict=True)]))
-        first = self.record(self.rows[:1])
-        self._before = first.hidden[0].shape[1] - self._patches  # class and register tokens
-        self.lengths = np.full(len(self.rows), first.hidden[0].shape[1])
-        self.moves_pairs = hasattr(self.module, "embeddings") and first.has_heads
-        self.notes = (
-            (
-                "images",
-                f"{len(self.rows):,}, {self._size[0]} × {self._size[1]} pixels, "
-                f"{self._patches} patches each",
-            ),
-        )
-
-    def _pixels(self, image: Any) -> np.ndarray:
-        """(channels, height, width), with the mean and standard deviation of the configuration."""
-        channels = getattr(self.config, "num_channels", 3)
-        resized = image.convert("L" if channels == 1 else "RGB").resize(self._size[::-1])
-        array = np.asarray(resized, np.float32).reshape(*self._size, channels) / 255
-        mean = np.asarray(self._settings.get("image_mean", [0.5] * channels), np.float32)
-        std = np.asarray(self._settings.get("image_std", [0.5] * channels), np.float32)
-        return ((array - mean) / std).transpose(2, 0, 1)
-
-    def record(
-        self, rows: Sequence[np.ndarray], orders: Sequence[np.ndarray] | None = None
-    ) -> Recording:
-        import torch
-
-        pixels = torch.from_numpy(np.stack(rows).astype(np.float32))
-        handle = None
-        if orders is not None:  # after the embedding every token carries content and position
-            index = torch.from_numpy(np.stack(orders))[..., None]
-
-            def permute(module: Any, arguments: Any, output: Any) -> Any:
-                return output.gather(1, index.expand(-1, -1, output.shape[-1]))
-
-            handle = self.module.embeddings.register_forward_hook(permute)
-        try:
-            recording = self._record(np.zeros(len(rows), int), pixel_values=pixels)
-        finally:
-            if handle is not None:
-                handle.remove()
-        recording.lengths[:] = recording.hidden[0].shape[1]
-        return recording
-
-    def movable(self, index: int) -> np.ndarray:
-        return np.arange(self._before, self._before + self._patches)
-
-    def shuffled(self, index: int, order: np.ndarray) -> np.ndarray:
-        (height, width), pixels = self._patch, self.rows[index]
-        rows, columns = (s // p for s, p in zip(self._size, self._patch, strict=True))
-        blocks = pixels[:, : rows * height, : columns * width]
-        blocks = blocks.reshape(len(pixels), rows, height, columns, width).transpose(1, 3, 0, 2, 4)
-        moved = blocks.reshape(rows * columns, len(pixels), height, width)
-        moved = moved[order[self._before :] - self._before].reshape(blocks.shape)
-        return np.ascontiguousarray(
-            moved.transpose(2, 0, 3, 1, 4).reshape(len(pixels), rows * height, columns * width)
-        )
-
-    def token_names(self, index: int) -> list[str]:
-        columns = self._size[1] // self._patch[1]
-        patches = [f"{i // columns + 1}:{i % columns + 1}" for i in range(self._patches)]
-        return [f"[{i + 1}]" for i in range(self._before)] + patches
-
-
-def _opened(images: Any) -> list[Any]:
-    from PIL import Image, UnidentifiedImageError
-
-    if not isinstance(images, str | Path):
-        array = np.asarray(images)
-        if array.ndim not in (3, 4) or not len(array):
-            raise checks.BadInput(
-                f"images must be a folder or an array (n, height, width); got {array.shape}."
-            )
-        if array.dtype != np.uint8:
-            raise checks.BadInput(
-                f"images must be whole numbers from 0 to 255 (uint8); got {array.dtype}."
-            )
-        return [Image.fromarray(image) for image in array]
-    folder = Path(images)
-    files = sorted(f for f in folder.rglob("*") if f.suffix.lower() in IMAGES)
-    if not files:
-        raise checks.BadInput(
-            f"--images must name a folder of images ({', '.join(IMAGES)}); {folder} has none."
-        )
-    try:
-        return [Image.open(file).convert("RGB") for file in files]
-    except (OSError, UnidentifiedImageError) as error:
-        raise checks.BadInput(f"an image in {folder} cannot be read ({error}).") from error
+def _check_finite(hidden: tuple[np.ndarray, ...], lengths: np.ndarray) -> None:
+    """Refuse a model that computes NaN or infinity; what padding holds does not matter."""
+    for layer, states in enumerate(hidden):
+        for state, length in zip(states, lengths, strict=True):
+            if not np.isfinite(state[: length or None]).all():
+                raise checks.BadInput(
+                    f"hidden states must be finite numbers; those of layer {layer} hold NaN or "
+                    f"infinity; check the weights of the model."
+                )
 
 
 class FunctionModel(InspectedModel):
