@@ -1,4 +1,4 @@
-"""Values and matrices of an objective, summed over blocks of samples, equal those of autodiff."""
+"""Values and matrices of an objective, summed over chunks of samples, equal those of autodiff."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ random = np.random.default_rng(0)
 RECIPE = Recipe.of(partial(Baseline, features=3, hidden=2, outputs=2))
 
 
-@pytest.mark.parametrize("samples", [5, ROWS + 1])  # one block, and two with a sample of weight 0
-def test_blocks_of_samples_sum_to_the_matrices_of_the_whole(samples: int):
+@pytest.mark.parametrize("samples", [5, ROWS + 1])  # one chunk, and two with a sample of weight 0
+def test_chunks_of_samples_sum_to_the_matrices_of_the_whole(samples: int):
     data = Data(*(jnp.asarray(random.normal(size=(samples, k))) for k in (3, 2)))
     objective = Objective(RECIPE, "squared", data, 0.1)
     vector = jnp.asarray(random.normal(size=objective.layout.size))

@@ -1,6 +1,6 @@
 """The objective of a search, L(w) = (1/n) Σ_i ℓ(model_w(x_i), y_i) + λ₂‖w‖², and its derivatives.
 
-Matrices are summed over blocks of `ROWS` samples, so that all intermediate arrays of a block stay
+Matrices are summed over chunks of `ROWS` samples, so that all intermediate arrays of a chunk stay
 in the cache of a core: at n = 4096 a Hessian of 21 parameters takes 13 ms instead of 94. Value,
 gradient and Gauss–Newton matrix come from one pass over the samples: with J_i the Jacobian of the
 outputs,
@@ -28,7 +28,7 @@ from .data import Data
 from .settings import Recipe
 
 COLUMNS = 64  # Hessian columns computed together
-ROWS = 64  # samples per block; 32 and 128 are slower, by up to a factor of 4
+ROWS = 64  # samples per chunk; 32 and 128 are slower, by up to a factor of 4
 
 
 class Objective(NamedTuple):
@@ -69,7 +69,7 @@ class Objective(NamedTuple):
         layout, loss = self.layout, named(self.loss)
         basis = jnp.eye(vector.size, dtype=vector.dtype)
 
-        def of_block(inputs: Any, targets: Any, weights: Array) -> Array:
+        def of_chunk(inputs: Any, targets: Any, weights: Array) -> Array:
             def total(w: Array) -> Array:
                 return jnp.sum(
                     weights * jax.vmap(loss)(jax.vmap(layout.restore(w))(inputs), targets)
@@ -80,7 +80,7 @@ class Objective(NamedTuple):
 
             return jax.lax.map(product, basis, batch_size=min(COLUMNS, vector.size))
 
-        matrix = self._mean(of_block, vector.dtype)
+        matrix = self._mean(of_chunk, vector.dtype)
         return 0.5 * (matrix + matrix.T) + jnp.diag(self.penalty(vector))
 
     def hessian_product(self, vector: Float[Array, " size"]) -> Callable[[Array], Array]:
@@ -109,12 +109,12 @@ class Objective(NamedTuple):
             value, slope = jax.value_and_grad(of_outputs)(here)
             return value, slope @ jacobian, (jacobian, jax.hessian(of_outputs)(here) @ jacobian)
 
-        def of_block(inputs: Any, targets: Any, weights: Array) -> tuple[Array, Array, Array]:
+        def of_chunk(inputs: Any, targets: Any, weights: Array) -> tuple[Array, Array, Array]:
             values, slopes, (jacobian, weighted) = jax.vmap(one)(inputs, targets, weights)
             left, right = (part.reshape(-1, vector.size) for part in (jacobian, weighted))
             return jnp.sum(values), jnp.sum(slopes, 0), left.T @ right
 
-        value, slope, matrix = self._mean(of_block, vector.dtype)
+        value, slope, matrix = self._mean(of_chunk, vector.dtype)
         diagonal = self.penalty(vector)
         value = value + 0.5 * jnp.sum(diagonal * vector**2)
         return value, slope + diagonal * vector, matrix + jnp.diag(diagonal)
@@ -138,31 +138,31 @@ class Objective(NamedTuple):
 
         return product
 
-    def _mean(self, of_block: Callable[[Any, Any, Array], Any], dtype: Any) -> Any:
-        """Σ over blocks of samples of a function of (inputs, targets, weights); weights sum to one.
+    def _mean(self, of_chunk: Callable[[Any, Any, Array], Any], dtype: Any) -> Any:
+        """Σ over chunks of samples of a function of (inputs, targets, weights); weights sum to one.
 
-        Blocks have equal sizes; the last one is filled with a sample of weight zero.
+        Chunks have equal sizes; the last one is filled with a sample of weight zero.
         """
         count = len(self.data.targets)
-        blocks = math.ceil(count / ROWS)
-        rows = math.ceil(count / blocks)
-        places = jnp.minimum(jnp.arange(blocks * rows), count - 1).reshape(blocks, rows)
-        filled = (jnp.arange(blocks * rows) < count).reshape(blocks, rows)
+        chunks = math.ceil(count / ROWS)
+        rows = math.ceil(count / chunks)
+        places = jnp.minimum(jnp.arange(chunks * rows), count - 1).reshape(chunks, rows)
+        filled = (jnp.arange(chunks * rows) < count).reshape(chunks, rows)
         weights = filled.astype(dtype) / count
 
-        def block(which: tuple[Array, Array]) -> Any:
+        def chunk(which: tuple[Array, Array]) -> Any:
             at, weight = which
             inputs, targets = jax.tree.map(lambda leaf: leaf[at], tuple(self.data))
-            return of_block(inputs, targets, weight)
+            return of_chunk(inputs, targets, weight)
 
-        if blocks == 1:
-            return block((places[0], weights[0]))
+        if chunks == 1:
+            return chunk((places[0], weights[0]))
         zero = jax.tree.map(
             lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
-            jax.eval_shape(block, (places[0], weights[0])),
+            jax.eval_shape(chunk, (places[0], weights[0])),
         )
         return jax.lax.scan(
-            lambda total, which: (jax.tree.map(jnp.add, total, block(which)), None),
+            lambda total, which: (jax.tree.map(jnp.add, total, chunk(which)), None),
             zero,
             (places, weights),
         )[0]

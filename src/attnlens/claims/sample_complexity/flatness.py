@@ -108,7 +108,7 @@ GRID = Grid(
     blocks={
         PREDICTION: {"smoke": 1, "default": 8, "full": 72},
         # Near 0 with a standard deviation of 0.3, and to be told from −0.1.
-        NEGATIVE: {"smoke": 1, "default": 40, "full": 72},
+        NEGATIVE: {"smoke": 1, "default": 24, "full": 72},
         POSITIVE: {"smoke": 1, "default": 4, "full": 36},
     },
     seeds_per_block=4,

@@ -154,7 +154,8 @@ def task(parameters: Mapping[str, Any], seed: int) -> Task:
         for x in (episode.tokens.key, episode.query)
     )
     data, test = Data(train, episode.tokens.value), Data(fresh, episode.answer)
-    return Task(recipe, *jax.tree.map(np.asarray, (data, test)), _teacher(parameters, episode))
+    data, test = jax.tree.map(np.asarray, (data, test))
+    return Task(recipe, data, test, _teacher(parameters, episode))
 
 
 def _seen(world: TokenTeacher, kind: str, latent: Any, x: Any) -> Any:
@@ -205,7 +206,7 @@ def descents(
             newton.search(problem, None, vector[None], data, test, np.float64(l2))
             for vector in vectors
         ]
-        result = [
+        result: list[Any] = [
             np.concatenate(parts) for parts in zip(*jax.tree.map(np.asarray, ended), strict=True)
         ]
     found = newton.SearchResult(*result)
@@ -219,8 +220,8 @@ def descents(
         np.array(index),
         found.test_loss / test.targets.var(),
         found.loss - penalty,
-        found.gradient_norm,
-        found.vector,
+        np.asarray(found.gradient_norm),
+        np.asarray(found.vector),
     )
 
 
