@@ -10,6 +10,18 @@ Why it should hold: softmax weights depend on products of inputs, which one hidd
 approximate, unit by unit, from samples. Where the teacher has no attention (a is the identity), the
 same student must learn to switch its attention off, and needs more samples than the baseline.
 
+The setting. Logits have a standard deviation of 1.5. At 2 a third of the baselines of the pilot did
+not reach ε = 0.6 with 4096 samples, so that the ratio measured their approximation error; at 1.5
+one of 16 did not. At ε = 0.5 it was more than half, so ε = 0.6 is judged and the other goals
+are drawn.
+
+What a sceptic may ask. *Averaging?* A student with attention frozen at uniform is a control: 11 of
+16 never reached ε. *Parameters?* Attention has 16 (d + 3) + d of them and the baseline 17 d, with
+d = 16 or 64 on both sides. *Regularisation?* Both sides have two widths and two penalties,
+chosen on held-out samples. *Realisability?* Yes: attention contains the teacher, and the claim is
+that this saves samples at an error which the baseline reaches too; B.misspecified has a teacher
+that neither contains.
+
 `attnlens.claims.token_students` has the settings and their reasons. A replicate is a seed, which
 redraws teacher, data and starts.
 """
@@ -21,7 +33,9 @@ from functools import partial
 from typing import Any
 
 from attnlens.claims import token_students
-from attnlens.claims.claim import Attribution, Claim, Meaning, Origin
+from attnlens.claims.claim import PREDICTION, Attribution, Claim, Meaning, Origin
+from attnlens.claims.power import Power
+from attnlens.claims.token_students import ABSENT, UNIFORM
 from attnlens.networks import SelfAttention
 
 
@@ -45,10 +59,7 @@ CLAIM = Claim(
     ),
     prediction=token_students.PREDICTED.format(student="self-attention"),
     controls=token_students.CONTROLS,
-    assumptions=token_students.assumptions(
-        "a self-attention network",
-        "Both students can reach ε; not far below it the baseline has an approximation floor",
-    ),
+    assumptions=token_students.assumptions("a self-attention network"),
     meaning=Meaning(
         supported=(
             "The right architecture saves labelled samples. The wrong one costs samples: where "
@@ -73,10 +84,18 @@ CLAIM = Claim(
         "attention model has low prediction error, and attention models require lower "
         "sample complexity than models without attention.",
     ),
-    plan=token_students.grid(layers=1, seconds=0.08),
-    measure=measure,
-    judge=token_students.RULE,
-    figure=partial(
-        token_students.figure, title="Error of self-attention and of the baseline, over samples"
+    plan=token_students.grid(
+        0.1,
+        {
+            PREDICTION: {"smoke": 1, "default": 3, "full": 27},
+            ABSENT: {"smoke": 1, "default": 2, "full": 18},
+            UNIFORM: {"smoke": 1, "default": 2, "full": 18},
+        },
+        {ABSENT: {"attend": False}, UNIFORM: {"student": "uniform"}},
+        layers=1,
     ),
+    measure=measure,
+    judge=token_students.rule(Power(1.04, 0.78)),  # pilot of 16 seeds
+    figure=token_students.figure,
+    views=token_students.views,
 )
