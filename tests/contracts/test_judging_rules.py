@@ -20,20 +20,15 @@ EXACT_CHECKS = {
     "A.minimal",
     "A.cme-is-posterior",
     "A.weights-are-posterior",
+    "B.softplus-distance",
 }
 WITHOUT_ATTRIBUTION: set[str] = set()
 WITHOUT_POWER: set[str] = {
     "A.approximation",
     "A.generalisation-length",
     "A.heads",
-    "B.known-attention",
-    "B.self-attention",
-    "B.multi-layer",
     "B.stationary-points",
     "B.flatness",
-    "B.softplus",
-    "B.guideline-sparsity",
-    "B.guideline-low-rank",
     "B.noisy-images",
     "B.reviews",
 }
@@ -44,8 +39,6 @@ UNCOVERED_QUANTITIES: set[tuple[str, str]] = {
     ("A.size-free", "ratio_4"),
     ("A.size-free", "ratio_8"),
     ("A.heads", "fourth"),
-    ("B.softplus", "relu"),
-    ("B.softplus", "softplus"),
     ("B.noisy-images", "fewer_labels"),
     ("B.noisy-images", "more_labels"),
     ("B.reviews", "fewer_labels"),

@@ -55,9 +55,9 @@ CLAIM = Claim(
     id="B.misspecified",
     title="Attention saves samples even where its form is not exactly right",
     statement=(
-        "On tokens whose label comes from hard top-1 attention, which neither network represents, "
-        "a self-attention student needs fewer samples than a plain network to reach an error that "
-        "both can reach."
+        "On tokens whose label comes from attention to a single token, which neither network "
+        "represents, a self-attention student needs fewer samples than a plain network to reach an "
+        "error that both can reach."
     ),
     formula=(
         r"\mathbb{E}\,\log\frac{n_{\mathrm{baseline}}(\varepsilon)}"

@@ -49,6 +49,7 @@ GRID = Grid(
         # x = −20, −19.99, …, 20; 0 is one of the points.
         "largest": 20,
         "points_per_unit": 100,
+        "rounding_units": ROUNDING_UNITS,
     },
     arm_settings={CONTROL: {"constant": 1.0}},
     blocks={PREDICTION: 1, CONTROL: 1},
@@ -107,11 +108,15 @@ CLAIM = Claim(
         r"=\frac{\log 2}{\tau_0}"
     ),
     prediction=(
-        f"The sup-distance to ReLU is log 2/τ₀ to {ROUNDING_UNITS} rounding units, for "
+        "The sup-distance to ReLU is log 2/τ₀ to $rounding_units rounding units, for "
         "τ₀ = $sharpnesses."
     ),
     controls={CONTROL: Control("The constant 1/τ₀ instead of log 2/τ₀.")},
-    assumptions=(Assumption("The largest distance is at x = 0", Check.BY_CONSTRUCTION),),
+    assumptions=(
+        Assumption(
+            "The largest distance is at the origin, which the grid contains", Check.BY_CONSTRUCTION
+        ),
+    ),
     meaning=Meaning(
         supported="The softplus of lens B is ReLU up to log 2/τ₀, as its formula says.",
         refuted="An implementation of the softplus is wrong, or loses digits.",

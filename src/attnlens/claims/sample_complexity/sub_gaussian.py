@@ -169,7 +169,7 @@ CLAIM = Claim(
     ),
     controls={
         CONTROL: Control(
-            "Student's t noise with 2.1 degrees of freedom, of the same variance.",
+            "Student's t noise with hardly more than two degrees of freedom, of the same variance.",
             quantities=("known", "baseline"),
         )
     },
