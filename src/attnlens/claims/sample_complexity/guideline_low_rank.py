@@ -93,7 +93,7 @@ GRID = Grid(
     },
     arm_settings={CONTROL: {"query_dim": BELOW_RANK}},
     blocks={
-        # With the pilot's numbers four teachers decide; 24 allow for a teacher without a good start.
+        # Four teachers decide with the pilot's numbers; 24 allow for one without a good start.
         PREDICTION: {"smoke": 1, "default": 3, "full": 27},
         CONTROL: {"smoke": 1, "default": 1, "full": 9},
     },
