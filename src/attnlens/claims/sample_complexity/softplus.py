@@ -25,6 +25,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from attnlens.claims.claim import (
     PREDICTION,
     Assumption,
@@ -137,7 +139,7 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
         at: list[tuple[float, Sequence[Measured]]] = []
         at += group_by(kinds["softplus"], "sharpness").items()
         at.append((100.0, kinds["relu"]))
-        points: list[Point] = [log_point(tau, LOG_RATIO(group)) for tau, group in at]
+        points: list[Point] = [log_point(tau, np.asarray(LOG_RATIO(group))) for tau, group in at]
         series.append(Series(labels[arm], tuple(points), control=arm != PREDICTION))
     return Figure(
         "Samples that the baseline needs, as a multiple of known attention's",
