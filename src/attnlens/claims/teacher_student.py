@@ -263,9 +263,10 @@ def log_sample_size(
     sizes   the parameter that lists the sample sizes
     goal    ε; by default the parameter `goal`
 
-    Where fewer than two values remain uncensored there is no likelihood, and the ends of the grid
-    stand for n(ε); with the numbers of seeds of the default profile that happens only to students
-    of which hardly any reaches ε.
+    Where more than half of the values are censored, the likelihood extrapolates from a minority
+    (with 0.4 to 0.6 censored in pilots, the jackknife's standard deviation was 2 to 8 times that of
+    the values), and the ends of the grid stand for n(ε). That happens to controls, of which hardly
+    any student reaches ε, and moves their ratio towards one.
     """
 
     def values(cell: Measured) -> np.ndarray:
@@ -273,8 +274,10 @@ def log_sample_size(
         return log_sizes(cell.parameters[sizes], values_of(cell, errors), at)
 
     def estimate(cells: Sequence[Measured]) -> np.ndarray:
-        numbers = Tobit(values, sizes)(cells)
-        return numbers if np.isfinite(numbers).all() else pooled(values)(cells)
+        numbers = pooled(values)(cells)
+        ends = np.log(np.asarray(cells[0].parameters[sizes], float)[[0, -1]])
+        inside = (numbers > ends[0]) & (numbers < ends[1])
+        return Tobit(values, sizes)(cells) if inside.sum() >= max(3, len(inside) / 2) else numbers
 
     return estimate
 

@@ -92,6 +92,7 @@ CLAIM = Claim(
             ABSENT: {"smoke": 1, "default": 1, "full": 9},
         },
         {ABSENT: {"attend": False}},
+        range(1000),
         layers=2,
         focus=2.0,
         goal=0.7,

@@ -4,19 +4,20 @@ Our formalisation of lens B (ICLR 2021 submission), sections 2 and 3.2 (docs/the
 prediction 16). The data follow y = w₂ᵀ φ(w₁ vec(w_V x a(x))) + noise. A student of the same form is
 compared with the baseline y = w₂ᵀ φ(w₁ vec(x)) at an error that both can reach:
 
-    E log [n_baseline(ε) / n_attention(ε)]  ≥  0.3,    ε = 0.6.
+    E log [n_baseline(ε) / n_attention(ε)]  ≥  0.3,    ε = 0.5.
 
 Why it should hold: softmax weights depend on products of inputs, which one hidden layer can only
 approximate, unit by unit, from samples. Where the teacher has no attention (a is the identity), the
 same student must learn to switch its attention off, and needs more samples than the baseline.
 
-The setting. Logits have a standard deviation of 1.5. At 2 a third of the baselines of the pilot did
-not reach ε = 0.6 with 4096 samples, so that the ratio measured their approximation error; at 1.5
-one of 16 did not. At ε = 0.5 it was more than half, so ε = 0.6 is judged and the other goals
-are drawn.
+The setting. Logits have a standard deviation of one. With more, more baselines do not reach
+ε = 0.5, and the ratio measures their approximation error: one in 16 with 4096 samples at a standard
+deviation of one, about a third at 1.5. Other goals are drawn. A first design (a standard deviation
+of 1.5, ε = 0.6, 24 seeds) was undecided, 0.61 ± 0.54: its pilot of 16 seeds had understated the
+variation between teachers. The seeds of both are not judged again.
 
-What a sceptic may ask. *Averaging?* A student with attention frozen at uniform is a control: 11 of
-16 never reached ε. *Parameters?* Attention has 16 (d + 3) + d of them and the baseline 17 d, with
+What a sceptic may ask. *Averaging?* A student with attention frozen at uniform is a control: most
+of them never reached ε. *Parameters?* Attention has 17 d + 48 of them and the baseline 17 d, with
 d = 16 or 64 on both sides. *Regularisation?* Both sides have two widths and two penalties,
 chosen on held-out samples. *Realisability?* Yes: attention contains the teacher, and the claim is
 that this saves samples at an error which the baseline reaches too; B.misspecified has a teacher
@@ -87,15 +88,17 @@ CLAIM = Claim(
     plan=token_students.grid(
         0.1,
         {
-            PREDICTION: {"smoke": 1, "default": 3, "full": 27},
-            ABSENT: {"smoke": 1, "default": 2, "full": 18},
-            UNIFORM: {"smoke": 1, "default": 2, "full": 18},
+            PREDICTION: {"smoke": 1, "default": 7, "full": 63},
+            ABSENT: {"smoke": 1, "default": 1, "full": 9},
+            # −0.5 with a standard deviation of 1.3 in the pilot.
+            UNIFORM: {"smoke": 1, "default": 5, "full": 45},
         },
         {ABSENT: {"attend": False}, UNIFORM: {"student": "uniform"}},
+        range(2000),
         layers=1,
     ),
     measure=measure,
-    judge=token_students.rule(Power(1.04, 0.78)),  # pilot of 16 seeds
+    judge=token_students.rule(Power(0.85, 1.2)),  # pilot of 16 seeds: 0.92
     figure=token_students.figure,
     views=token_students.views,
 )

@@ -79,7 +79,7 @@ def _grid(student: str, goal: float, sizes: Sequence[int], seeds: int) -> Grid:
         arm_settings={CONTROL: {"noise": (REFERENCE, "student")}},
         blocks={
             PREDICTION: {"smoke": 1, "default": 8, "full": 72},
-            CONTROL: {"smoke": 1, "default": 2, "full": 18},
+            CONTROL: {"smoke": 1, "default": 5, "full": 45},
         },
         seeds_per_block={"smoke": 4, "default": seeds, "full": seeds},
         cost=lambda parameters, count: 0.008 * count * len(sizes),
