@@ -78,14 +78,14 @@ SETTINGS: dict[str, Any] = {
     "sharpness": 5.0,
     "test_samples": 512,  # per seed; they cause a few per cent of the variance of an error
     "teacher_hidden": 8,
-    # The candidates of each side. A baseline of 256 units was no better than one of 64 in a pilot. Of
-    # 0.001, 0.01 and 0.1 the best penalty was 0.1 at small n and 0.01, or a little better 0.001, at
-    # large n, for both sides.
+    # The candidates of each side. A baseline of 256 units was no better than one of 64 in a pilot.
+    # Of 0.001, 0.01 and 0.1 the best penalty was 0.1 at small n and 0.01, or a little better 0.001,
+    # at large n, for both sides.
     "widths": {"smoke": [16], "default": [16, 64], "full": [16, 64]},
     "l2": [1e-2, 1e-1],
-    # With 1500 steps at half the rate, at n ≥ 1024 and with the penalty 1e-4, errors of the baseline
-    # changed by a tenth or less and those of attention fell by half or more: longer training favours
-    # the claim.
+    # With 1500 steps at half the rate, at n ≥ 1024 and with the penalty 1e-4, errors of the
+    # baseline changed by a tenth or less and those of attention fell by half or more: longer
+    # training favours the claim.
     "steps": 400,
     "batch": 32,
     "learning_rate": 2e-2,
