@@ -15,7 +15,9 @@ network alone says nothing about learned attention. Both kinds of networks have 
 penalties, and held-out samples choose among the eight candidates; attention has four, which works
 against the claim. Logits have a standard deviation of 2, and ε = 0.7 is the smallest goal that more
 than nine tenths of the competitors of the pilot reached. In the control the teacher has no
-attention (a is the identity).
+attention (a is the identity). *Censoring?* In the default profile 0.11 of the competitors do not
+reach ε, and a third of the attention networks reach it with the smallest n; with the ends of the
+grid in their place the log ratio is 0.50 ± 0.18 instead of 0.85 ± 0.33.
 
 `attnlens.claims.token_students` has the settings and their reasons. A replicate is a seed, which
 redraws teacher, data and starts.

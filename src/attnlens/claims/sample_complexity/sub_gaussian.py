@@ -14,8 +14,8 @@ laws would agree for the wrong reason. The goals are ε = 0.2 for known attentio
 and Rademacher noise cost known attention a log ratio of 0.12 at ε = 0.3 in the pilot.
 
 In the control the noise is Student's t with 2.1 degrees of freedom and the same variance, which is
-not sub-Gaussian. It could come out either way; in the pilot n(ε) was *smaller* by a log
-ratio of about 1: most of the variance of such noise comes from rare values, and a typical sample
+not sub-Gaussian. It could come out either way; in the pilot n(ε) was *smaller* by a log ratio
+of about 1: most of the variance of such noise comes from rare values, and a typical sample
 has none of them. So n(ε) is not a function of the variance alone.
 
 Teachers, inputs and starts are the same for every law, and all laws are drawn from the same random

@@ -1,10 +1,12 @@
 """The guidelines of lens B (ICLR 2021 submission), each tested on a data set with paired folds.
 
-    attention   self-attention instead of a plain network of the same width (claims
-                B.self-attention and B.misspecified)
-    sparsity    non-negative gates on the inputs, with an ℓ₁ penalty (claim B.guideline-sparsity)
-    low rank    queries and keys a quarter as wide as tokens (claim B.guideline-low-rank; tokens
-                only)
+    attention   self-attention instead of a plain network of the same width
+    sparsity    non-negative gates on the inputs, with an ℓ₁ penalty
+    low rank    queries and keys a quarter as wide as tokens (tokens only)
+
+`CLAIMS` names the claims behind each. They say where a guideline helps: labels that depend on which
+tokens match, few features that matter with fewer labels than features, and queries and keys whose
+product has a low rank. Nothing is promised elsewhere, so each is tested on the data.
 
 The effect is the log ratio of test errors, with the guideline over without, on the same folds.
 "Without" is the strongest alternative that the claim names: for gates with a penalty, the best of
@@ -46,6 +48,12 @@ WORDS = {
     "sparsity": f"put gates on the inputs, with an ℓ₁ penalty of {PENALTY} on their sum",
     "low rank": "make queries and keys a quarter as wide as tokens",
 }
+CLAIMS = {
+    "attention": ("B.self-attention", "B.misspecified"),
+    "sparsity": ("B.guideline-sparsity",),
+    "low rank": ("B.guideline-low-rank",),
+}
+"""The claims that say where each guideline helps, by its name."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,11 @@ class Recommendation:
     high: float
 
     @property
+    def claims(self) -> tuple[str, ...]:
+        """The ids of the claims behind the guideline (`attnlens claims` shows them)."""
+        return CLAIMS[self.name]
+
+    @property
     def verdict(self) -> str:
         if self.high < 0:
             return "recommended"
@@ -67,6 +80,7 @@ class Recommendation:
     def __str__(self) -> str:
         change, low, high = (100 * math.expm1(v) for v in (self.effect.value, self.low, self.high))
         evidence = f"error {change:+.0f} %, interval {low:+.0f} to {high:+.0f} %"
+        evidence = f"{evidence}; {' and '.join(self.claims)}"
         return f"{self.name}: {self.verdict} ({self.words}: {evidence})"
 
 
