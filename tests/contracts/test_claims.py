@@ -123,7 +123,7 @@ def measurement(claim: Claim, cell: Cell) -> Measurement:
 
 # Most claims take ten seconds to compile. They belong to the slow tests, and `.ci/run` runs the
 # smoke profile of all. One exact and one statistical claim stay among the quick tests.
-QUICK = ("A.weights-are-posterior", "A.softmax-smoothed")
+QUICK = ("A.weights-are-posterior", "A.softmax-smoothed", "B.softplus-distance")
 # Claims with further views, drawn from example arrays that some of their cells hold.
 WITH_VIEWS = (
     "A.weights-are-posterior",
@@ -132,6 +132,9 @@ WITH_VIEWS = (
     "A.learned-representation",
     "A.heads",
     "B.known-attention",
+    "B.self-attention",
+    "B.multi-layer",
+    "B.misspecified",
     "B.stationary-points",
     "B.flatness",
 )

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from attnlens import guidelines
+from attnlens.claims import CLAIMS as REGISTERED
 from attnlens.core.checks import BadInput
+from attnlens.instruments.samples.guidelines import CLAIMS, WORDS
 from attnlens.worlds import SparseTeacher, TokenTeacher
 
 ROWS, FEATURES = 72, 16
@@ -17,6 +19,11 @@ def draw(world, rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     with jax.enable_x64(True):
         tokens = world.sample(jax.random.key(seed), rows).tokens
         return np.asarray(tokens.key), np.asarray(tokens.value)[:, 0]
+
+
+def test_each_guideline_names_registered_claims():
+    assert CLAIMS.keys() == WORDS.keys()
+    assert set().union(*CLAIMS.values()) <= set(REGISTERED)
 
 
 @pytest.mark.slow

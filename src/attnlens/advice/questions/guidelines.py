@@ -54,7 +54,7 @@ def guideline(
     )
     evidence = (
         f"{result.words}: error {middle:+.0f} %, interval {low:+.0f} to {high:+.0f} %; "
-        f"{labels:,} labels"
+        f"{labels:,} labels; {' and '.join(result.claims)}"
     )
     readings = {"log_error_ratio": Reading.of(result.effect)}
     if not learned:

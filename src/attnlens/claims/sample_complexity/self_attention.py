@@ -4,11 +4,26 @@ Our formalisation of lens B (ICLR 2021 submission), sections 2 and 3.2 (docs/the
 prediction 16). The data follow y = w₂ᵀ φ(w₁ vec(w_V x a(x))) + noise. A student of the same form is
 compared with the baseline y = w₂ᵀ φ(w₁ vec(x)) at an error that both can reach:
 
-    E log [n_baseline(ε) / n_attention(ε)]  ≥  0.3,    ε = 0.6.
+    E log [n_baseline(ε) / n_attention(ε)]  ≥  0.3,    ε = 0.5.
 
 Why it should hold: softmax weights depend on products of inputs, which one hidden layer can only
 approximate, unit by unit, from samples. Where the teacher has no attention (a is the identity), the
 same student must learn to switch its attention off, and needs more samples than the baseline.
+
+The setting. Logits have a standard deviation of one. With more, more baselines do not reach
+ε = 0.5, and the ratio measures their approximation error: one in 16 with 4096 samples at a standard
+deviation of one, about a third at 1.5. Other goals are drawn. A first design (a standard deviation
+of 1.5, ε = 0.6, 24 seeds) was undecided, 0.61 ± 0.54: its pilot of 16 seeds had understated the
+variation between teachers. The seeds of both are not judged again.
+
+What a sceptic may ask. *Averaging?* A student with attention frozen at uniform is a control: half
+of them never reached ε, with either design. *Parameters?* Attention has 17 d + 48 of them and the
+baseline 17 d, with d = 16 or 64 on both sides. *Censoring?* In the default profile 0.16 of the
+baselines do not reach ε; with the end of the grid in their place the log ratio is 1.13 ± 0.29
+instead of 1.35 ± 0.39. *Regularisation?* Both sides have two widths and two penalties, chosen on
+held-out samples. *Realisability?* Yes: attention contains the teacher, and the claim is that this
+saves samples at an error that most baselines reach too; B.misspecified has a teacher that neither
+contains.
 
 `attnlens.claims.token_students` has the settings and their reasons. A replicate is a seed, which
 redraws teacher, data and starts.
@@ -21,7 +36,9 @@ from functools import partial
 from typing import Any
 
 from attnlens.claims import token_students
-from attnlens.claims.claim import Attribution, Claim, Meaning, Origin
+from attnlens.claims.claim import PREDICTION, Attribution, Claim, Meaning, Origin
+from attnlens.claims.power import Power
+from attnlens.claims.token_students import ABSENT, UNIFORM
 from attnlens.networks import SelfAttention
 
 
@@ -45,10 +62,7 @@ CLAIM = Claim(
     ),
     prediction=token_students.PREDICTED.format(student="self-attention"),
     controls=token_students.CONTROLS,
-    assumptions=token_students.assumptions(
-        "a self-attention network",
-        "Both students can reach ε; not far below it the baseline has an approximation floor",
-    ),
+    assumptions=token_students.assumptions("a self-attention network"),
     meaning=Meaning(
         supported=(
             "The right architecture saves labelled samples. The wrong one costs samples: where "
@@ -73,10 +87,20 @@ CLAIM = Claim(
         "attention model has low prediction error, and attention models require lower "
         "sample complexity than models without attention.",
     ),
-    plan=token_students.grid(layers=1, seconds=0.08),
-    measure=measure,
-    judge=token_students.RULE,
-    figure=partial(
-        token_students.figure, title="Error of self-attention and of the baseline, over samples"
+    plan=token_students.grid(
+        0.1,
+        {
+            PREDICTION: {"smoke": 1, "default": 7, "full": 63},
+            ABSENT: {"smoke": 1, "default": 1, "full": 9},
+            # −0.5 with a standard deviation of 1.3 in the pilot.
+            UNIFORM: {"smoke": 1, "default": 5, "full": 45},
+        },
+        {ABSENT: {"attend": False}, UNIFORM: {"student": "uniform"}},
+        range(2000),
+        layers=1,
     ),
+    measure=measure,
+    judge=token_students.rule(Power(0.85, 1.2)),  # pilot of 16 seeds: 0.92
+    figure=token_students.figure,
+    views=token_students.views,
 )
