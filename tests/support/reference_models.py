@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
@@ -57,3 +59,85 @@ def slcp(mirror: bool = True, nuts: Nuts | None = None) -> FromModel:
         return dist.MultivariateNormal(theta[:2], scale_tril=root)
 
     return FromModel(dist.Uniform(low, jnp.full(5, 3.0)).to_event(1), likelihood, nuts=nuts)
+
+
+class Crescent(dist.Distribution):
+    """A point r (cos a, sin a) + (¼, 0) + shift, a uniform on (−π/2, π/2), r ~ N(0.1, 0.01²).
+
+    Its density at distance r from the centre is N(r; 0.1, 0.01²)/(π r) on the right-hand side.
+    """
+
+    support = dist.constraints.real_vector
+
+    def __init__(self, shift: Any):
+        self.shift = shift
+        super().__init__(event_shape=(2,))
+
+    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Any:
+        for_angle, for_radius = jax.random.split(key)
+        angle = jax.random.uniform(for_angle, sample_shape, minval=-jnp.pi / 2, maxval=jnp.pi / 2)
+        radius = 0.1 + 0.01 * jax.random.normal(for_radius, sample_shape)
+        point = radius[..., None] * jnp.stack([jnp.cos(angle), jnp.sin(angle)], -1)
+        return point + jnp.array([0.25, 0.0]) + self.shift
+
+    def log_prob(self, value: Any, intermediates: Any = None) -> Any:
+        point = value - jnp.array([0.25, 0.0]) - self.shift
+        radius = jnp.sqrt(jnp.sum(point**2) + 1e-12)
+        inside = dist.Normal(0.1, 0.01).log_prob(radius) - jnp.log(jnp.pi * radius)
+        return jnp.where(point[0] > 0, inside, -jnp.inf)
+
+
+def two_moons(nuts: Nuts | None = None) -> FromModel:
+    """One point in the plane per observation."""
+
+    def likelihood(theta: Any) -> Any:
+        total, difference = jnp.sqrt((theta[0] + theta[1]) ** 2 + 1e-12), theta[1] - theta[0]
+        return Crescent(jnp.stack([-total, difference]) / jnp.sqrt(2.0))
+
+    return FromModel(dist.Uniform(-jnp.ones(2), jnp.ones(2)).to_event(1), likelihood, nuts=nuts)
+
+
+def gaussian_mixture(nuts: Nuts | None = None) -> FromModel:
+    """One point in the plane per observation."""
+
+    def likelihood(theta: Any) -> Any:
+        parts = dist.Normal(theta[None, :], jnp.array([[1.0], [0.1]])).to_event(1)
+        return dist.MixtureSameFamily(dist.Categorical(probs=jnp.array([0.5, 0.5])), parts)
+
+    prior = dist.Uniform(jnp.full(2, -10.0), jnp.full(2, 10.0)).to_event(1)
+    return FromModel(prior, likelihood, nuts=nuts)
+
+
+def weighted_prior(world: FromModel, tokens: Any, count: int, draws: int, seed: int = 0) -> Any:
+    """Draws from the posterior of a world whose prior is one uniform law, by self-normalised
+    importance sampling from it; and the effective sample size."""
+    key, for_choice = jax.random.split(jax.random.key(seed))
+    log_likelihood = jax.jit(jax.vmap(lambda z: world.log_likelihood(z, tokens)))
+    kept, logs = [], []
+    for part in jax.random.split(key, count // 100_000):
+        latent = world.prior_law.sample(part, (100_000,))
+        log = np.asarray(log_likelihood(latent))
+        near = log > log.max() - 30  # the others have no weight
+        kept.append(np.asarray(latent)[near])
+        logs.append(log[near])
+    latent, log = np.concatenate(kept), np.concatenate(logs)
+    weights = np.exp(log - log.max())
+    chosen = jax.random.choice(for_choice, len(log), (draws,), p=jnp.asarray(weights))
+    return latent[np.asarray(chosen)], weights.sum() ** 2 / (weights**2).sum()
+
+
+def c2st(first: np.ndarray, second: np.ndarray) -> float:
+    """The share of held-out points whose sample a classifier names: 0.5 where samples agree.
+
+    Gradient-boosted trees, five folds, both samples of the same size (Lopez-Paz and Oquab,
+    Revisiting classifier two-sample tests, 2017).
+    """
+    from sklearn.ensemble import HistGradientBoostingClassifier
+    from sklearn.model_selection import cross_val_score
+
+    size = min(len(first), len(second))
+    points = np.concatenate([first[:size], second[:size]])
+    labels = np.repeat([0, 1], size)
+    order = np.random.default_rng(0).permutation(2 * size)
+    model = HistGradientBoostingClassifier(max_iter=40, max_leaf_nodes=8)
+    return float(cross_val_score(model, points[order], labels[order], cv=5).mean())

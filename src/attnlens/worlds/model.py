@@ -44,6 +44,7 @@ from .sampled_posterior import pooled
 from .seeding import tokens_key
 
 EPISODES = 64  # of `ReferenceWorld.risk`
+TOGETHER = 64  # episodes whose chains run side by side
 
 
 class ReferenceWorld(ExactWorld):
@@ -236,6 +237,10 @@ class ReferenceWorld(ExactWorld):
     def _key(self, tokens: Any, mask: Bool[Array, " length"]) -> Key[Array, ""]:
         return tokens_key(self.nuts.seed, tokens, mask)
 
+    def token_mean(self, latent: Any) -> Float[Array, " dim"]:
+        with nuts.relaxed():
+            return self._token_moments(latent)[0]
+
     def _program(self, tokens: Any, mask: Bool[Array, " length"]) -> None:
         import numpyro
 
@@ -336,6 +341,17 @@ class FromModel(ReferenceWorld):
                 f"{(count, self.key_dim)}; got {points.shape}."
             )
         return points
+
+
+def over_episodes(world: Any, function: Callable[[Any], Any], episodes: Any) -> Any:
+    """`function` of each of `episodes` (keys, or numbers of tokens), in one compiled program.
+
+    Closed forms in sequence: LAPACK calls must not overlap where JAX runs many threads. Chains of
+    up to 64 episodes side by side, which is many times faster.
+    """
+    if isinstance(world, ReferenceWorld):
+        return jax.lax.map(function, episodes, batch_size=min(TOGETHER, len(episodes)))
+    return jax.lax.map(function, episodes)
 
 
 @eqx.filter_jit
