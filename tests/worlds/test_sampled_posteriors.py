@@ -1,8 +1,8 @@
 """Sampled posteriors held to public references and to closed forms: no `ok` that is wrong.
 
-The models and the references are in tests/support/reference_models.py. Two samples are compared by C2ST, the share of
-held-out points whose sample a classifier names. With 2 × 800 points its standard error around 0.5
-is 0.5/√1600 = 0.0125, so 0.55 is four of them.
+The models and the references are in tests/support/reference_models.py. Two samples are compared by
+C2ST, the share of held-out points whose sample a classifier names. With 2 × 800 points its standard
+error around 0.5 is 0.5/√1600 = 0.0125, so 0.55 is four of them.
 """
 
 from __future__ import annotations

@@ -45,17 +45,17 @@ def test_tempering_reaches_the_posterior(particles):
 def test_a_half_of_the_posterior_is_noticed(particles):
     """Chains in both modes agree with the particles; chains in one of them do not."""
     points = particles.points
-    with relaxed():
-        found = modes.find(
-            lambda point: jnp.add(*two_modes(point)), points[::32], points[::32], jnp.ones(2)
-        )
     random = np.random.default_rng(0)
     sign = random.choice([-1.0, 1.0], (4, 500, 1))
     draws = jnp.asarray(random.normal(size=(4, 500, 2)) / np.sqrt(101) + sign * [2 / 1.01, 0])
     side = draws.at[..., 0].set(jnp.abs(draws[..., 0]))
 
+    @jax.jit
     def opinion(draws):
         with relaxed():
+            found = modes.find(
+                lambda point: jnp.add(*two_modes(point)), points[::32], points[::32], jnp.ones(2)
+            )
             return second_opinion.opinion(draws, points, particles.ancestor, particles.beta, found)
 
     good, bad = opinion(draws), opinion(side)
