@@ -54,6 +54,7 @@ NAVIGATION: dict[str, list[str]] = {
         "howto/flat.md",
         "howto/inspect.md",
         "howto/own-claim.md",
+        "howto/own-world.md",
         "howto/publish-a-lens.md",
         "howto/paper.md",
         "cluster.md",

@@ -42,9 +42,9 @@ from attnlens.worlds import (
     DirichletCategorical,
     FiniteMixture,
     GaussianProcess,
-    LogisticRegression,
     NormalInverseGamma,
     NormalMean,
+    PolyaUrn,
 )
 from network_builders import blank
 
@@ -168,9 +168,9 @@ def test_the_posterior_of_every_exact_world_approaches_the_truth(world: Any):
     assert posterior.plot().axes
 
 
-def test_a_posterior_without_a_closed_form_is_refused():
-    with pytest.raises(BadInput, match="closed form"):
-        tightening(LogisticRegression())
+def test_a_world_without_a_posterior_is_refused():
+    with pytest.raises(BadInput, match="needs a world with a posterior"):
+        tightening(PolyaUrn())
 
 
 # -- the others ------------------------------------------------------------------------------------

@@ -180,7 +180,9 @@ def test_a_failed_convergence_check_is_a_status_and_the_values_are_nan():
     posterior, law, evidence = all_answers(world, episode.tokens, episode.query)
     assert posterior.status is Status.NOT_CONVERGED
     assert posterior.reason.startswith("the reference posterior has not converged: largest split")
-    assert np.isnan(posterior.mean).all()
+    numbers = posterior.mean, posterior.pooled(), posterior.sample(jax.random.key(0))
+    assert all(np.isnan(part).all() for part in (*numbers, posterior.latent))
+    assert np.isfinite(posterior.refused_draws["weights"]).all()
     assert np.isnan(law.mean).all()
     assert np.isnan(evidence[0])
 

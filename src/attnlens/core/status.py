@@ -26,6 +26,7 @@ class Status(StrEnum):
     EXTRAPOLATED = "extrapolated"
     AT_MOST = "at most"
     AT_LEAST = "at least"
+    UNCONFIRMED = "there is no second opinion on the reference posterior"
     # There is no number.
     NOT_REACHED = "not reached"
     NEITHER_KNOWN = "neither n(ε) is known"
@@ -40,13 +41,17 @@ class Status(StrEnum):
     NEEDS_CLASSES = "not defined: it needs downstream classes"
     NEEDS_SOURCE = "not defined: it needs source=… or pretraining classes"
     NOT_CONVERGED = "the reference posterior has not converged"
+    SEPARATE_MODES = "chains of the reference posterior stay in different modes"
+    DIVERGENT = "chains of the reference posterior diverge"
+    LOW_ENERGY = "chains of the reference posterior explore its tails too slowly"
+    DISAGREES = "two samplers of the reference posterior disagree"
     SOME_NOT_CONVERGED = "reference posteriors have not converged"
     OTHER = "other"  # the reason is the remark of the reading
 
     @property
     def has_number(self) -> bool:
         """Whether the value can be used, if only as a bound."""
-        return self in (Status.OK, Status.EXTRAPOLATED, Status.AT_MOST, Status.AT_LEAST)
+        return self in _WITH_NUMBER
 
     def sentence(self, details: Mapping[str, Any] | None = None) -> str:
         """The status in words, with the numbers in `details`; without them where one is missing."""
@@ -75,9 +80,39 @@ SENTENCES = {
     Status.NOT_COVERED: "{outside:.0%} of " + Status.NOT_COVERED,
     Status.NOT_CONVERGED: (
         Status.NOT_CONVERGED + ": largest split R-hat {r_hat:.3f} (limit {r_hat_limit}), smallest "
-        "effective sample size {effective:.0f} (limit {effective_limit:.0f}); run longer chains, "
-        "such as Nuts(warmup=2000, draws=2000)."
+        "effective sample size {effective:.0f} (limit {effective_limit:.0f}); {advice}."
+    ),
+    Status.SEPARATE_MODES: (
+        Status.SEPARATE_MODES + ": of {modes} modes, one has a share from {low_share:.0%} to "
+        "{high_share:.0%} of a chain (largest split R-hat {r_hat:.3f}); longer chains do not help: "
+        "remove the symmetry from the prior, or give Nuts more particles."
+    ),
+    Status.DIVERGENT: (
+        Status.DIVERGENT + " in {divergences} of {draws} draws, which then leave out a part of it; "
+        "reparametrise the model (an effect as mean + spread × standard normal), or raise "
+        "Nuts(target=…) above {target}."
+    ),
+    Status.LOW_ENERGY: (
+        Status.LOW_ENERGY + ": E-BFMI {energy:.2f} (limit {energy_limit}); reparametrise the "
+        "model, such as a scale by its logarithm."
+    ),
+    Status.DISAGREES: (
+        Status.DISAGREES + ": means by {mean_gap:.2f} and spreads by {spread_gap:.2f} standard "
+        "deviations, shares of modes by {mode_gap:.2f} (limit {gap_limit}; 0 where not "
+        "significant); {modes} modes; give Nuts more particles, or reparametrise the model."
+    ),
+    Status.UNCONFIRMED: (
+        Status.UNCONFIRMED + ": {particles:.0f} effective particles (limit {particles_limit:.0f}); "
+        "give Nuts more particles."
     ),
     Status.SOME_NOT_CONVERGED: "{failed} of {episodes} " + Status.SOME_NOT_CONVERGED,
     Status.OTHER: "{reason}",
 }
+
+_WITH_NUMBER = (
+    Status.OK,
+    Status.EXTRAPOLATED,
+    Status.AT_MOST,
+    Status.AT_LEAST,
+    Status.UNCONFIRMED,
+)

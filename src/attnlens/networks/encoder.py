@@ -13,7 +13,10 @@ permuting tokens permutes the representation, and means over tokens do not chang
 
     labels      outputs = mean over tokens of the representation, then a linear map
     masked      a prediction for every token, from its own row of the representation
-    posterior   mean and log variance of each coordinate of the latent, from the token mean
+    posterior   mean and log variance of each coordinate of the latent, from the token mean: an
+                array (2, d) for a latent of d = `outputs` coordinates, row 0 the means m and row 1
+                the log variances log v, so that the standard deviations are e^(row 1 / 2). The loss
+                "gaussian" fits it to targets z of shape (d,)
 """
 
 from __future__ import annotations
@@ -247,7 +250,8 @@ class Encoder(eqx.Module):
         return jnp.sum(jnp.where(mask[:, None], h, 0), 0) / total
 
     def __call__(self, inputs: Tokens | Float[Array, "length token_dim"]) -> Array:
-        """(outputs,) for labels, (length, outputs) for masked, (2, outputs) for the posterior."""
+        """(outputs,) for labels, (length, outputs) for masked, (2, outputs) for the posterior: means
+        of the latent's coordinates in row 0, their log variances in row 1."""
         if self.head == "masked":
             return self.represent(inputs) @ self.readout.T + self.readout_bias[None]
         outputs = self.readout @ self.summary(inputs) + self.readout_bias

@@ -2,17 +2,19 @@
 
     parameters   {"world": name, "settings": {…}, "length": L, "queries": Q, "nuts": {…}}
     seeds        one episode per seed, all of them in one vmapped run of NUTS
-    values       per episode: the drawn latent, mean and covariance of the posterior, mean and
-                 variance of the predictions (at the queries, or of the next token), R-hat,
-                 effective sample size, divergences
+    values       per episode: the drawn latent, mean and covariance of the posterior, mean, variance
+                 and Monte Carlo error of the predictions (at the queries, or of the next token),
+                 R-hat, effective sample size, divergences, E-BFMI, effective particles of the
+                 second opinion and its gaps (`worlds.second_opinion`)
 
 `world` is a name in `EXAMPLES`, or "package.module:Name" of a world, or of a class that is called
-with `settings`. If the convergence check of one episode fails, the whole cell fails with the
+with `settings`. If a check of one episode fails, the whole cell fails with the
 reason: the store never recomputes a finished cell, so a partly wrong reference would stay there.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -101,7 +103,9 @@ def measure(
             f"{failed.sum()} of {len(failed)} reference posteriors have not converged (seed "
             f"{list(seeds)[int(np.argmax(failed))]}; largest split R-hat "
             f"{values['r_hat'].max():.3f}, smallest effective sample size "
-            f"{values['effective'].min():.0f}); give nuts={{'warmup': …, 'draws': …}} more steps."
+            f"{values['effective'].min():.0f}, most divergences {values['divergences'].max()}, "
+            f"smallest E-BFMI {values['energy'].min():.2f}, largest gap to the second opinion "
+            f"{values['gap'].max():.2f}); the `reason` of that posterior says what to change."
         )
     return values
 
@@ -128,9 +132,13 @@ def _row(world: ReferenceWorld, episode: Episode, posterior: SampledPosterior) -
         "covariance": posterior.cov,
         "prediction": law.mean,
         "prediction_var": law.var,
+        "prediction_error": law.error,
         "r_hat": posterior.r_hat,
         "effective": posterior.effective,
         "divergences": posterior.divergences,
+        "energy": posterior.energy,
+        "particles": posterior.opinion.effective,
+        "gap": posterior.opinion.gap,
         "ok": posterior.ok,
     }
     return row if episode.answer is None else {**row, "answer": episode.answer}
@@ -166,7 +174,7 @@ def find(name: str, settings: Mapping[str, Any]) -> ReferenceWorld:
 
 def replace(nuts: Nuts, changes: Mapping[str, Any]) -> Nuts:
     """`nuts` with some settings changed."""
-    fields = {name: getattr(nuts, name) for name in ("chains", "warmup", "draws", "target", "seed")}
+    fields = {field.name: getattr(nuts, field.name) for field in dataclasses.fields(nuts)}
     for name in changes:
         checks.one_of("each setting of nuts", name, fields)
     return Nuts(**{**fields, **changes})

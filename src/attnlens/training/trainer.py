@@ -22,7 +22,7 @@ import numpy as np
 from attnlens.core import checks
 from attnlens.networks.layout import Layout
 
-from . import groups, steps, streaming
+from . import fitted_files, groups, steps, streaming
 from .data import Data, as_data, check_model, row_count
 from .groups import Clock, Group, GroupResult, Progress
 from .settings import Member, Recipe, Settings, TrainingSettings
@@ -43,7 +43,7 @@ class Fitted:
     since the last evaluation), `validation` and `test`; NaN where there was none. `test_loss`
     belongs to `vectors`.
 
-    `fit` returns one; `model(i)` is member i as a network.
+    `fit` returns one; `model(i)` is member i as a network; `save` and `load` write and read a file.
 
     >>> from attnlens.networks import Baseline
     >>> make = partial(Baseline, features=1, hidden=1)
@@ -77,6 +77,20 @@ class Fitted:
         leaves = [jax.tree.leaves(self.model(i)) for i in range(len(self))]
         stacked = [np.stack(parts) for parts in zip(*leaves, strict=True)]
         return jax.tree.unflatten(jax.tree.structure(one), stacked)
+
+    def save(self, path: str | Path) -> None:
+        """Write the networks and their curves to one file (safetensors, no pickle)."""
+        fields = (field.name for field in dataclasses.fields(self))
+        fitted_files.write(Path(path), {name: getattr(self, name) for name in fields})
+
+    @classmethod
+    def load(cls, path: str | Path, make: Any = None) -> Fitted:
+        """The networks in a file that `save` wrote; nothing in it is executed.
+
+        A network that is no class of `attnlens.networks`, or one with a setting that is no number,
+        text or truth value, needs `make`, as it was given to `fit`.
+        """
+        return cls(**fitted_files.read(Path(path), make))
 
     def _restore(self, vector: np.ndarray) -> Any:
         return Layout.of(self.recipe).restore(vector)

@@ -142,6 +142,13 @@ class ExactWorld(World):
         conditional risks over episodes (`sampled_risk`), with the standard error of that mean.
         """
 
+    def token_mean(self, latent: Any) -> Float[Array, " dim"]:
+        """E[token | latent], where tokens have no keys."""
+        raise checks.BadInput(
+            f"{type(self).__name__} must define token_mean(latent), the mean of a token given the "
+            f"latent, if its tokens have no keys."
+        )
+
     def posterior(self, tokens: Any, mask: Bool[Array, " length"] | None = None) -> Any:
         """The law of the latent given the tokens; with no tokens, the prior."""
         return self.update(self.prior(precision(tokens)), tokens, mask)
@@ -229,3 +236,13 @@ def require_query(world: ExactWorld, query: Any) -> Any:
             f"give query=…, an array of shape (queries, key_dim)."
         )
     return query
+
+
+def require_posterior(instrument: str, world: Any) -> ExactWorld:
+    """`world`, or `BadInput` where it has no posterior."""
+    if not isinstance(world, ExactWorld):
+        raise checks.BadInput(
+            f"{instrument} needs a world with a posterior, such as NormalMean or FromModel; got "
+            f"{type(world).__name__}."
+        )
+    return world

@@ -25,6 +25,8 @@ from jaxtyping import Array, Float
 
 R_HAT_LIMIT = 1.05
 EFFECTIVE_LIMIT = 400.0
+ENERGY_LIMIT = 0.3
+DIVERGENT_LIMIT = 0.002
 
 Draws = Float[Array, "chains draws dim"]
 
@@ -36,6 +38,17 @@ def split_r_hat(draws: Draws) -> Float[Array, " dim"]:
     within = jnp.mean(jnp.var(halves, axis=1, ddof=1), 0)
     between = jnp.var(jnp.mean(halves, 1), axis=0, ddof=1)
     return jnp.sqrt((count - 1) / count + between / within)
+
+
+def energy_fraction(energy: Float[Array, "chains draws"]) -> Float[Array, " chains"]:
+    """The estimated Bayesian fraction of missing information of each chain (E-BFMI).
+
+    Σ (E_n − E_{n−1})² / Σ (E_n − Ē)²
+    """
+    centred = energy - jnp.mean(energy, 1, keepdims=True)
+    steps = jnp.sum(jnp.diff(energy, axis=1) ** 2, 1)
+    total = jnp.sum(centred**2, 1)
+    return jnp.where(total > 0, steps / jnp.where(total > 0, total, 1), jnp.inf)
 
 
 def effective_sample_size(draws: Draws) -> Float[Array, " dim"]:

@@ -100,6 +100,9 @@ class DirichletCategorical(ExactWorld):
     def uncertainty(self, posterior: DirichletLaw, query: Any = None) -> Float[Array, ""]:
         return jnp.sum(posterior.var)
 
+    def token_mean(self, latent: Float[Array, " classes"]) -> Float[Array, " classes"]:
+        return latent
+
     def log_likelihood(
         self,
         latent: Float[Array, " classes"],

@@ -142,6 +142,9 @@ class FiniteMixture(ExactWorld):
         means = jnp.asarray(self.means, probs.dtype)
         return probs @ jnp.sum((means - (probs @ means)[None, :]) ** 2, -1)
 
+    def token_mean(self, latent: Int[Array, ""]) -> Float[Array, " dim"]:
+        return jnp.asarray(self.means, jnp.result_type(float))[latent]
+
     def log_likelihood(
         self,
         latent: Int[Array, ""],

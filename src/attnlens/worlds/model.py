@@ -3,131 +3,56 @@
 A `ReferenceWorld` defines a NumPyro program for its latent and the distribution of a token given
 the latent. Sampling, the posterior, predictions and evidence follow:
 
-    posterior    draws from NUTS, with split R-hat and effective sample size checked
+    posterior    draws from NUTS, checked (`SampledPosterior`)
     prediction   mean and variance, over the draws, of m(q, z) or of the next token
     evidence     importance sampling around the draws (`nuts.log_evidence`)
 
-Where a check of the chains fails, the `status` of the posterior is `Status.NOT_CONVERGED`, and
-every number computed from it is NaN: a failed reference is never used as a result. (Hoffman and
-Gelman, The no-U-turn sampler, JMLR 2014; split R-hat: Gelman et al., Bayesian Data Analysis, 2013,
-section 11.4.)
+Checked are split R-hat, effective sample size, divergences, the energy of the chains (E-BFMI), and
+agreement with a second opinion, particles that come from the prior (`second_opinion`). Where a
+check fails, the `status` of the posterior says which, and every number computed from it is NaN,
+draws too: a failed reference is never used as a result. Random keys come from the tokens, so the
+Monte Carlo errors of different episodes are independent, and standard errors over episodes contain
+them. (Hoffman and Gelman, The no-U-turn sampler, JMLR 2014; split R-hat: Gelman et al., Bayesian
+Data Analysis, 2013, section 11.4; E-BFMI: Betancourt, Diagnosing suboptimal cotangent
+disintegrations in Hamiltonian Monte Carlo, 2016.)
 """
 
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Key
 
 from attnlens.core import checks, statistics
 from attnlens.core.readings import Reading
 from attnlens.core.status import Status
 
-from . import key_distributions, nuts
+from . import key_distributions, nuts, second_opinion
 from .base import Episode, ExactWorld, Pairs, hide, require_query
-from .diagnostics import EFFECTIVE_LIMIT, R_HAT_LIMIT
-from .laws import lower_triangle
 from .nuts import Nuts
+from .sampled_posterior import Moments as Moments
+from .sampled_posterior import ReferenceRisk as ReferenceRisk
+from .sampled_posterior import SampledPosterior as SampledPosterior
+from .sampled_posterior import pooled
+from .seeding import tokens_key
 
-
-class Moments(NamedTuple):
-    """Mean and variance of a distribution, elementwise."""
-
-    mean: Float[Array, "*shape"]
-    var: Float[Array, "*shape"]
-
-
-@dataclass(frozen=True)
-class ReferenceRisk(Reading):
-    """A risk for which `failed` of `episodes` reference posteriors have not converged."""
-
-    failed: int = field(kw_only=True)
-    episodes: int = field(kw_only=True)
-
-
-class SampledPosterior(eqx.Module):
-    """The law of the latent as draws with convergence diagnostics, and the tokens behind it.
-
-    `latent` has the structure of the latent, with leading axes (chains, draws); `sites` holds the
-    same draws under NumPyro's names.
-    """
-
-    latent: Any
-    sites: Any
-    tokens: Any
-    mask: Any
-    r_hat: Float[Array, " dim"]
-    effective: Float[Array, " dim"]
-    divergences: Int[Array, ""]
-
-    @property
-    def ok(self) -> Bool[Array, ""]:
-        """Every coordinate has R-hat ≤ 1.05 and at least 400 effective draws."""
-        return jnp.all(self.r_hat <= R_HAT_LIMIT) & jnp.all(self.effective >= EFFECTIVE_LIMIT)
-
-    @property
-    def status(self) -> Status:
-        """`OK` or `NOT_CONVERGED`. Not for traced code."""
-        return Status.OK if bool(self.ok) else Status.NOT_CONVERGED
-
-    @property
-    def reason(self) -> str:
-        """The status in words, with the checks that failed. Not for traced code."""
-        return self.status.sentence(
-            {
-                "r_hat": float(jnp.max(self.r_hat)),
-                "r_hat_limit": R_HAT_LIMIT,
-                "effective": float(jnp.min(self.effective)),
-                "effective_limit": EFFECTIVE_LIMIT,
-            }
-        )
-
-    @property
-    def mean(self) -> Float[Array, " dim"]:
-        return self.checked(jnp.mean(self._points(), 0))
-
-    @property
-    def cov(self) -> Float[Array, "dim dim"]:
-        centred = self._points() - jnp.mean(self._points(), 0)[None, :]
-        return self.checked(centred.T @ centred / centred.shape[0])
-
-    def sample(self, key: Key[Array, ""]) -> Any:
-        """One of the draws, at random."""
-        return jax.tree.map(lambda leaf: jax.random.choice(key, leaf), self.pooled())
-
-    def natural(self) -> Float[Array, " size"]:
-        """Mean and lower triangle of the covariance of the latent, flat.
-
-        Outside exponential families no finite statistic is sufficient; these are the statistics
-        of the normal distribution with the same mean and covariance.
-        """
-        return jnp.concatenate([self.mean, lower_triangle(self.cov)])
-
-    def pooled(self) -> Any:
-        """The draws of all chains along one axis."""
-        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), self.latent)
-
-    def checked(self, value: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-        """`value`, or NaN if a check failed."""
-        return jnp.where(self.ok, value, jnp.nan)
-
-    def _points(self) -> Float[Array, "draws dim"]:
-        flat = nuts.flatten(self.latent)
-        return flat.reshape(-1, flat.shape[-1])
+EPISODES = 64  # of `ReferenceWorld.risk`
+TOGETHER = 64  # episodes whose chains run side by side
 
 
 class ReferenceWorld(ExactWorld):
     """A world whose posterior is sampled by NUTS.
 
-    The `status` of a posterior is `OK` when split R-hat and effective sample size pass their
-    limits. Otherwise it names the failure, and every number from the posterior is NaN.
+    The `status` of a posterior is `OK` when all checks passed (see the module's docstring).
+    Otherwise it names the failure, and every number from the posterior is NaN. `UNCONFIRMED`
+    posteriors have numbers, but the second opinion had too few effective particles.
 
     >>> from attnlens.worlds import LogisticRegression
     >>> isinstance(LogisticRegression(key_dim=2), ReferenceWorld)
@@ -165,26 +90,34 @@ class ReferenceWorld(ExactWorld):
 
     def prior(self, dtype: Any = None) -> SampledPosterior:
         """Independent draws from the prior, in JAX's default precision."""
+        return self.prior_draws(jax.random.key(self.nuts.seed))
+
+    def prior_draws(self, key: Key[Array, ""]) -> SampledPosterior:
+        """Independent draws from the prior."""
         shape = (self.nuts.chains, self.nuts.draws)
-        seeds = jax.random.split(jax.random.key(self.nuts.seed), shape)
         with nuts.relaxed():
             from numpyro import handlers
 
             def one(key: Key[Array, ""]) -> tuple[Any, Any]:
                 trace = handlers.trace(handlers.seed(self.latent_program, key))
-                recorded = trace.get_trace()
-                drawn = {
-                    name: site["value"]
-                    for name, site in recorded.items()
-                    if site["type"] == "sample" and not site["is_observed"]
-                }
+                drawn = nuts.free_sites(trace.get_trace())
                 return drawn, self._latent_at(drawn)
 
-            sites, latent = jax.vmap(jax.vmap(one))(seeds)
+            sites, latent = jax.vmap(jax.vmap(one))(jax.random.split(key, shape))
         dim = nuts.flatten(latent).shape[-1]
-        effective = jnp.full(dim, float(self.nuts.chains * self.nuts.draws))
-        divergences = jnp.zeros((), int)
-        return SampledPosterior(latent, sites, None, None, jnp.ones(dim), effective, divergences)
+        everything = jnp.full(dim, float(self.nuts.chains * self.nuts.draws))
+        return SampledPosterior(
+            latent,
+            sites,
+            None,
+            None,
+            jnp.ones(dim),
+            everything,
+            jnp.zeros((), int),
+            jnp.asarray(jnp.inf),
+            second_opinion.without(self.nuts.chains, everything.dtype),
+            self.nuts,
+        )
 
     def update(
         self,
@@ -202,38 +135,46 @@ class ReferenceWorld(ExactWorld):
             join = lambda old, new: jnp.concatenate([old, new])  # noqa: E731
             tokens = jax.tree.map(join, posterior.tokens, tokens)
             mask = join(posterior.mask, mask)
-        chains = nuts.run(self._program, (tokens, mask), self.nuts)
+        return self._sampled(tokens, mask)
+
+    def posterior(
+        self, tokens: Any, mask: Bool[Array, " length"] | None = None
+    ) -> SampledPosterior:
+        """The law of the latent given the tokens; with no tokens, the prior."""
+        length = jax.tree.leaves(tokens)[0].shape[0]
+        if length == 0:
+            return self.prior()
+        tokens = jax.tree.map(_float, tokens)
+        return self._sampled(tokens, jnp.ones(length, bool) if mask is None else mask)
+
+    def _sampled(self, tokens: Any, mask: Bool[Array, " length"]) -> SampledPosterior:
+        target = nuts.Target(self._program, (tokens, mask), self.latent_program, self._latent_at)
+        chains = nuts.run(target, self.nuts, self._key(tokens, mask))
         with nuts.relaxed():
             latent = jax.vmap(jax.vmap(self._latent_at))(chains.sites)
-        return SampledPosterior(
-            latent,
-            chains.sites,
-            tokens,
-            mask,
-            chains.r_hat,
-            chains.effective,
-            chains.divergences,
-        )
+        return SampledPosterior(latent, chains.sites, tokens, mask, *chains[1:], self.nuts)
 
     def predictive(self, posterior: SampledPosterior, query: Any = None) -> Moments:
         """Mean and variance of m(q, z) over the draws; without keys, of the next token."""
-        with nuts.relaxed():
-            if self._has_keys():
-                means = jax.vmap(lambda latent: self._means(latent, require_query(self, query)))(
-                    posterior.pooled()
-                )
-                mean, var = jnp.mean(means, 0), jnp.var(means, 0)
-            else:
-                means, variances = jax.vmap(self._token_moments)(posterior.pooled())
-                mean, var = jnp.mean(means, 0), jnp.mean(variances, 0) + jnp.var(means, 0)
-        return Moments(posterior.checked(mean), posterior.checked(var))
+        noise, moments = self._answer(posterior, query)
+        var = noise + moments.var
+        return Moments(*map(posterior.checked, (moments.mean, var, moments.error)))
 
     def uncertainty(self, posterior: SampledPosterior, query: Any = None) -> Float[Array, ""]:
-        if self._has_keys():
-            return jnp.mean(self.predictive(posterior, query).var)
+        var = self._answer(posterior, query)[1].var
+        return posterior.checked(jnp.mean(var) if self._has_keys() else jnp.sum(var))
+
+    def _answer(self, posterior: SampledPosterior, query: Any) -> tuple[Array, Moments]:
+        """The moments of m over the draws, and the mean variance of a token around it, which is 0
+        where tokens have keys; not checked."""
+        draws = posterior.unchecked_latent
         with nuts.relaxed():
-            means = jax.vmap(lambda latent: self._token_moments(latent)[0])(posterior.pooled())
-        return posterior.checked(jnp.sum(jnp.var(means, 0)))
+            if self._has_keys():
+                points = require_query(self, query)
+                means = jax.vmap(jax.vmap(lambda latent: self._means(latent, points)))(draws)
+                return jnp.zeros_like(means[0, 0]), posterior.moments(means)
+            means, variances = jax.vmap(jax.vmap(self._token_moments))(draws)
+        return jnp.mean(pooled(variances), 0), posterior.moments(means)
 
     def log_likelihood(
         self, latent: Any, tokens: Any, mask: Bool[Array, " length"] | None = None
@@ -262,9 +203,9 @@ class ReferenceWorld(ExactWorld):
         """log p(all tokens of a posterior) and its standard error, without a new run of NUTS."""
         if posterior.tokens is None:
             return jnp.zeros(()), jnp.zeros(())
-        value, error = nuts.log_evidence(
-            self._program, (posterior.tokens, posterior.mask), posterior.sites, self.nuts
-        )
+        arguments = posterior.tokens, posterior.mask
+        key = jax.random.fold_in(self._key(*arguments), 1)
+        value, error = nuts.log_evidence(self._program, arguments, posterior.unchecked_sites, key)
         return posterior.checked(value), posterior.checked(error)
 
     def representation(
@@ -273,17 +214,32 @@ class ReferenceWorld(ExactWorld):
         """Mean and covariance of the posterior (`SampledPosterior.natural`)."""
         return self.posterior(tokens, mask).natural()
 
-    def risk(self, length: int) -> Reading:
-        """The mean posterior variance over 64 episodes, in one vmapped run of NUTS."""
-        episodes = 64
+    def risk(self, length: int, *, episodes: int = EPISODES, seed: int = 0) -> Reading:
+        """The mean posterior variance over episodes, in one vmapped run of NUTS.
+
+        Every episode has random numbers of its own, so the standard error over episodes contains
+        the Monte Carlo error of the posteriors.
+        """
+        checks.whole("episodes", episodes, at_least=2)
         with jax.enable_x64(True):
-            seeds = jax.random.split(jax.random.key(0), episodes)
-            values = np.asarray(_risks(self, seeds, checks.whole("length", length)))
+            key = jax.random.key(checks.whole("seed", seed))
+            keys = jax.random.split(key, episodes)
+            values, confirmed = map(np.asarray, _risks(self, keys, checks.whole("length", length)))
         failed = int(np.isnan(values).sum())
         if failed:
             nan, status = float("nan"), Status.SOME_NOT_CONVERGED
             return ReferenceRisk(nan, nan, episodes, status, failed=failed, episodes=episodes)
-        return statistics.mean_reading(values)
+        reading = statistics.mean_reading(values)
+        if confirmed.all():
+            return reading
+        return dataclasses.replace(reading, status=Status.UNCONFIRMED)
+
+    def _key(self, tokens: Any, mask: Bool[Array, " length"]) -> Key[Array, ""]:
+        return tokens_key(self.nuts.seed, tokens, mask)
+
+    def token_mean(self, latent: Any) -> Float[Array, " dim"]:
+        with nuts.relaxed():
+            return self._token_moments(latent)[0]
 
     def _program(self, tokens: Any, mask: Bool[Array, " length"]) -> None:
         import numpyro
@@ -327,7 +283,9 @@ class FromModel(ReferenceWorld):
 
     `prior` is a NumPyro distribution, or a NumPyro program that returns the latent.
     `likelihood(latent)` is the distribution of one token; where tokens are (key, value) pairs, give
-    `key_dim`, and `likelihood(latent, key)` is the distribution of a value at a key.
+    `key_dim`, and `likelihood(latent, key)` is the distribution of a value at a key. Keys are drawn
+    uniformly from the "sphere" or the "box" [−1, 1]^d, or by a function of a random key and a
+    number that returns so many rows. Tokens without keys are numbers or vectors.
 
     >>> import numpyro.distributions as dist
     >>> world = FromModel(dist.Gamma(2.0, 1.0), lambda rate: dist.Poisson(rate))
@@ -338,7 +296,7 @@ class FromModel(ReferenceWorld):
     prior_law: Any
     likelihood: Callable[..., Any]
     key_dim: int | None = eqx.field(static=True)
-    keys: str = eqx.field(static=True)
+    keys: str | Callable[..., Any] = eqx.field(static=True)
     nuts: Nuts
 
     def __init__(
@@ -347,7 +305,7 @@ class FromModel(ReferenceWorld):
         likelihood: Any,
         *,
         key_dim: int | None = None,
-        keys: str = "sphere",
+        keys: str | Callable[..., Any] = "sphere",
         nuts: Nuts | None = None,
     ):
         if not callable(likelihood):
@@ -357,7 +315,7 @@ class FromModel(ReferenceWorld):
             )
         self.prior_law, self.likelihood = prior, likelihood
         self.key_dim = None if key_dim is None else checks.whole("key_dim", key_dim, at_least=1)
-        self.keys = checks.one_of("keys", keys, key_distributions.NAMES)
+        self.keys = keys if callable(keys) else checks.one_of("keys", keys, key_distributions.NAMES)
         self.nuts = Nuts() if nuts is None else nuts
 
     def latent_program(self) -> Any:
@@ -372,20 +330,41 @@ class FromModel(ReferenceWorld):
         return self.likelihood(latent) if key is None else self.likelihood(latent, key)
 
     def draw_keys(self, key: Key[Array, ""], count: int) -> Float[Array, "count dim"] | None:
-        return (
-            None
-            if self.key_dim is None
-            else key_distributions.draw(self.keys, key, count, self.key_dim)
-        )
+        if self.key_dim is None:
+            return None
+        if not callable(self.keys):
+            return key_distributions.draw(self.keys, key, count, self.key_dim)
+        points = jnp.asarray(self.keys(key, count))
+        if points.shape != (count, self.key_dim):
+            raise checks.BadInput(
+                f"keys(random key, count) must return (count, key_dim) = "
+                f"{(count, self.key_dim)}; got {points.shape}."
+            )
+        return points
+
+
+def over_episodes(world: Any, function: Callable[[Any], Any], episodes: Any) -> Any:
+    """`function` of each of `episodes` (keys, or numbers of tokens), in one compiled program.
+
+    Closed forms in sequence: LAPACK calls must not overlap where JAX runs many threads. Chains of
+    up to 64 episodes side by side, which is many times faster.
+    """
+    if isinstance(world, ReferenceWorld):
+        return jax.lax.map(function, episodes, batch_size=min(TOGETHER, len(episodes)))
+    return jax.lax.map(function, episodes)
 
 
 @eqx.filter_jit
-def _risks(world: ReferenceWorld, seeds: Key[Array, " episodes"], length: int) -> Array:
-    def one(key: Key[Array, ""]) -> Float[Array, ""]:
-        episode = world.sample(key, length, 8)
-        return world.uncertainty(world.posterior(episode.tokens), episode.query)
+def _risks(
+    world: ReferenceWorld, keys: Key[Array, " episodes"], length: int
+) -> tuple[Array, Array]:
+    def one(key: Key[Array, ""]) -> tuple[Array, Array]:
+        for_episode, for_prior = jax.random.split(key)
+        episode = world.sample(for_episode, length, 8)
+        posterior = world.update(world.prior_draws(for_prior), episode.tokens)
+        return world.uncertainty(posterior, episode.query), posterior.opinion.available
 
-    return jax.vmap(one)(seeds)
+    return jax.vmap(one)(keys)
 
 
 def _float(array: Array) -> Array:

@@ -138,6 +138,9 @@ class NormalInverseGamma(ExactWorld):
     def uncertainty(self, posterior: NormalInverseGammaLaw, query: Any = None) -> Float[Array, ""]:
         return jnp.sum(posterior.expected_var / posterior.count)
 
+    def token_mean(self, latent: MeanVar) -> Float[Array, " dim"]:
+        return latent.mean
+
     def log_likelihood(
         self,
         latent: MeanVar,

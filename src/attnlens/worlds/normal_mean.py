@@ -121,6 +121,9 @@ class NormalMean(ExactWorld):
     def uncertainty(self, posterior: MultivariateGaussian, query: Any = None) -> Float[Array, ""]:
         return jnp.sum(posterior.var)
 
+    def token_mean(self, latent: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        return latent
+
     def log_likelihood(
         self,
         latent: Float[Array, " dim"],

@@ -4,6 +4,15 @@ A run is a pure function of its inputs, so one compiled program serves many epis
 episodes, and over the chains of each (Hoffman and Gelman, JMLR 2014; Phan, Pradhan and
 Jankowiak, Composable effects for flexible and accelerated probabilistic programming, 2019).
 
+    1. draws from the prior are tempered to the posterior (`tempering`): particles
+    2. every chain of NUTS starts from one of them; after each of its steps the chain tries
+       `JUMPS` Metropolis steps u' = u + a − b, with two particles a and b drawn at random.
+       These are symmetric, so they leave the posterior unchanged, and they change modes
+    3. draws of the chains are compared with the particles (`second_opinion`)
+
+Random keys come from `Nuts.seed` and from the tokens, so the Monte Carlo errors of different
+episodes are independent.
+
 Evidence: with u the latent in unconstrained coordinates and U(u) minus the log joint density,
 log p(tokens) = log E_q exp(−U(u) − log q(u)) for any density q with heavier tails. q is a
 Student t with five degrees of freedom whose mean and covariance are those of the draws.
@@ -24,14 +33,19 @@ from jaxtyping import Array, Float, Int, Key
 
 from attnlens.core import checks
 
-from .diagnostics import effective_sample_size, split_r_hat
+from . import modes, second_opinion, tempering
+from .diagnostics import effective_sample_size, energy_fraction, split_r_hat
+from .second_opinion import Opinion
+
+JUMPS = 16  # per step of NUTS, which costs the gradients of some ten times as many points
 
 
 class Nuts(eqx.Module):
     """Settings of NUTS: `draws` per chain are kept after `warmup` steps of adaptation.
 
     The defaults keep 2,000 draws. At the target acceptance probability of 0.9 divergences are rare
-    in the worlds of this package.
+    in the worlds of this package. `particles` is the number of draws from the prior that are
+    tempered to the posterior, for starting points and a second opinion.
 
     (Hoffman and Gelman, The no-U-turn sampler, JMLR 2014.)
 
@@ -45,23 +59,40 @@ class Nuts(eqx.Module):
     draws: int = eqx.field(default=500, static=True)
     target: float = eqx.field(default=0.9, static=True)
     seed: int = eqx.field(default=0, static=True)
+    particles: int = eqx.field(default=1024, static=True)
 
     def __check_init__(self):
         checks.whole("chains", self.chains, at_least=2)
         checks.whole("warmup", self.warmup, at_least=10)
         checks.whole("draws", self.draws, at_least=4)
         checks.whole("seed", self.seed)
+        checks.whole("particles", self.particles, at_least=4 * modes.REFERENCES)
         if not 0.5 <= self.target < 1:
             raise checks.BadInput(f"target must be from 0.5 to below 1; got {self.target!r}.")
 
 
 class Chains(NamedTuple):
-    """Draws of every site, with leading axes (chains, draws), and convergence diagnostics."""
+    """Draws of every site, with leading axes (chains, draws), and convergence diagnostics.
+
+    `energy` is the smallest E-BFMI of a chain.
+    """
 
     sites: Any
     r_hat: Float[Array, " dim"]
     effective: Float[Array, " dim"]
     divergences: Int[Array, ""]
+    energy: Float[Array, ""]
+    opinion: Opinion
+
+
+class Target(NamedTuple):
+    """What is sampled: a NumPyro program of prior and tokens with its arguments, that of the prior
+    alone, and the function from values of sites to the latent."""
+
+    program: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    prior: Callable[[], Any]
+    latent_at: Callable[[Any], Any]
 
 
 @contextlib.contextmanager
@@ -72,26 +103,149 @@ def relaxed() -> Iterator[None]:
 
 
 @eqx.filter_jit
-def run(program: Callable[..., Any], arguments: tuple[Any, ...], nuts: Nuts) -> Chains:
-    """NUTS on a NumPyro program; can be traced, and vmapped over `arguments`."""
-    from numpyro.infer import MCMC, NUTS
-
-    def chain(key: Key[Array, ""]) -> tuple[Any, Array]:
-        kernel = NUTS(program, target_accept_prob=nuts.target)
-        sampler = MCMC(kernel, num_warmup=nuts.warmup, num_samples=nuts.draws, progress_bar=False)
-        sampler.run(key, *arguments)
-        return sampler.get_samples(), sampler.get_extra_fields()["diverging"]
-
+def run(target: Target, nuts: Nuts, key: Key[Array, ""]) -> Chains:
+    """NUTS on a target; can be traced, and vmapped over arguments and keys."""
+    for_prior, for_stages, for_starts, for_chains = jax.random.split(key, 4)
     with relaxed():
-        keys = jax.random.split(jax.random.key(nuts.seed), nuts.chains)
-        sites, diverging = jax.vmap(chain)(keys)
+        free, back = prior_points(target.prior, for_prior, nuts.particles)
+        particles = tempering.temper(_densities(target, back), free, for_stages)
+        points = particles.points
+        starts = points[jax.random.randint(for_starts, (nuts.chains,), 0, nuts.particles)]
+
+        def chain(key: Key[Array, ""], start: Array) -> tuple[Any, Array, Array]:
+            from numpyro.infer import MCMC
+
+            kernel = _jumping(target, back, points, nuts)
+            sampler = MCMC(
+                kernel, num_warmup=nuts.warmup, num_samples=nuts.draws, progress_bar=False
+            )
+            sampler.run(key, *target.arguments, init_params=back(start), extra_fields=("energy",))
+            fields = sampler.get_extra_fields()
+            return sampler.get_samples(), fields["diverging"], fields["energy"]
+
+        sites, diverging, energy = jax.vmap(chain)(
+            jax.random.split(for_chains, nuts.chains), starts
+        )
         flat = flatten(sites)
-        return Chains(sites, split_r_hat(flat), effective_sample_size(flat), jnp.sum(diverging))
+        return Chains(
+            sites,
+            split_r_hat(flat),
+            effective_sample_size(flat),
+            jnp.sum(diverging),
+            jnp.min(energy_fraction(energy)),
+            _opinion(target, back, particles, sites),
+        )
+
+
+def prior_points(
+    prior: Callable[[], Any], key: Key[Array, ""], count: int
+) -> tuple[Float[Array, "count dim"], Callable[[Any], Any]]:
+    """Draws from the prior in unconstrained coordinates, flat, and the function that names them."""
+    from numpyro import handlers
+    from numpyro.infer.util import unconstrain_fn
+
+    def one(key: Key[Array, ""]) -> Any:
+        recorded = handlers.trace(handlers.seed(prior, key)).get_trace()
+        return unconstrain_fn(prior, (), {}, free_sites(recorded))
+
+    named = jax.vmap(one)(jax.random.split(key, count))
+    _, back = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], named))
+    return jax.vmap(lambda site: ravel_pytree(site)[0])(named), back
+
+
+def free_sites(recorded: Any) -> dict[str, Any]:
+    """The values of the sites of a trace that are drawn; `BadInput` where one is discrete."""
+    sites = {
+        name: site
+        for name, site in recorded.items()
+        if site["type"] == "sample" and not site["is_observed"]
+    }
+    for name, site in sites.items():
+        if site["fn"].support.is_discrete:
+            raise checks.BadInput(
+                f"NUTS needs a latent of real numbers; got the discrete site {name!r} "
+                f"({type(site['fn']).__name__}); sum it out of the likelihood, with "
+                f"numpyro.distributions.Mixture…, or use FiniteMixture."
+            )
+    return {name: site["value"] for name, site in sites.items()}
+
+
+def _densities(target: Target, back: Callable[[Any], Any]) -> tempering.Densities:
+    from numpyro.infer.util import potential_energy
+
+    def densities(point: Array) -> tuple[Array, Array]:
+        named = back(point)
+        prior = -jnp.asarray(potential_energy(target.prior, (), {}, named))
+        joint = -jnp.asarray(potential_energy(target.program, target.arguments, {}, named))
+        return prior, joint - prior
+
+    return densities
+
+
+def _jumping(
+    target: Target, back: Callable[[Any], Any], points: Float[Array, "particles dim"], nuts: Nuts
+) -> Any:
+    """The kernel of NUTS, followed by jumps from mode to mode."""
+    from numpyro.infer import NUTS
+    from numpyro.infer.util import potential_energy
+
+    def potential(point: Array) -> Array:
+        return jnp.asarray(potential_energy(target.program, target.arguments, {}, back(point)))
+
+    class JumpingNuts(NUTS):
+        def sample(self, state: Any, model_args: Any, model_kwargs: Any) -> Any:
+            state = super().sample(state, model_args, model_kwargs)
+            key, for_jumps = jax.random.split(state.rng_key)
+            random = jax.random.uniform(for_jumps, (JUMPS, 3), points.dtype)
+
+            def jump(i: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
+                point, energy = now
+                count = points.shape[0]
+                first, second = jnp.minimum((random[i, :2] * count).astype(int), count - 1)
+                proposed = point + points[first] - points[second]
+                other = potential(proposed)
+                accepted = jnp.log(random[i, 2]) < energy - other
+                return jnp.where(accepted, proposed, point), jnp.where(accepted, other, energy)
+
+            start, energy = ravel_pytree(state.z)[0], state.potential_energy
+            point, energy = jax.lax.fori_loop(0, JUMPS, jump, (start, energy))
+            return state._replace(
+                z=back(point),
+                z_grad=back(jax.grad(potential)(point)),
+                potential_energy=energy,
+                rng_key=key,
+            )
+
+    return JumpingNuts(target.program, target_accept_prob=nuts.target)
+
+
+def _opinion(
+    target: Target, back: Callable[[Any], Any], particles: tempering.Particles, sites: Any
+) -> Opinion:
+    """The draws compared with the particles, both as latents."""
+    from numpyro.infer.util import constrain_fn
+
+    def latent_of(point: Array) -> Array:
+        named = constrain_fn(target.prior, (), {}, back(point))
+        return ravel_pytree(target.latent_at(named))[0]
+
+    others = jax.vmap(latent_of)(particles.points)
+    draws = flatten(jax.vmap(jax.vmap(target.latent_at))(sites))
+    step = others.shape[0] // modes.REFERENCES  # neighbours have an ancestor in common
+    densities = _densities(target, back)
+    width = jnp.quantile(others, 0.84, axis=0) - jnp.quantile(others, 0.16, axis=0)
+    found = modes.find(
+        lambda point: jnp.add(*densities(point)),
+        particles.points[::step][: modes.REFERENCES],
+        others[::step][: modes.REFERENCES],
+        jnp.where(width > 0, width, 1),
+    )
+    return second_opinion.opinion(draws, others, particles.ancestor, particles.beta, found)
 
 
 @eqx.filter_jit
 def log_evidence(
-    program: Callable[..., Any], arguments: tuple[Any, ...], sites: Any, nuts: Nuts
+    program: Callable[..., Any], arguments: tuple[Any, ...], sites: Any, key: Key[Array, ""]
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """log p(tokens) by importance sampling around the draws, and its standard error."""
     from numpyro.infer.util import potential_energy, unconstrain_fn
@@ -106,7 +260,7 @@ def log_evidence(
         mean, centred = jnp.mean(points, 0), points - jnp.mean(points, 0)
         # A t law with covariance C has scale matrix C (ν − 2)/ν.
         root = jnp.linalg.cholesky(centred.T @ centred * ((freedom - 2) / (freedom * count)))
-        for_normal, for_scale = jax.random.split(jax.random.fold_in(jax.random.key(nuts.seed), 1))
+        for_normal, for_scale = jax.random.split(key)
         normal = jax.random.normal(for_normal, (count, dim))
         chi = jax.random.chisquare(for_scale, freedom, (count, 1)) / freedom
         proposed = mean + (normal / jnp.sqrt(chi)) @ root.T

@@ -17,6 +17,7 @@ from attnlens.instruments.representation.families import (
     CategoricalFamily,
     GaussianFamily,
     divergence,
+    from_moments,
     posterior_family,
 )
 from attnlens.instruments.representation.law_probes import fit_law
@@ -27,7 +28,13 @@ from attnlens.instruments.representation.probes import (
     fit_numbers,
     split,
 )
-from attnlens.worlds import EXAMPLES, ExactWorld, FiniteMixture, GaussianProcess
+from attnlens.worlds import (
+    EXAMPLES,
+    ExactWorld,
+    FiniteMixture,
+    GaussianProcess,
+    LogisticRegression,
+)
 
 NAMES = (
     "normal-mean-full",
@@ -143,9 +150,15 @@ def test_a_latent_function_is_represented_by_its_values_at_landmarks():
     np.testing.assert_allclose(family.latent_mean(eta[None])[0], mean[:, 0], atol=1e-9)
 
 
-def test_worlds_without_a_closed_form_are_rejected():
-    with pytest.raises(BadInput, match=r"posterior in closed form.*got LogisticRegression"):
-        posterior_family(EXAMPLES["logistic-regression"])  # pyright: ignore[reportArgumentType]
+def test_the_family_of_a_sampled_posterior_is_normal():
+    """Mean and covariance, in natural parameters and back; copies of a coordinate are refused."""
+    assert posterior_family(LogisticRegression(key_dim=2)).family == GaussianFamily(2)
+    moments = np.array([[1.0, -2.0, 4.0, 1.0, 0.5]])  # mean, then covariance 4, 1, ½
+    expected = GaussianFamily(2).expected(from_moments(moments, 2))
+    second = [4 + 1, 1 - 2, 0.5 + 4]  # E z zᵀ
+    np.testing.assert_allclose(expected[0], [1, -2, *np.multiply(second, [-0.5, -1, -0.5])])
+    with pytest.raises(BadInput, match="not functions of each other"):
+        from_moments(np.array([[0.0, 0.0, 1.0, 1.0, 1.0]]), 2)
 
 
 # -- regressions -----------------------------------------------------------------------------

@@ -21,7 +21,10 @@ from jaxtyping import Array, Key
 
 from attnlens.core import checks
 from attnlens.networks.reader import ReaderInputs
-from attnlens.worlds.base import ExactWorld, Pairs
+from attnlens.worlds.base import ExactWorld, Pairs, World
+from attnlens.worlds.model import over_episodes
+
+from .latents import latent_moments, latent_vector
 
 LABELS = ("next", "latent")
 CHUNK = 256  # episodes per call of the compiled program
@@ -37,12 +40,12 @@ class Episodes(NamedTuple):
 
 
 def episodes(
-    world: ExactWorld, keys: Key[Array, "..."], length: int, label: str = "next", exact: bool = True
+    world: World, keys: Key[Array, "..."], length: int, label: str = "next", exact: bool = True
 ) -> Episodes:
     """One episode per key, drawn in JAX's default precision (float64 under x64).
 
     `exact=False` leaves out f* and the uncertainty (NaN instead), which can cost more than
-    everything else.
+    everything else, and which need a world with a posterior.
 
     >>> from attnlens.worlds import NormalMean
     >>> drawn = episodes(NormalMean(dim=2), jax.random.split(jax.random.key(0), (3, 4)), length=5)
@@ -68,7 +71,7 @@ def episodes(
 
 @eqx.filter_jit
 def _draw(
-    world: ExactWorld, keys: Key[Array, " episodes"], length: int, label: str, exact: bool
+    world: World, keys: Key[Array, " episodes"], length: int, label: str, exact: bool
 ) -> Episodes:
     def one(key: Key[Array, ""]) -> Episodes:
         episode = world.sample(key, length + 1)
@@ -80,17 +83,18 @@ def _draw(
         else:
             seen = tokens[:-1]
             inputs, target = ReaderInputs(seen, seen), tokens[-1]
-        target = episode.latent if label == "latent" else target
+        target = latent_vector(world, episode.latent) if label == "latent" else target
         if not exact:
             unknown = jnp.full_like(target, jnp.nan)
             return Episodes(inputs, target, unknown, jnp.mean(unknown))
+        assert isinstance(world, ExactWorld), "exact=True needs a world with a posterior"
         posterior = world.posterior(seen)
         if label == "latent":
-            return Episodes(inputs, target, posterior.mean, posterior.var.mean())
+            mean, var = latent_moments(posterior)
+            return Episodes(inputs, target, mean, var.mean())
         query = None if inputs.query is None else inputs.query[None]
         mean = world.predictive(posterior, query).mean
         spread = world.uncertainty(posterior, query) / target.size
         return Episodes(inputs, target, mean.reshape(target.shape), spread)
 
-    # One after the other: batched LAPACK calls can hang in a process with many threads.
-    return jax.lax.map(one, keys)
+    return over_episodes(world, one, keys)

@@ -7,6 +7,12 @@ of these targets
     smoothed   the mean that softmax at a fixed temperature converges to, E[v κ]/E[κ] given z
     posterior  the exact posterior mean given the tokens
 
+In a world whose tokens have no keys, the operator is called with one query, the vector of zeros,
+and with the tokens as both keys and values; its target is the mean of a token given the latent, or
+the posterior mean of that. Where the posterior is sampled, the variance of its Monte Carlo error is
+subtracted from squared distances to it, so that their expectation is the distance to the exact
+mean, and standard errors over episodes contain the rest.
+
 and averaged over queries. The root mean square over episodes falls as a power of the length L;
 the slope on log–log axes is that power, fitted by ordinary least squares. Its interval is the
 jackknife interval over episodes (`statistics.log_of_mean`). It is fitted from the first length at
@@ -32,7 +38,8 @@ from jaxtyping import Array, Float, Key
 from attnlens.core import checks, statistics
 from attnlens.core.readings import Curve, Reading
 from attnlens.core.status import Status
-from attnlens.worlds.base import ExactWorld
+from attnlens.worlds.base import ExactWorld, World, require_posterior
+from attnlens.worlds.model import Moments, ReferenceWorld, over_episodes
 from attnlens.worlds.seeding import episode_keys
 
 TARGETS = ("answer", "smoothed", "posterior")
@@ -63,24 +70,29 @@ def errors(
 
     def one(key: Key[Array, ""]) -> Errors:
         episode = world.sample(key, length, queries)
-        assert episode.answer is not None  # true for worlds whose tokens carry keys
-        estimate = operator(episode.query, episode.tokens.key, episode.tokens.value)
-        exact = world.predict(episode.tokens, episode.query)
-        truth = {
-            "answer": episode.answer,
-            "smoothed": smoothing * episode.answer,
-            "posterior": exact.mean,
-        }[target]
+        posterior = world.posterior(episode.tokens)
+        exact = world.predictive(posterior, episode.query)
+        if episode.answer is None:
+            tokens = episode.tokens
+            estimate = operator(jnp.zeros((1, tokens.shape[1]), tokens.dtype), tokens, tokens)
+            answer = world.token_mean(episode.latent)[None].astype(tokens.dtype)
+            variance = world.uncertainty(posterior) / tokens.shape[1]
+        else:
+            estimate = operator(episode.query, episode.tokens.key, episode.tokens.value)
+            answer, variance = episode.answer, jnp.mean(exact.var)
+        mean = exact.mean.reshape(answer.shape)
+        truth = {"answer": answer, "smoothed": smoothing * answer, "posterior": mean}[target]
         if jnp.shape(estimate) != truth.shape:  # (queries,) would be broadcast
             raise checks.BadInput(
                 f"the operator must return (queries, value_dim) = {truth.shape}; got "
                 f"{jnp.shape(estimate)}; give every query its own row."
             )
-        return Errors(jnp.mean((estimate - truth) ** 2), jnp.mean(exact.var))
+        squared = jnp.mean((estimate - truth) ** 2)
+        if target == "posterior" and isinstance(exact, Moments):
+            squared = squared - jnp.mean(exact.error**2)
+        return Errors(squared, variance)
 
-    # In sequence, not vmapped: overlapping LAPACK calls can hang a process whose JAX runs many
-    # threads, and at these sizes each call uses a whole core.
-    return jax.lax.map(one, keys)
+    return over_episodes(world, one, keys)
 
 
 @dataclass(frozen=True)
@@ -92,7 +104,7 @@ class ErrorCurve(Curve):
 
 def inference_error(
     operator: Operator,
-    world: ExactWorld,
+    world: World,
     lengths: Sequence[int],
     *,
     target: str = "answer",
@@ -107,7 +119,8 @@ def inference_error(
 
     operator: any function of (query, key, value), as in `attnlens.attention`, such as the method
         `answers` of a trained `Reader`.
-    world: one whose tokens are pairs of keys and values.
+    world: one with a posterior, in closed form or sampled (`FromModel`, with fewer `episodes`).
+        Where tokens have no keys, see the module's docstring.
     lengths: the numbers of tokens L.
     target: "answer", "smoothed" or "posterior" (see the module's docstring).
     temperature: only needed for "smoothed": the temperature of the operator.
@@ -123,11 +136,14 @@ def inference_error(
     [64, 64]
     """
     lengths = checks.lengths(lengths)
+    world = require_posterior("inference_error", world)
     checks.one_of("target", target, TARGETS)
     checks.whole("episodes", episodes, at_least=2)
     checks.whole("queries", queries, at_least=1)
     smoothing = _smoothing(world, temperature) if target == "smoothed" else 1.0
 
+    sampled = isinstance(world, ReferenceWorld) and target == "posterior"
+    missing = Status.SOME_NOT_CONVERGED if sampled else Status.NOT_FINITE
     readings, exact_var, squares = [], [], []
     with jax.enable_x64(True):
         first = checks.seed_number("seed", seed) * episodes
@@ -136,12 +152,13 @@ def inference_error(
             measured = errors(operator, world, keys, length, queries, target, smoothing)
             squares.append(np.asarray(measured.squared))
             mean = statistics.mean_reading(squares[-1])
-            rmse = math.sqrt(mean.value)
+            # A difference of two estimates (sampled posteriors) may be below zero.
+            rmse = math.sqrt(mean.value) if not mean.value < 0 else 0.0
             exact_var.append(float(np.mean(measured.posterior_var)))
             # Delta method: d√x = dx / 2√x. A mean square of zero means that the operator equals
             # its target exactly in every episode.
             error = mean.standard_error / (2 * rmse) if rmse else 0.0
-            status = Status.OK if math.isfinite(rmse) else Status.NOT_FINITE
+            status = Status.OK if math.isfinite(rmse) else missing
             readings.append(Reading(rmse, error, episodes, status))
         half = _prior_var(world, queries) / 2
     last = max(0, len(lengths) - 2)
@@ -179,8 +196,9 @@ def _slope(lengths: Sequence[int], squared: Float[np.ndarray, "episodes lengths"
 
 def _prior_var(world: ExactWorld, queries: int) -> float:
     """The variance of m(q, z) before any token, averaged over queries."""
-    query = world.sample(jax.random.key(0), 1, queries).query
-    return float(world.uncertainty(world.prior(), query))
+    episode = world.sample(jax.random.key(0), 1, queries)
+    size = 1 if episode.query is not None else episode.tokens.shape[1]
+    return float(world.uncertainty(world.prior(), episode.query)) / size
 
 
 def _smoothing(world: ExactWorld, temperature: float | None) -> float:

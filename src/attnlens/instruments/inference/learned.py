@@ -42,7 +42,7 @@ from attnlens.networks.reader import Reader
 from attnlens.training.settings import Recipe
 from attnlens.training.steps import TrainingStatus
 from attnlens.training.trainer import Fitted, fit
-from attnlens.worlds.base import ExactWorld
+from attnlens.worlds.base import World
 from attnlens.worlds.seeding import episode_keys
 
 from .episodes import Episodes, episodes
@@ -86,7 +86,7 @@ class Learned(NamedTuple):
 
 
 def draw(
-    world: ExactWorld,
+    world: World,
     seeds: Sequence[int],
     count: int,
     length: int,
@@ -238,7 +238,7 @@ class Generalisation(Tabular):
 
 
 def generalisation(
-    world: ExactWorld,
+    world: World,
     make: Any = None,
     *,
     samples: Sequence[int] = (64, 256, 1024),
@@ -253,6 +253,8 @@ def generalisation(
 
         gap = E [test(f̂) − train(f̂)]
 
+    `world` is any whose tokens are vectors, or keys and values that are vectors: its posterior is
+    not needed. label="latent" needs a latent with finitely many coordinates.
     `make` is a function of a random key that returns a network whose input is `ReaderInputs`; by
     default a small `Reader`. n varies at the first of `lengths`, L at the middle one of `samples`.
     `training` overrides the settings of `fit`. Every seed draws new data and initial parameters.
@@ -291,10 +293,15 @@ def generalisation(
     )
 
 
-def reader_for(world: ExactWorld, label: str = "next", **settings: Any) -> Any:
+def reader_for(world: World, label: str = "next", **settings: Any) -> Any:
     """A recipe for a `Reader` that fits the world's tokens: two heads, sixteen hidden units."""
     drawn = episodes(world, jax.random.split(jax.random.key(0), 1), 1, label, exact=False)
     key, value, query = drawn.inputs.key, drawn.inputs.value, drawn.inputs.query
+    if key.ndim != 3:
+        raise checks.BadInput(
+            f"the default network reads keys that are vectors; those of {type(world).__name__} "
+            f"have {key.ndim - 2} dimensions; give make=…, a network that reads its tokens."
+        )
     sizes = {
         "key_dim": key.shape[-1],
         "value_dim": value.shape[-1],

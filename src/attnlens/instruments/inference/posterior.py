@@ -7,8 +7,9 @@ After n tokens x₁ … x_n of an episode with latent z, for n = 0 … L,
 where m is the quantity of interest: the conditional mean m(q, z) at one query where tokens carry
 keys, otherwise the latent itself (class probabilities where it is one of finitely many classes).
 The true value of the episode is reported with them. One program serves all n: tokens after the n-th
-are masked. Where z is determined by infinitely many tokens, the posterior converges to it (Doob,
-1949).
+are masked. Where the posterior is sampled, each n has draws of its own, and rows whose checks have
+failed are NaN. Where z is determined by infinitely many tokens, the posterior converges to it
+(Doob, 1949).
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from scipy.special import ndtri
 from attnlens.core import checks
 from attnlens.core.drawing import Figure, Point, Series
 from attnlens.core.frames import Tabular
-from attnlens.worlds.base import Episode, ExactWorld
-from attnlens.worlds.model import ReferenceWorld
+from attnlens.worlds.base import Episode, ExactWorld, World, require_posterior
+from attnlens.worlds.model import over_episodes
+
+from .latents import latent_moments, latent_vector
 
 MAX_DRAWN = 4  # components in one figure
 # Half-width of the central 95 % of a normal distribution. The standard deviation of a posterior is
@@ -91,8 +94,11 @@ class Tightening(Tabular):
         return self.figure().plot()
 
 
-def tightening(world: ExactWorld, *, length: int = 64, seed: int = 0) -> Tightening:
-    """How the exact posterior of `world` concentrates in one episode of `length` tokens.
+def tightening(world: World, *, length: int = 64, seed: int = 0) -> Tightening:
+    """How the posterior of `world` concentrates in one episode of `length` tokens.
+
+    world: any with a posterior, in closed form or sampled (`FromModel`); the latter takes one run
+        of NUTS per number of tokens.
 
     Returns `mean` and `standard_deviation`, both (length + 1, components): row n is the posterior
     after n tokens; `truth`, the true values, has the shape (components,).
@@ -103,11 +109,7 @@ def tightening(world: ExactWorld, *, length: int = 64, seed: int = 0) -> Tighten
     [1.0, 5.0, 9.0, 13.0, 17.0]
     """
     checks.whole("length", length, at_least=1)
-    if not isinstance(world, ExactWorld) or isinstance(world, ReferenceWorld):
-        raise checks.BadInput(
-            f"tightening needs a world whose posterior has a closed form, such as "
-            f"GaussianProcess; got {type(world).__name__}."
-        )
+    world = require_posterior("tightening", world)
     with jax.enable_x64(True):
         key = jax.random.key(checks.seed_number("seed", seed))
         mean, var, truth = (np.asarray(part, float) for part in _follow(world, key, length))
@@ -132,9 +134,9 @@ def _follow(
         posterior = world.posterior(episode.tokens, jnp.arange(length) < count)
         return _moments(world, posterior, episode)
 
-    # In sequence: one LAPACK call at a time.
-    mean, var = jax.lax.map(after, jnp.arange(length + 1))
-    return mean, var, _truth(episode, mean.shape[1])
+    mean, var = over_episodes(world, after, jnp.arange(length + 1))
+    truth = latent_vector(world, episode.latent) if episode.answer is None else episode.answer
+    return mean, var, jnp.ravel(truth)
 
 
 def _moments(world: ExactWorld, posterior: Any, episode: Episode) -> tuple[Array, Array]:
@@ -142,15 +144,5 @@ def _moments(world: ExactWorld, posterior: Any, episode: Episode) -> tuple[Array
     if episode.query is not None:
         law = world.predictive(posterior, episode.query)
         return jnp.ravel(law.mean), jnp.ravel(law.var)
-    if hasattr(posterior, "probs"):
-        return posterior.probs, jnp.zeros_like(posterior.probs)
-    if hasattr(posterior, "expected_var"):  # a mean with an unknown variance: E σ²/κ
-        return posterior.mean, posterior.expected_var / posterior.count
-    return posterior.mean, posterior.var
-
-
-def _truth(episode: Episode, parts: int) -> Array:
-    if episode.answer is not None:
-        return jnp.ravel(episode.answer)
-    latent = jax.tree.leaves(episode.latent)[0]
-    return jax.nn.one_hot(latent, parts) if jnp.ndim(latent) == 0 else jnp.ravel(latent)
+    mean, var = latent_moments(posterior)
+    return mean, jnp.zeros_like(var) if hasattr(posterior, "probs") else var

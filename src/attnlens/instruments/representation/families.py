@@ -24,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float
 from scipy.special import digamma, gammaln, logsumexp, polygamma, softmax
@@ -39,6 +40,7 @@ from attnlens.worlds import (
     NormalMean,
 )
 from attnlens.worlds.laws import lower_triangle
+from attnlens.worlds.model import ReferenceWorld
 
 Rows = Float[np.ndarray, "rows parameters"]
 Latents = Float[np.ndarray, "rows latents"]
@@ -269,7 +271,8 @@ def posterior_family(world: ExactWorld) -> PosteriorFamily:
     """The family of the world's posterior.
 
     A latent function has infinitely many coordinates; its values at the first four of the
-    world's landmarks represent it.
+    world's landmarks represent it. A sampled posterior is represented by the normal distribution
+    with the same mean and covariance.
     """
     if isinstance(world, NormalMean):
         return PosteriorFamily(GaussianFamily(world.dim), world.representation)
@@ -285,10 +288,32 @@ def posterior_family(world: ExactWorld) -> PosteriorFamily:
         return PosteriorFamily(
             GaussianFamily(FUNCTION_VALUES), lambda tokens: _at_landmarks(world, tokens)
         )
+    if isinstance(world, ReferenceWorld):
+        shapes = jax.eval_shape(lambda: world.prior().mean)
+        return PosteriorFamily(GaussianFamily(shapes.shape[0]), world.representation)
     raise checks.BadInput(
-        f"the world must have a posterior in closed form, such as NormalMean or FiniteMixture; "
-        f"got {type(world).__name__}."
+        f"representation needs a world with a posterior, such as NormalMean or FromModel; got "
+        f"{type(world).__name__}."
     )
+
+
+def from_moments(moments: Rows, dim: int) -> Rows:
+    """The natural parameters of normal distributions from (mean, lower triangle of covariance), one
+    row each."""
+    rows, columns = np.tril_indices(dim)
+    covariance = np.zeros((len(moments), dim, dim))
+    covariance[:, rows, columns] = covariance[:, columns, rows] = moments[:, dim:]
+    scale = np.sqrt(np.einsum("ijj->ij", covariance))
+    correlation = covariance / (scale[:, :, None] * scale[:, None, :])
+    if not np.linalg.eigvalsh(correlation)[:, 0].min(initial=1) > 1e-8:
+        raise checks.BadInput(
+            "representation needs a latent whose coordinates are not functions of each other; let "
+            "the NumPyro program return only the sites that it draws."
+        )
+    precision = np.linalg.inv(correlation) / (scale[:, :, None] * scale[:, None, :])
+    precision = 0.5 * (precision + precision.transpose(0, 2, 1))
+    linear = np.einsum("ijk,ik->ij", precision, moments[:, :dim])
+    return np.concatenate([linear, precision[:, rows, columns]], axis=1)
 
 
 def _at_landmarks(world: GaussianProcess, tokens: Any) -> Array:

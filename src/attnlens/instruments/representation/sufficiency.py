@@ -21,6 +21,11 @@ a P(z|R) that lies outside of the family. For classes, for a Gaussian R of a Gau
 wherever R is an invertible function of the posterior's parameter, the family contains P(z|R) and
 the bound is attained.
 
+Where the posterior is sampled (`FromModel`), it is replaced by the normal law with its mean and
+covariance, on both sides. The gap is then what R has lost about these: 0 exactly if R determines
+them. The Monte Carlo error of mean and covariance (k numbers, n effective draws) raises the gap by
+about k/(2 n), and M.
+
 M is the unexplained share of variance, 1 − R², averaged over R's standardised coordinates, of the
 best least-squares probe from the posterior's statistics to R, on held-out episodes. Here too, a
 weak probe can only raise M. It is undefined where R does not vary.
@@ -43,13 +48,16 @@ from attnlens.core.drawing import Figure, Series
 from attnlens.core.frames import Tabular
 from attnlens.core.readings import Reading
 from attnlens.core.status import Status
-from attnlens.worlds import ExactWorld, GaussianProcess
+from attnlens.worlds import ExactWorld, GaussianProcess, World
+from attnlens.worlds.base import require_posterior
+from attnlens.worlds.model import ReferenceWorld, over_episodes
 
-from .families import Family, divergence, posterior_family
+from .families import Family, GaussianFamily, divergence, from_moments, posterior_family
 from .law_probes import fit_law
 from .probes import PROBES, ProbeScaling, Splits, fit_numbers, split
 
 LABELS = ("exact", "drawn")
+EPISODES, SAMPLED_EPISODES = 4096, 256  # with closed forms, and with sampled posteriors
 Encoder = Callable[[Any], Any]
 
 
@@ -135,22 +143,24 @@ class EpisodeSamples(NamedTuple):
 
 def representation(
     encode: Encoder,
-    world: ExactWorld,
+    world: World,
     *,
     length: int | Sequence[int] = 8,
-    episodes: int = 4096,
+    episodes: int | None = None,
     probes: Sequence[str] = PROBES,
     labels: str = "exact",
     seed: int = 0,
 ) -> Representation:
     """Sufficiency gap and excess content of `encode(tokens)`, in nats and as a share.
 
+    world: any with a posterior, in closed form or sampled (`FromModel`).
     encode: a function of one episode's tokens (an array (L, dim), or `Pairs`) that returns
         numbers, equally many for every length. A function that JAX cannot trace is called with
         NumPy arrays, one episode at a time.
     length: the number of tokens, or several; episodes are divided equally among them.
     episodes: how many are drawn: 60 % for training the probes, 15 % for validation, 25 % for the
-        readings.
+        readings. Left out, 4,096, or 256 where posteriors are sampled. If one of those has failed
+        its checks, the readings are NaN.
     labels: what probes are trained on: "exact" expectations under the posterior (less noise), or
         "drawn" latents; then only the final comparison uses the posterior.
 
@@ -161,6 +171,9 @@ def representation(
     True
     """
     lengths = checks.lengths([length] if isinstance(length, int) else length)
+    world = require_posterior("representation", world)
+    if episodes is None:
+        episodes = SAMPLED_EPISODES if isinstance(world, ReferenceWorld) else EPISODES
     # 15 % are for validation: with fewer episodes there would be less than ten of them.
     checks.whole("episodes", episodes, at_least=64)
     checks.one_of("labels", labels, LABELS)
@@ -168,12 +181,25 @@ def representation(
     checks.seed_number("seed", seed)
     with jax.enable_x64(True):
         samples = draw(encode, world, lengths, episodes, labels, seed)
+    failed = int(np.isnan(samples.eta).any(1).sum())
+    if failed:
+        return _refused(episodes)
     family = posterior_family(world).family
     random = np.random.default_rng([seed, 1])
     rows = split(len(samples.eta), random)
     gap, squared_error = _gap(family, samples, rows, probes, random, labels == "exact")
     excess = unexplained_share(samples.statistics, samples.encoded, rows, probes, random)
     return Representation(gap, excess, squared_error)
+
+
+def _refused(episodes: int) -> Representation:
+    """The result where the posterior of an episode has failed its checks."""
+    nothing = Reading(np.nan, np.nan, episodes, Status.SOME_NOT_CONVERGED)
+    return Representation(
+        SufficiencyGap.of(nothing, of_nothing=np.nan),
+        ProbedReading.of(nothing),
+        ProbedReading.of(nothing),
+    )
 
 
 def _gap(
@@ -250,6 +276,12 @@ def draw(
         latent, tokens, eta, statistic = jax.tree.map(
             np.asarray, sample_episodes(world, natural, keys, length)
         )
+        if isinstance(world, ReferenceWorld):
+            assert isinstance(family, GaussianFamily)
+            latent = _flat(latent)
+            fine = np.isfinite(eta).all(1)
+            eta = np.full_like(eta, np.nan)
+            eta[fine] = from_moments(statistic[fine], family.dim)
         if labels == "drawn":
             targets = hints = family.statistic(latent)
         else:
@@ -279,8 +311,13 @@ def sample_episodes(
         later = jax.lax.optimization_barrier((episode.tokens, eta))[0]
         return episode.latent, episode.tokens, eta, world.representation(later)
 
-    # In sequence: LAPACK calls must not overlap where JAX runs many threads.
-    return jax.lax.map(one, keys)
+    return over_episodes(world, one, keys)
+
+
+def _flat(latent: Any) -> np.ndarray:
+    """All parts of latents with a leading axis of episodes, one row per episode."""
+    parts = [np.asarray(leaf, float) for leaf in jax.tree.leaves(latent)]
+    return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
 
 
 def encode_episodes(encode: Encoder, tokens: Any) -> np.ndarray:
