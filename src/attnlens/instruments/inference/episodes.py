@@ -24,7 +24,7 @@ from attnlens.networks.reader import ReaderInputs
 from attnlens.worlds.base import ExactWorld, Pairs, World
 from attnlens.worlds.model import over_episodes
 
-from .latents import latent_moments, latent_vector
+from .latents import latent_moments, latent_vector, require_vector
 
 LABELS = ("next", "latent")
 CHUNK = 256  # episodes per call of the compiled program
@@ -54,6 +54,8 @@ def episodes(
     """
     checks.whole("length", length, at_least=1)
     checks.one_of("label", label, LABELS)
+    if label == "latent":
+        require_vector(world)
     flat = keys.reshape(-1)
     # The last chunk overlaps the one before it, so that all have one size and one program.
     size = min(CHUNK, len(flat))

@@ -22,8 +22,8 @@ from attnlens.worlds.base import ExactWorld, World
 from attnlens.worlds.model import ReferenceWorld
 
 
-def latent_vector(world: World, latent: Any) -> Float[Array, " parts"]:
-    """The latent of an episode as a vector."""
+def require_vector(world: World) -> None:
+    """Raise `BadInput` where the latent has no vector; not inside traced code, which adds to it."""
     if isinstance(world, GaussianProcess):
         raise checks.BadInput(
             "label='latent' needs a latent with finitely many coordinates; got GaussianProcess; "
@@ -34,10 +34,15 @@ def latent_vector(world: World, latent: Any) -> Float[Array, " parts"]:
             f"label='latent' needs a world with a posterior, such as NormalMean; got "
             f"{type(world).__name__}; use label='next'."
         )
+
+
+def latent_vector(world: World, latent: Any) -> Float[Array, " parts"]:
+    """The latent of an episode as a vector, where there is one (`require_vector`)."""
     if isinstance(world, ReferenceWorld):
         return ravel_pytree(latent)[0]
     first = jnp.asarray(jax.tree.leaves(latent)[0])
     if first.ndim == 0:  # the number of a class
+        assert isinstance(world, ExactWorld), "classes have a posterior"
         return jax.nn.one_hot(first, world.prior().probs.shape[0])
     return jnp.ravel(first)
 
@@ -49,9 +54,3 @@ def latent_moments(posterior: Any) -> tuple[Float[Array, " parts"], Float[Array,
     if hasattr(posterior, "expected_var"):  # a mean with an unknown variance: E σ²/κ
         return posterior.mean, posterior.expected_var / posterior.count
     return posterior.mean, posterior.var
-
-
-def latent_size(world: World) -> int:
-    """The number of entries of `latent_vector`."""
-    draw = lambda key: latent_vector(world, world.sample(key, 1).latent)  # noqa: E731
-    return jax.eval_shape(draw, jax.random.key(0)).shape[0]
