@@ -250,8 +250,8 @@ class Encoder(eqx.Module):
         return jnp.sum(jnp.where(mask[:, None], h, 0), 0) / total
 
     def __call__(self, inputs: Tokens | Float[Array, "length token_dim"]) -> Array:
-        """(outputs,) for labels, (length, outputs) for masked, (2, outputs) for the posterior: means
-        of the latent's coordinates in row 0, their log variances in row 1."""
+        """(outputs,) for labels, (length, outputs) for masked, (2, outputs) for the posterior:
+        means of the latent's coordinates in row 0, their log variances in row 1."""
         if self.head == "masked":
             return self.represent(inputs) @ self.readout.T + self.readout_bias[None]
         outputs = self.readout @ self.summary(inputs) + self.readout_bias
