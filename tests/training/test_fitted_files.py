@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,7 @@ LATENT = TOKENS.mean(1)
 POSTERIOR = partial(Encoder, token_dim=2, outputs=2, head="posterior", width=4, heads=1, layers=1)
 
 
-def fitted(make=POSTERIOR) -> Fitted:
+def fitted(make: Any = POSTERIOR) -> Fitted:
     return fit(make, TOKENS, LATENT, seeds=(0, 3), loss="gaussian", steps=4)
 
 

@@ -95,7 +95,7 @@ def test_images_of_the_folder_that_the_environment_names_are_reduced(tmp_path: P
     folder = tmp_path / "Fashion"
     folder.mkdir()
     monkeypatch.setenv(IDX_FOLDER, str(folder))
-    pixels = np.arange(0, 240, 5, np.uint8).reshape(3, 4, 4)
+    pixels = np.arange(0, 240, 5).astype(np.uint8).reshape(3, 4, 4)
     for name, array in (("images-idx3", pixels), ("labels-idx1", np.array([7, 0, 9], np.uint8))):
         header = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
         (folder / f"train-{name}-ubyte").write_bytes(header + array.tobytes())
