@@ -32,7 +32,8 @@ def test_a_status_is_read_back_from_its_string(status: Status):
 
 def test_only_numbers_and_bounds_count_as_numbers():
     numbers = [status for status in Status if status.has_number]
-    assert numbers == [Status.OK, Status.EXTRAPOLATED, Status.AT_MOST, Status.AT_LEAST]
+    bounds = [Status.EXTRAPOLATED, Status.AT_MOST, Status.AT_LEAST]
+    assert numbers == [Status.OK, *bounds, Status.UNCONFIRMED]
 
 
 def test_sentences_of_older_documents_are_kept_as_they_are():

@@ -126,7 +126,7 @@ class LogitLaw(AlongAxis):
     ...     for n, row in rows.items() for i in range(2)
     ... ]
     >>> LogitLaw("x", "n", "block").slopes(cells).round(9).tolist()
-    [-0.396203936, 0.396203936]
+    [0.580482024, -0.580482024]
     """
 
     def slopes(self, cells: Sequence[Measured]) -> np.ndarray:
