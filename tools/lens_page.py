@@ -79,7 +79,7 @@ WHY = {
         "such minima."
     ),
     ("B.population-landscape", "undecided"): (
-        "The default profile has 8 blocks of teachers, too few for a region this narrow: its power "
+        "The default profile has 4 blocks of teachers, too few for a region this narrow: its power "
         "is near 0. The full profile is planned to decide (power about 0.96)."
     ),
     ("B.flatness", "refuted"): (

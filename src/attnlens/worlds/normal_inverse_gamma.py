@@ -169,7 +169,7 @@ class NormalInverseGamma(ExactWorld):
     def representation(
         self, tokens: Float[Array, "length dim"], mask: Bool[Array, " length"] | None = None
     ) -> Float[Array, " size"]:
-        """(κ m, κ, ν, ν s² + κ m²) of the posterior."""
+        """(κ m, κ, ν, ν s² + κ m²) of the posterior, in the symbols of the module's docstring."""
         return self.posterior(tokens, mask).natural()
 
     def risk(self, length: int) -> Reading:

@@ -37,8 +37,8 @@ Progress = Callable[[int, int], None]
 
 
 class HeldOutTokens(NamedTuple):
-    """Hidden states (layers, tokens, width) where tokens are to be predicted, their embeddings
-    (tokens, width), and the inputs that they belong to (tokens,)."""
+    """Tokens to predict: the hidden states at their places (layers, tokens, width), their input
+    embeddings (tokens, width), and the index of the input that each is in (tokens,)."""
 
     features: np.ndarray
     targets: np.ndarray

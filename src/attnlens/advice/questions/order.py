@@ -16,7 +16,8 @@ order; and "no sign" among the tokens is not "no" for the label, which needs an 
 excludes an effect.
 
 The columns of a plain table are not a sequence: only the label can depend on which column a value
-stands in, so there is no permutation test, and columns are standardised before they are mixed.
+stands in. So `advise` makes no permutation test of columns, and standardises them before they are
+mixed; the command tests rows, or columns if asked.
 """
 
 from __future__ import annotations

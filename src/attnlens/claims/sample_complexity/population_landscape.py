@@ -84,7 +84,7 @@ JUDGED = Grid(
         }
     },
     blocks={
-        PREDICTION: {"smoke": 2, "default": 8, "full": 130},
+        PREDICTION: {"smoke": 2, "default": 4, "full": 130},
         CONTROL: {"smoke": 2, "default": 6, "full": 12},
     },
     seeds_per_block=8,
@@ -155,8 +155,8 @@ RULE = Rule(
         LAW.slopes,
         Region(-0.1, 0.1),
         where={"role": "judged"},
-        # Of one block: 0.35 over a factor of 8 in n, and the full profile has one of 16. Eight
-        # blocks, in the default profile, leave an interval of ± 0.3.
+        # Of one block: 0.35 over a factor of 8 in n, and the full profile has one of 16. Four
+        # blocks, in the default profile, leave an interval of about ± 0.5.
         power=Power(effect=0.0, std=0.28),
     )
 )

@@ -50,7 +50,9 @@ GRID = Grid(
     arm_settings={CONTROL: {"starts": 1}},
     blocks={
         PREDICTION: {"smoke": 1, "default": 8, "full": 72},
-        CONTROL: {"smoke": 1, "default": 8, "full": 72},
+        # Its excess is 0.14 ± 0.03 with 64 teachers: at the level of a ledger of 40 rows,
+        # twice as many refute it with a power above 0.9. One start costs an eighth of eight.
+        CONTROL: {"smoke": 1, "default": 16, "full": 72},
     },
     seeds_per_block=8,
     cost=seconds,

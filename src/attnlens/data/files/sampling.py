@@ -29,7 +29,7 @@ MEMORY = 10**9  # bytes that reading may take, by default
 # Bytes of memory per entry of a table: a Python string and its copy without spaces, a number, and
 # its codes and indicators.
 BYTES_PER_CELL = 200
-MOST_CELLS = MEMORY // BYTES_PER_CELL  # entries of an array that networks see
+MOST_CELLS = MEMORY // BYTES_PER_CELL  # tokens of list columns, or entries of padded sequences
 
 Item = TypeVar("Item")
 

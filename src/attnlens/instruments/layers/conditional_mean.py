@@ -99,7 +99,7 @@ def _distance(
 
 
 def _groups(seen: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Numbers of keys that queries see, each with the queries that see so many."""
+    """Each number of keys in `seen`, with the indices of the queries that see that many keys."""
     for count in np.unique(seen):
         yield int(count), np.flatnonzero(seen == count)
 
@@ -113,7 +113,8 @@ def gaussian(keys: np.ndarray, queries: np.ndarray, scale: float) -> np.ndarray:
 def leave_one_out_ridge(gram: np.ndarray, values: np.ndarray) -> float:
     """The ridge of `RIDGES` with the smallest leave-one-out error, by one eigendecomposition.
 
-    The mean v̄ is that of all values: leaving out one of n changes it by a share 1/n.
+    v̄ is the mean of all n values also where one is left out: this neglects a change of
+    (v̄ − v_j)/(n − 1).
     """
     spectrum, vectors = np.linalg.eigh(gram)
     spectrum = np.maximum(spectrum, 0)

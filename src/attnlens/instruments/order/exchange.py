@@ -131,7 +131,7 @@ class Exchangeability(Reading):
         )
 
     def plot(self) -> Any:
-        """The statistics as a matplotlib figure; `wealth.plot()` draws the wealth."""
+        """The statistics as a matplotlib figure; `wealth.plot()` draws the test martingale."""
         return self.figure().plot()
 
 
