@@ -281,7 +281,8 @@ def test_the_example_of_an_own_claim_is_supported(tmp_path: Path):
 
 # Surnames at the beginning of a citation, then perhaps a title, then the year.
 CITATION = re.compile(
-    r"(?P<first>(?:(?:Del|de|ter|van den|van) )?[A-Z][\w-]+)(?:, [A-Z][\w-]+)*(?: and [A-Z][\w-]+(?: [A-Z]\w+)?,| et al\.,?|,) "
+    r"(?P<first>(?:(?:Del|de|ter|van den|van) )?[A-Z][\w-]+)"
+    r"(?:, [A-Z][\w-]+)*(?: and [A-Z][\w-]+(?: [A-Z]\w+)?,| et al\.,?|,) "
     r"(?:.*? )?(?P<year>(?:1[6-9]|20)\d\d)\b"
 )
 LISTED = [

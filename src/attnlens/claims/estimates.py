@@ -12,8 +12,9 @@ A replicate along an axis is one of three:
 
 "seed"    one seed, for a quantity that is positive for every seed
 "block"   one block of seeds, averaged before the logarithm is taken
-"jackknife"  the pseudo-value of a block, where noise can turn single blocks negative: the logarithm
-             is taken of the mean over all blocks (`attnlens.core.statistics.log_of_mean`)
+"jackknife"  a pseudo-value per block, for noisy quantities that can be negative in single blocks:
+             from the logarithms of the mean over all blocks and over all but one
+             (`attnlens.core.statistics.log_of_mean`)
 
 Any other estimate has one number per seed, or is marked with `per_block`; `replicates` counts them
 before the run.

@@ -63,7 +63,7 @@ class LearningCurves(Tabular):
     none_wrong: Mapping[str, tuple[bool, ...]] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Curve:
-        """A learner's curve with standard errors; its slope is that of a power law with no floor."""
+        """A learner's curve with standard errors; its slope is that of a law with no floor."""
         values = np.array(self.errors[checks.one_of("the model", name, self.errors)])
         count, factors = len(values), np.array(self.inflation)
         errors = values.std(0, ddof=1) * factors / math.sqrt(count)
