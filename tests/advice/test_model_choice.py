@@ -10,7 +10,7 @@ from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import LinearRegression
 
 from attnlens.advice.budget import Effort
-from attnlens.advice.label_budget import MOST_SCORES, _affordable_rows
+from attnlens.advice.label_budget import MOST_SCORES, affordable_rows
 from attnlens.advice.questions.labels import (
     Goal,
     ModelChoice,
@@ -181,7 +181,7 @@ def test_an_error_that_cannot_be_halved_needs_no_more_labels(none_wrong: bool, w
 )
 def test_attention_is_recognised_by_the_model_and_not_by_its_name(models, attends: bool):
     data = labelled(np.zeros((20, 200)), np.arange(20.0), "regression")
-    few = _affordable_rows(data, models, 10_000) == MOST_SCORES // 200**2
+    few = affordable_rows(data, models, 10_000) == MOST_SCORES // 200**2
     assert few == attends
 
 

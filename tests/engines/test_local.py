@@ -103,6 +103,7 @@ def test_cells_that_print_have_the_results_of_cells_that_do_not():
         for claim in (toy_claims.PRINTS, toy_claims.CLAIM)
     )
     assert len(silent) == 24
+    assert all(isinstance(values, bytes) for values in silent.values())
     assert printing == silent
 
 

@@ -65,7 +65,7 @@ def samples(
     loaded = embedded(loaded, seed=seed)
     data = labelled(loaded.X, loaded.y, loaded.task)
     models, models_fact = _affordable_models(models, data)
-    used = sample_rows(data, _affordable_rows(data, models, checks.whole("rows", rows, 1)), seed)
+    used = sample_rows(data, affordable_rows(data, models, checks.whole("rows", rows, 1)), seed)
     progress = notebook_line(progress)
     if progress is not None:
         settings["training"] = {"progress": ProgressLines(progress), **settings.get("training", {})}
@@ -131,7 +131,7 @@ def _affordable_models(models: Any, data: Labelled) -> tuple[Any, str]:
     return ["baseline"], fact
 
 
-def _affordable_rows(data: Labelled, models: Any, rows: int) -> int:
+def affordable_rows(data: Labelled, models: Any, rows: int) -> int:
     tokens = data.inputs.shape[1]
     width = math.prod(data.inputs.shape[1:]) + tokens
     room = MOST_SCORES // tokens**2 if _attends(models) else rows

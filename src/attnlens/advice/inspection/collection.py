@@ -29,7 +29,7 @@ PAIRED = 32  # inputs of which (content, position) pairs are moved
 CLOSE = 48  # inputs whose heads are compared with subsets of tokens and with the ridge estimate
 REPEATS = 8  # random sequences for induction
 HALF = 24  # tokens that are repeated in them
-OF_A_BATCH = ("depth", "has_values", "is_plain")  # arrays without rows of inputs
+BATCH_ARRAYS = ("depth", "has_values", "is_plain")  # arrays without rows of inputs
 NOT_HEADS = ("pooled", "shuffled", "moved", "subsets", "profile")
 HIDDEN = 3  # tokens per input that are to be predicted: one in seven of twenty
 
@@ -176,7 +176,7 @@ def collect(
 
 def _names(found: Sequence[Arrays]) -> set[str]:
     """Names of the arrays that have one row per input."""
-    return {name for arrays in found for name in arrays} - set(OF_A_BATCH)
+    return {name for arrays in found for name in arrays} - set(BATCH_ARRAYS)
 
 
 def _joined(
