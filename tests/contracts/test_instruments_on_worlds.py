@@ -45,11 +45,20 @@ OWN = {
 }
 SAMPLED = {name: w for name, w in EXAMPLES.items() if isinstance(w, ReferenceWorld)}
 WORLDS = {name: w for name, w in EXAMPLES.items() if name not in SAMPLED}
-PARAMETERS = [
-    *(pytest.param(world, id=name) for name, world in WORLDS.items()),
-    *(pytest.param(world, id=name, marks=pytest.mark.slow) for name, world in OWN.items()),
-]
-each_world = pytest.mark.parametrize("world", PARAMETERS)
+# One world per kind; every further world of a kind compiles the same programs once more.
+QUICK = {"gaussian-process", "linear-regression", "normal-mean", "dirichlet-categorical"}
+QUICK |= {"finite-mixture", "token-teacher", "auto-regressive"}
+QUICK_TO_TRAIN_ON = {"normal-mean", "finite-mixture", "token-teacher"}
+
+
+def parameters(worlds, quick):
+    return [
+        pytest.param(world, id=name, marks=[] if name in quick else pytest.mark.slow)
+        for name, world in worlds.items()
+    ]
+
+
+each_world = pytest.mark.parametrize("world", parameters({**WORLDS, **OWN}, QUICK))
 
 
 def refused(world, call) -> bool:
@@ -103,7 +112,7 @@ def test_inference_error(world):
 
 
 @pytest.mark.parametrize("label", ["next", "latent"])
-@pytest.mark.parametrize("world", [*WORLDS.values(), *SAMPLED.values()], ids=[*WORLDS, *SAMPLED])
+@pytest.mark.parametrize("world", parameters({**WORLDS, **SAMPLED}, QUICK_TO_TRAIN_ON))
 def test_generalisation(world, label):
     def call():
         settings = {"samples": (8,), "lengths": (2,), "seeds": 2, "test_sequences": 4}
