@@ -127,8 +127,15 @@ def _control_verdict(claim: Claim, arm: str, measured: Sequence[Measured], claim
     control = claim.controls[arm]
     if not control.quantities or not isinstance(claim.judge, Rule):
         return statistics.control_verdict(claim.judge(measured), claims)
+    # A profile may lack the cells of a quantity: the smoke profile stops at shorter lengths.
     parts = claim.judge.by_key(measured)
-    verdicts = [statistics.control_verdict(parts[key], claims) for key in control.quantities]
+    present = [parts[key] for key in control.quantities if key in parts]
+    if not present:
+        raise BadInput(
+            f"the control {arm} of {claim.id} must have cells of "
+            f"{' or '.join(control.quantities)}; got none."
+        )
+    verdicts = [statistics.control_verdict(quantity, claims) for quantity in present]
     # The quantity that came out least as expected decides.
     order = ["refuted", "undecided", "supported"]
     worst = max if control.expected == "refuted" else min
