@@ -193,3 +193,17 @@ def test_changed_documents_of_a_run_are_read_or_refused_in_one_sentence(
         assert "\n" not in explanation(partial(read, folder))
     for page in folder.glob("*.html"):
         assert "<script>alert(1)" not in page.read_text()
+
+
+def test_table_names_that_are_not_text_are_one_sentence(run: Path, tmp_path: Path):
+    """SQLite quotes the damaged name in its message, which Python then cannot decode."""
+    folder = tmp_path / "damaged"
+    shutil.copytree(run, folder)
+    content = (folder / FILE).read_bytes()
+    (folder / FILE).write_bytes(content.replace(b"tablefaults", b"table\xe6aults", 1))
+
+    def read() -> None:
+        with Store.reading(folder):
+            pass
+
+    assert "is not an intact results file" in explanation(read)

@@ -14,6 +14,10 @@ FILE = "results.sqlite"
 # Primary result codes of SQLite (https://sqlite.org/rescode.html).
 DISK_CODES = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 NOT_WRITABLE_CODES = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
+NOT_INTACT = (
+    "{file} is not an intact results file ({text}); it was not changed: move it away, or choose "
+    "another --out."
+)
 IN_USE_CODES = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
@@ -43,7 +47,8 @@ def explained_errors(folder: Path) -> Iterator[None]:
             raise BadInput(f"{folder} cannot be written ({text}): choose another --out.") from error
         if code in IN_USE_CODES:
             raise BadInput(f"{folder / FILE} is in use by another program ({text}).") from error
+        raise BadInput(NOT_INTACT.format(file=folder / FILE, text=text)) from error
+    except UnicodeDecodeError as error:  # SQLite quotes damaged names of tables in its messages
         raise BadInput(
-            f"{folder / FILE} is not an intact results file ({text}); it was not changed: move it "
-            f"away, or choose another --out."
+            NOT_INTACT.format(file=folder / FILE, text="names of its tables are not text")
         ) from error
