@@ -40,9 +40,10 @@ def started(program: str, *arguments: object) -> subprocess.Popen[str]:
 def answer(process: subprocess.Popen[str]) -> Any:
     """The JSON that a program prints after "= "; Ray prints other lines."""
     try:
-        stdout, stderr = process.communicate(timeout=300)
-    finally:
+        stdout, stderr = process.communicate(timeout=600)
+    except subprocess.TimeoutExpired:
         process.kill()
+        raise AssertionError(f"no answer within ten minutes: {process.communicate()}") from None
     assert process.returncode == 0, stderr
     (line,) = [line for line in stdout.splitlines() if line.startswith("= ")]
     return json.loads(line[2:])
