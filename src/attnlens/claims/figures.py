@@ -11,7 +11,8 @@ import numpy as np
 from attnlens.core.drawing import Figure, Point, Series
 from attnlens.core.statistics import mean_reading
 
-from .claim import PREDICTION, Measured, group_by
+from .cells import Measured, group_by
+from .claim import PREDICTION
 from .estimates import ScalingLaw
 
 

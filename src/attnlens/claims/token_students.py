@@ -32,7 +32,8 @@ from attnlens.core.verdicts import Region
 from attnlens.networks import Baseline
 from attnlens.worlds.seeding import episode_keys
 
-from .claim import PREDICTION, Assumption, Check, Control, Measured, Profile
+from .cells import Measured
+from .claim import PREDICTION, Assumption, Check, Control, Profile
 from .figures import log_point
 from .grid import Grid
 from .power import Power

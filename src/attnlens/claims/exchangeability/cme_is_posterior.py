@@ -29,19 +29,10 @@ import numpy as np
 from jax import Array
 
 from attnlens.attention.cme import cme
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-    group_by,
-)
+from attnlens.claims.cells import Measured, group_by
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import pooled
+from attnlens.claims.exchangeability.statements import INFERENCE, cite
 from attnlens.claims.grid import Grid
 from attnlens.claims.rule import Quantity, Rule
 from attnlens.core.drawing import Figure, Point, Series
@@ -236,16 +227,8 @@ CLAIM = Claim(
             "that were computed."
         ),
     ),
-    source=(
-        "Lens A (Zhang et al., 2022, arXiv 2212.14852), statement (b); our formalisation: "
-        "docs/theory.md, prediction 1 (identity)."
-    ),
-    attribution=Attribution(
-        Origin.FORMALISATION,
-        "To answer (b) on inference, we prove that attention with the desired parameter "
-        "infers the latent posterior up to an approximation error, which is decreasing in"
-        " input sizes.",
-    ),
+    source=cite("statement (b)", "prediction 1 (identity)"),
+    attribution=INFERENCE,
     plan=GRID,
     measure=measure,
     judge=RULE,

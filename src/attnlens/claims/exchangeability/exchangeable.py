@@ -34,20 +34,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-    example,
-    group_by,
-)
+from attnlens.claims.cells import Measured, example, group_by
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import pooled
+from attnlens.claims.exchangeability.statements import EXCHANGEABLE, cite
 from attnlens.claims.figures import mean_point
 from attnlens.claims.grid import Grid
 from attnlens.claims.power import Power
@@ -260,18 +250,11 @@ CLAIM = Claim(
             "at this level as evidence that the order matters."
         ),
     ),
-    source=(
-        "Lens A (Zhang et al., 2022, arXiv 2212.14852), the assumption of exchangeable tokens; our "
-        "formalisation: docs/theory.md, section A(a)."
-    ),
+    source=cite("the assumption of exchangeable tokens", "section A(a)"),
     plan=GRID,
     measure=measure,
     judge=RULE,
     figure=figure,
     views=views,
-    attribution=Attribution(
-        Origin.FORMALISATION,
-        "We observe that, as is the case in BERT and ViT, input tokens are often exchangeable "
-        "since they already include positional encodings.",
-    ),
+    attribution=EXCHANGEABLE,
 )

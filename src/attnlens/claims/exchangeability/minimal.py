@@ -38,19 +38,10 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-    group_by,
-)
+from attnlens.claims.cells import Measured, group_by
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import pooled
+from attnlens.claims.exchangeability.statements import REPRESENTATION, cite
 from attnlens.claims.figures import mean_point
 from attnlens.claims.grid import Grid
 from attnlens.claims.rule import Quantity, Rule
@@ -238,15 +229,8 @@ CLAIM = Claim(
             "not narrow a layer for this reason yet."
         ),
     ),
-    source=(
-        "Lens A (Zhang et al., 2022, arXiv 2212.14852), statement (a); our formalisation: "
-        "docs/theory.md, section A(a)."
-    ),
-    attribution=Attribution(
-        Origin.FORMALISATION,
-        "To answer (a) on representation, we establish the existence of a sufficient and "
-        "minimal representation of input tokens.",
-    ),
+    source=cite("statement (a)", "section A(a)"),
+    attribution=REPRESENTATION,
     plan=GRID,
     measure=measure,
     judge=RULE,

@@ -47,18 +47,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-    example,
-)
+from attnlens.claims.cells import Measured, example
+from attnlens.claims.claim import FINDING, PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import pooled
 from attnlens.claims.figures import mean_point
 from attnlens.claims.grid import Grid
@@ -333,7 +323,7 @@ CLAIM = Claim(
         "Our own prediction (docs/theory.md, prediction 18); lens B (ICLR 2021 submission) studies "
         "the loss landscape but states nothing about flatness in the parts that we use."
     ),
-    attribution=Attribution(Origin.FINDING),
+    attribution=FINDING,
     plan=GRID,
     measure=measure,
     judge=RULE,

@@ -35,16 +35,9 @@ from functools import partial
 from typing import Any
 
 from attnlens.claims import token_students
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Meaning,
-    Origin,
-)
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Meaning
 from attnlens.claims.power import Power
+from attnlens.claims.sample_complexity.statements import RESULTS, cite
 from attnlens.claims.token_students import ABSENT
 from attnlens.networks import SelfAttention
 
@@ -92,16 +85,8 @@ CLAIM = Claim(
             "both networks on held-out samples of your data."
         ),
     ),
-    source=(
-        "Lens B (ICLR 2021 submission), section 3.2 (self-attention); our formalisation: "
-        "docs/theory.md, prediction 16."
-    ),
-    attribution=Attribution(
-        Origin.FORMALISATION,
-        "Our results show that, under mild assumptions, every local minimum of the "
-        "attention model has low prediction error, and attention models require lower "
-        "sample complexity than models without attention.",
-    ),
+    source=cite("section 3.2 (self-attention)", "prediction 16"),
+    attribution=RESULTS,
     plan=token_students.grid(
         0.1,
         {

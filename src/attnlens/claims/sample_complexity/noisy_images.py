@@ -42,19 +42,10 @@ from typing import Any
 
 import numpy as np
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-    Profile,
-)
+from attnlens.claims.cells import Measured
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning, Profile
 from attnlens.claims.grid import Grid, Grids
+from attnlens.claims.sample_complexity.statements import EXPERIMENTS
 from attnlens.core.drawing import Figure
 from attnlens.data.dataset import Dataset, split
 from attnlens.data.files.image_patches import patches
@@ -314,10 +305,7 @@ CLAIM = Claim(
         "Lens B (ICLR 2021 submission), abstract and section 3 (sample complexity); our "
         "formalisation on the digits of scikit-learn and on MNIST: docs/theory.md, prediction 16."
     ),
-    attribution=Attribution(
-        Origin.FORMALISATION,
-        "Experiments on various datasets validate our theoretical findings.",
-    ),
+    attribution=EXPERIMENTS,
     plan=GRID,
     measure=measure,
     judge=rule(PER, PILOT),

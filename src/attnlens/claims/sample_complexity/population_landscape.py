@@ -32,18 +32,8 @@ from typing import Any
 
 import numpy as np
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-    group_by,
-)
+from attnlens.claims.cells import Measured, group_by
+from attnlens.claims.claim import FINDING, PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import AlongAxis
 from attnlens.claims.grid import Grid, Grids
 from attnlens.claims.power import Power
@@ -245,7 +235,7 @@ CLAIM = Claim(
         undecided="Whether more samples remove bad minima is open: use several starts at every n.",
     ),
     source="Our own prediction (docs/theory.md, prediction 17).",
-    attribution=Attribution(Origin.FINDING),
+    attribution=FINDING,
     plan=Grids(JUDGED, WIDTHS, QUERY_DIMS, NOISES),
     measure=measure,
     judge=RULE,

@@ -36,7 +36,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from attnlens.claims.claim import PREDICTION, Measured, group_by
+from attnlens.claims.cells import Measured, group_by
+from attnlens.claims.claim import PREDICTION
 from attnlens.claims.estimates import pooled
 from attnlens.claims.figures import mean_point
 from attnlens.claims.power import Power

@@ -34,22 +34,13 @@ from typing import Any
 
 import numpy as np
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-    group_by,
-)
+from attnlens.claims.cells import Measured, group_by
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import Share
 from attnlens.claims.grid import Grid, Grids
 from attnlens.claims.power import Power
 from attnlens.claims.rule import Quantity, Rule
+from attnlens.claims.sample_complexity.statements import RESULTS, cite
 from attnlens.core.drawing import Figure, Point, Series, View
 from attnlens.core.shares import share_interval
 from attnlens.core.verdicts import Region
@@ -219,16 +210,8 @@ CLAIM = Claim(
             "the lowest training loss."
         ),
     ),
-    source=(
-        "Lens B (ICLR 2021 submission), abstract and section 1; our formalisation: "
-        "docs/theory.md, prediction 17."
-    ),
-    attribution=Attribution(
-        Origin.FORMALISATION,
-        "Our results show that, under mild assumptions, every local minimum of the "
-        "attention model has low prediction error, and attention models require lower "
-        "sample complexity than models without attention.",
-    ),
+    source=cite("abstract and section 1", "prediction 17"),
+    attribution=RESULTS,
     plan=Grids(JUDGED, PENALTIES),
     measure=measure,
     judge=RULE,
