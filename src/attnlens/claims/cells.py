@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -65,3 +65,12 @@ def group_by(measured: Iterable[CellKind], *names: str) -> dict[Any, list[CellKi
         values = tuple(cell.parameters[name] for name in names)
         groups.setdefault(values[0] if len(names) == 1 else values, []).append(cell)
     return dict(sorted(groups.items()))
+
+
+def stacked(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+    """Named arrays with one entry per seed, from one mapping per seed.
+
+    >>> stacked([{"error": 0.1}, {"error": 0.2}])
+    {'error': array([0.1, 0.2])}
+    """
+    return {name: np.array([row[name] for row in rows]) for name in rows[0]}

@@ -26,9 +26,19 @@ from attnlens.networks.reader import ReaderInputs
 from attnlens.worlds import GaussianProcess, LinearRegression
 from attnlens.worlds.base import ExactWorld, Pairs
 
-from .trained_networks import fitting, reader
+from .trained_networks import FITTING, NETWORK, fitting, reader
 
 WORLDS = ("regression", "process")
+SETTINGS: dict[str, Any] = {
+    "key_dim": 3,
+    "noise_std": 0.5,
+    "temperature": 0.5,  # of the kernel of the Gaussian process
+    "reading": "softmax",
+    "shuffled": False,
+    "test_sequences": 512,
+    **NETWORK,
+    **FITTING,
+}
 
 
 def world_of(parameters: Mapping[str, Any]) -> ExactWorld:

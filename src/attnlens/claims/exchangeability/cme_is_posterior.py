@@ -29,13 +29,13 @@ import numpy as np
 from jax import Array
 
 from attnlens.attention.cme import cme
-from attnlens.claims.cells import Measured, group_by
+from attnlens.claims.cells import stacked
 from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import pooled
 from attnlens.claims.exchangeability.statements import INFERENCE, cite
+from attnlens.claims.figures import RoundingErrors
 from attnlens.claims.grid import Grid
 from attnlens.claims.rule import Quantity, Rule
-from attnlens.core.drawing import Figure, Point, Series
 from attnlens.core.verdicts import Region
 from attnlens.worlds import ExactWorld, GaussianProcess, LinearRegression, Pairs
 
@@ -80,8 +80,7 @@ RULE = Rule(error_of("mean", "mean"), error_of("var", "variance"))
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
     """The largest error over queries, divided by its bound, one per seed."""
-    rows = [_one(parameters, seed) for seed in seeds]
-    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    return stacked([_one(parameters, seed) for seed in seeds])
 
 
 def _one(parameters: Mapping[str, Any], seed: int) -> dict[str, float]:
@@ -160,28 +159,11 @@ def _kalman_weights(tokens: Pairs, query: np.ndarray, noise_var: float) -> tuple
     return query @ mean, var, np.asarray(tokens.key @ tokens.key.T)
 
 
-def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
-    series = []
-    for arm, measured in arms.items():
-        for world, cells in group_by(measured, "world").items():
-            rows = group_by(cells, "length").items()
-            points = tuple(
-                Point(length, float(pooled("error")(group).max())) for length, group in rows
-            )
-            control = arm != PREDICTION
-            label = f"{world}, ridge ten times too large" if control else world
-            series.append(Series(label, points, control=control))
-            if not control:
-                bound = tuple(
-                    Point(length, float(pooled("allowed")(group).min())) for length, group in rows
-                )
-                series.append(Series(f"rounding bound, {world}", bound, line=True))
-    return Figure(
-        "Distance between CME attention and the exact posterior mean",
-        "tokens L",
-        "largest absolute difference",
-        tuple(series),
-    )
+FIGURE = RoundingErrors(
+    "Distance between CME attention and the exact posterior mean",
+    "world",
+    {PREDICTION: "{}", CONTROL: "{}, ridge ten times too large"},
+)
 
 
 CLAIM = Claim(
@@ -233,5 +215,5 @@ CLAIM = Claim(
     measure=measure,
     judge=RULE,
     exact=True,
-    figure=figure,
+    figure=FIGURE,
 )

@@ -38,7 +38,7 @@ from attnlens.claims.cells import Measured, example, group_by
 from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import pooled
 from attnlens.claims.exchangeability.statements import EXCHANGEABLE, cite
-from attnlens.claims.figures import mean_point
+from attnlens.claims.figures import level_line, mean_point
 from attnlens.claims.grid import Grid
 from attnlens.claims.power import Power
 from attnlens.claims.rule import Quantity, Rule
@@ -172,7 +172,7 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
             series.append(Series(f"{place} {world}", (point,), control=arm != PREDICTION))
     last = len(series)
     for name, rate in (("level", LEVEL), ("allowed", RATE.high)):
-        series.append(Series(f"{name} {rate:g}", (Point(1, rate), Point(last, rate)), line=True))
+        series.append(level_line(f"{name} {rate:g}", rate, 1, last))
     return Figure(
         f"How often an exact test at level {LEVEL:g} rejects exchangeability",
         "world",
@@ -195,8 +195,7 @@ def views(arms: Mapping[str, Sequence[Measured]]) -> list[Figure]:
     if not series:
         return []
     last = max(point.x for line in series for point in line.points)
-    edge = (Point(0.0, 1 / LEVEL), Point(last, 1 / LEVEL))
-    series.append(Series(f"enough to reject at level {LEVEL:g}", edge, line=True))
+    series.append(level_line(f"enough to reject at level {LEVEL:g}", 1 / LEVEL, 0.0, last))
     return [
         Figure(
             "Wealth from betting against exchangeability, one batch per world",

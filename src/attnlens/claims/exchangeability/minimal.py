@@ -42,7 +42,7 @@ from attnlens.claims.cells import Measured, group_by
 from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import pooled
 from attnlens.claims.exchangeability.statements import REPRESENTATION, cite
-from attnlens.claims.figures import mean_point
+from attnlens.claims.figures import level_line, mean_point
 from attnlens.claims.grid import Grid
 from attnlens.claims.rule import Quantity, Rule
 from attnlens.core.drawing import Figure, Point, Series
@@ -176,8 +176,7 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
                 shares.append(Point(point.x, max(point.y, 1e-16), point.half_width))
             label = f"{name}, from {source}"
             series.append(Series(label, tuple(shares), control=arm != PREDICTION))
-    edge = tuple(Point(float(place), EXCESS.high) for place in (1, len(NAMES)))
-    series.append(Series("largest share that the claim allows", edge, line=True))
+    series.append(level_line("largest share that the claim allows", EXCESS.high, 1, len(NAMES)))
     return Figure(
         f"Share not determined: {', '.join(f'{i} {name}' for i, name in enumerate(NAMES, 1))}",
         "world",

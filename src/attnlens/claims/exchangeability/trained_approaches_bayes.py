@@ -40,25 +40,17 @@ from attnlens.claims.figures import Lines
 from attnlens.claims.grid import Grid
 from attnlens.claims.power import Power
 from attnlens.claims.rule import Quantity, Rule
-from attnlens.claims.trained_networks import FITTING, NETWORK
-from attnlens.claims.trained_predictors import WORLDS, distances
+from attnlens.claims.trained_predictors import SETTINGS, WORLDS, distances
 from attnlens.core.verdicts import Region
 
 UNIFORM, SHUFFLED = "uniform-attention", "shuffled"
 CONTROL_LENGTHS = {"smoke": [16, 32], "default": [64, 128], "full": [64, 128]}
 GRID = Grid(
     settings={
-        "key_dim": 3,
-        "noise_std": 0.5,
-        "temperature": 0.5,  # of the kernel of the Gaussian process
-        "reading": "softmax",
-        "shuffled": False,
+        **SETTINGS,
         # With 8,192 sequences and twice the steps the excess is 15 to 20 % lower at every length.
         "samples": {"smoke": 512, "default": 2048, "full": 2048},
-        "test_sequences": 512,
         "length": {"smoke": [16, 32], "default": [16, 64, 128], "full": [16, 64, 128]},
-        **NETWORK,
-        **FITTING,
         "steps": {"smoke": 500, "default": 1500, "full": 1500},
     },
     axes={"world": WORLDS},

@@ -47,7 +47,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from attnlens.claims.cells import Measured, example
+from attnlens.claims.cells import Measured, example, stacked
 from attnlens.claims.claim import FINDING, PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import pooled
 from attnlens.claims.figures import mean_point
@@ -163,9 +163,8 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
         }
         for seed in seeds
     ]
-    values = {name: np.array([row[name] for row in rows]) for name in rows[0]}
     first = GRID.pilot.stop in seeds
-    return values | (_example(parameters) if arm == PREDICTION and first else {})
+    return stacked(rows) | (_example(parameters) if arm == PREDICTION and first else {})
 
 
 def _best(parameters: Mapping[str, Any], seed: int) -> tuple[np.ndarray, float]:

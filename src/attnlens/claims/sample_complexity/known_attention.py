@@ -38,7 +38,7 @@ import numpy as np
 
 from attnlens.claims.cells import Measured
 from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
-from attnlens.claims.figures import log_point, log_points
+from attnlens.claims.figures import level_line, log_point, log_points
 from attnlens.claims.grid import Grid
 from attnlens.claims.power import Power
 from attnlens.claims.rule import Quantity, Rule
@@ -195,7 +195,7 @@ def views(arms: Mapping[str, Sequence[Measured]]) -> list[Figure]:
             Series(f"{label}: n({goal}) = {n:.0f}", (Point(n, goal),), mark=True, like=label)
         )
     ends = sizes["known"][0], sizes["baseline"][-1]
-    line = Series(f"goal ε = {goal}", tuple(Point(float(n), goal) for n in ends), line=True)
+    line = level_line(f"goal ε = {goal}", goal, *map(float, ends))
     return [
         Figure(
             f"Learning curves with {parameters['features'][-1]} features, and the samples that "

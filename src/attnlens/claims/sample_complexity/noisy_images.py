@@ -62,6 +62,7 @@ from attnlens.data.sets.images import (
 )
 
 from .real_data import (
+    FORMULA,
     KEYS,
     PLANTED,
     SCRAMBLED,
@@ -247,13 +248,7 @@ CLAIM = Claim(
         "test error than the best of three networks without attention: plain, on the mean patch, "
         "and on patches that are weighted by their norm."
     ),
-    formula=(
-        r"\mathrm{error}_n\left(w_2^{\top}\varphi(w_1\,\mathrm{vec}(w_V x\,a(x)))\right)"
-        r"-\min_{g}\,\mathrm{error}_n\left(w_2^{\top}\varphi(w_1\,g(x))\right)"
-        r"\;\le\;$fewer_labels_high,\qquad "
-        r"g \in \left\{\mathrm{vec}(x),\;{\textstyle\sum_i} x^i/\sqrt{p},\;"
-        r"{\textstyle\sum_i} a_i x^i/\lVert a\rVert\right\}"
-    ),
+    formula=FORMULA,
     prediction=(
         "The test error of self-attention minus that of the best other network is $fewer_labels at "
         "each of $counts labels, over random splits of each data set; both are chosen on "

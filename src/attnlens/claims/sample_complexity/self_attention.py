@@ -32,22 +32,17 @@ redraws teacher, data and starts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from attnlens.claims import token_students
 from attnlens.claims.claim import PREDICTION, Claim, Meaning
 from attnlens.claims.power import Power
 from attnlens.claims.sample_complexity.statements import RESULTS, cite
-from attnlens.claims.token_students import ABSENT, UNIFORM
-from attnlens.networks import SelfAttention
+from attnlens.claims.token_students import ABSENT, UNIFORM, self_attention
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    student = partial(
-        SelfAttention, query_dim=parameters["query_dim"], value_dim=parameters["value_dim"]
-    )
-    return token_students.measure(arm, parameters, seeds, student)
+    return token_students.measure(arm, parameters, seeds, self_attention(parameters))
 
 
 CLAIM = Claim(

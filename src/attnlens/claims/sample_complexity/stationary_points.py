@@ -37,6 +37,7 @@ import numpy as np
 from attnlens.claims.cells import Measured, group_by
 from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import Share
+from attnlens.claims.figures import level_line
 from attnlens.claims.grid import Grid, Grids
 from attnlens.claims.power import Power
 from attnlens.claims.rule import Quantity, Rule
@@ -109,8 +110,7 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
         shares = (np.arange(len(excess)) + 0.5) / len(excess)
         points = tuple(Point(float(s), float(e)) for s, e in zip(shares, excess, strict=True))
         series.append(Series(NAMES[arm], points, control=arm != PREDICTION, curve=True))
-    edge = (Point(0.0, BAD), Point(1.0, BAD))
-    series.append(Series(f"bad: above {BAD:g}", edge, line=True))
+    series.append(level_line(f"bad: above {BAD:g}", BAD, 0.0, 1.0))
     return Figure(
         "Test excess of the points where descents end, sorted",
         "share of starts",
