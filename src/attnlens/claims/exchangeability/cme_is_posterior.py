@@ -80,10 +80,10 @@ RULE = Rule(error_of("mean", "mean"), error_of("var", "variance"))
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
     """The largest error over queries, divided by its bound, one per seed."""
-    return stacked([_one(parameters, seed) for seed in seeds])
+    return stacked([measure_seed(parameters, seed) for seed in seeds])
 
 
-def _one(parameters: Mapping[str, Any], seed: int) -> dict[str, float]:
+def measure_seed(parameters: Mapping[str, Any], seed: int) -> dict[str, float]:
     key_dim, noise_std, tau, length = (
         parameters[name] for name in ("key_dim", "noise_std", "temperature", "length")
     )

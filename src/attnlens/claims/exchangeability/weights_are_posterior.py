@@ -87,7 +87,7 @@ RULE = Rule(
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
     """The largest error of the log-odds, divided by its rounding bound, one per seed."""
-    values = stacked([_one(parameters, seed) for seed in seeds])
+    values = stacked([measure_seed(parameters, seed) for seed in seeds])
     normal = arm == PREDICTION and parameters["tokens"] == "normal"
     if normal and parameters["length"] == parameters["example_length"] and 0 in seeds:
         values["example"] = _posterior_path(parameters, seeds[0])
@@ -111,7 +111,7 @@ def _tokens(parameters: Mapping[str, Any], seed: int) -> np.ndarray:
     return np.asarray(world.sample(key, parameters["length"]).tokens)
 
 
-def _one(parameters: Mapping[str, Any], seed: int) -> dict[str, float]:
+def measure_seed(parameters: Mapping[str, Any], seed: int) -> dict[str, float]:
     tokens = _tokens(parameters, seed)
     log_likelihood = _log_likelihoods(parameters, tokens)  # (L, C)
     log_prior = np.log(parameters["prior"])

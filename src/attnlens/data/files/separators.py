@@ -74,7 +74,7 @@ def find_separator(lines: Iterable[str]) -> str:
             return "\t"
         if len(possible) > 1:
             raise checks.BadInput(
-                f"one character must separate the fields, but {' and '.join(possible)} each occur "
+                f"the separator of fields must be clear; got {' and '.join(possible)}, each "
                 f"equally often in every line; name the separator (--separator)."
             )
     if by_fields > 0:
