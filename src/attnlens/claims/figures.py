@@ -104,7 +104,7 @@ class RoundingErrors:
 
 def level_line(name: str, y: float, first: float, last: float) -> Series:
     """A horizontal line at `y`, such as the end of a region."""
-    return Series(name, (Point(first, y), Point(last, y)), line=True)
+    return Series(name, tuple(Point(float(x), y) for x in (first, last)), line=True)
 
 
 def log_points(x: np.ndarray, logs: np.ndarray) -> tuple[Point, ...]:

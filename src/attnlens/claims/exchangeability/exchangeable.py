@@ -46,14 +46,13 @@ from attnlens.core.drawing import Figure, Point, Series
 from attnlens.core.verdicts import Region
 from attnlens.instruments.order.exchange import p_values
 from attnlens.instruments.order.martingale import wealth
-from attnlens.worlds import AutoRegressive, Drifting
 from attnlens.worlds.base import World
-from attnlens.worlds.registry import EXAMPLES
+from attnlens.worlds.registry import EXAMPLES, settings_of
 from attnlens.worlds.seeding import episode_keys
 
 AUTO_REGRESSIVE, DRIFTING = "auto-regressive", "drifting"
 LEVEL = 0.05
-CORRELATION = 0.5  # of neighbouring tokens, in the first control
+CORRELATION = settings_of(AUTO_REGRESSIVE)["coefficient"]  # of neighbouring tokens
 # Worlds by their names in `attnlens.worlds.registry`. The default profile has one of every kind,
 # the full profile also their variants. (Teachers are left out: they draw their rows (x, y)
 # independently, so the order cannot matter.)
@@ -85,21 +84,19 @@ GRID = Grid(
         "other_lengths": {"equicorrelated": 10},  # a correlation of −0.1: at most eleven tokens
         "permutations": 199,  # 0.05 is then a value that p can take: 10 of 200
         "level": LEVEL,
-        "world_settings": {},  # none: those of the registry
     },
     axes={"world": {"smoke": WORLDS[:1], "default": WORLDS[:8], "full": WORLDS}},
     arm_settings={
         AUTO_REGRESSIVE: {
             "part": "ordered",
             "world": (AUTO_REGRESSIVE,),
-            "world_settings": {"dim": 1, "coefficient": CORRELATION, "token_std": 1.0},
         },
         DRIFTING: {
             "part": "ordered",
             "world": (DRIFTING,),
-            "world_settings": {"dim": 1, "drift": 2.0, "noise_std": 1.0, "prior_std": 1.0},
         },
     },
+    derived={"world_settings": lambda parameters: settings_of(parameters["world"])},
     blocks={
         # The full profile has four times as many blocks as the default, for intervals half as wide:
         # 0.05 ± 0.0039 against an end of 0.07 leaves nothing open.
@@ -138,9 +135,7 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
     """Whether each batch is rejected."""
     name = parameters["world"]
     length = parameters["other_lengths"].get(name, parameters["length"])
-    kinds = {AUTO_REGRESSIVE: AutoRegressive, DRIFTING: Drifting}
-    world = kinds[name](**parameters["world_settings"]) if name in kinds else EXAMPLES[name]
-    drawn = _batches(world, episode_keys(seeds, length), parameters["sequences"], length)
+    drawn = _batches(EXAMPLES[name], episode_keys(seeds, length), parameters["sequences"], length)
     tokens = np.asarray(drawn)
     # The first seed of the cell is also the seed of its pool of permutations.
     p = p_values(tokens, parameters["permutations"], seeds[0])

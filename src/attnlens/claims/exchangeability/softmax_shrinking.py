@@ -148,6 +148,21 @@ CROSSOVER = Grid(
     cost=cost,
     pilot=PILOT,
 )
+
+
+def free_temperatures(parameters: Mapping[str, Any]) -> list[float]:
+    """The temperatures that are tried in the noise-free part.
+
+    Without noise they are around a centre whose exponent is derived and whose constant is that of
+    the pilot; the control, which has noise, has them around the temperature of the law.
+    """
+    m, length = parameters["manifold_dim"], parameters["length"]
+    constant, exponent = {1: (47.0, 2.0), 2: (0.92, 2 / 3), 3: (0.39, 2 / 5)}[m]
+    noise_std = parameters["noise_std"]
+    centre = schedule(m, length, noise_std) if noise_std else constant * length**-exponent
+    return [centre * factor for factor in parameters["factors"]]
+
+
 FREE = Grid(
     settings={"part": "noise-free", "queries": 16, "noise_std": 0.0, "factors": FACTORS},
     axes={
@@ -160,6 +175,7 @@ FREE = Grid(
     },
     seeds_per_block=16,
     arm_settings={NOISY: {"noise_std": 2.0}},
+    derived={"temperatures": free_temperatures},
     cost=cost,
     pilot=PILOT,
 )
@@ -174,13 +190,6 @@ LAW_MARGIN = math.log(1.1)  # of an expansion whose next terms are of relative o
 def free_rate(m: int) -> float:
     """The predicted slope of log RMSE in log L without noise."""
     return -max(1 / m, 2 / (m + 2))
-
-
-def free_temperature(m: int, length: int) -> float:
-    """The centre of the temperatures that are tried without noise: exponent derived, constant
-    from the pilot."""
-    constant, exponent = {1: (47.0, 2.0), 2: (0.92, 2 / 3), 3: (0.39, 2 / 5)}[m]
-    return constant * length**-exponent
 
 
 def around(centre: float, margin: float) -> Region:
@@ -264,8 +273,7 @@ def temperatures(arm: str, parameters: Mapping[str, Any]) -> list[float]:
     if parameters["part"] == "slope":
         falling = arm == PREDICTION
         return [schedule(m, length, noise_std) if falling else parameters["control_temperature"]]
-    centre = schedule(m, length, noise_std) if noise_std else free_temperature(m, length)
-    return [centre * factor for factor in parameters["factors"]]
+    return parameters["temperatures"]
 
 
 LINES = Lines(

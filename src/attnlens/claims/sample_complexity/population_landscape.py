@@ -156,7 +156,7 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
     """Whether each start ends in a bad minimum, and its excess: (teacher, start)."""
     ends = [descents(parameters, seed, parameters["starts"]) for seed in seeds]
     return {
-        "bad": np.stack([bad(end) for end in ends]),
+        "bad": np.stack([bad(end, parameters["threshold"]) for end in ends]),
         "excess": np.stack([end.excess for end in ends]),
     }
 

@@ -76,7 +76,7 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
         ends = descents(parameters, seed, starts)
         rows.append([ends.excess[best(ends, first)] for first in range(1, starts + 1)])
     curve = np.array(rows)
-    return {"excess": curve[:, -1], "bad": curve[:, -1] > BAD, "curve": curve}
+    return {"excess": curve[:, -1], "bad": curve[:, -1] > parameters["threshold"], "curve": curve}
 
 
 def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:

@@ -53,7 +53,8 @@ RULE = Rule(
         "distance",
         "relative deviation of the sup-distance to ReLU from the constant over τ₀",
         pooled("deviation"),
-        Region(high=ROUNDING_UNITS * float(np.finfo(float).eps)),
+        lambda units: Region(high=units * float(np.finfo(float).eps)),
+        per=("rounding_units",),
         exact=True,
     ),
 )

@@ -89,10 +89,14 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
     for seed in seeds:
         ends[""].append(descents(parameters, seed, starts=1))
         ends["baseline_"].append(descents(other, seed, starts=1))
+    threshold = parameters["threshold"]
     return {
         f"{side}{name}": np.array([value(end) for end in ended])
         for side, ended in ends.items()
-        for name, value in (("bad", lambda e: bad(e)[0]), ("excess", lambda e: e.excess[0]))
+        for name, value in (
+            ("bad", lambda end: bad(end, threshold)[0]),
+            ("excess", lambda end: end.excess[0]),
+        )
     }
 
 

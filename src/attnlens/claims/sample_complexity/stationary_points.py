@@ -85,7 +85,7 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
     return {
         "index": np.array([end.index[0] for end in ends]),
         "excess": np.array([end.excess[0] for end in ends]),
-        "bad": np.array([bad(end)[0] for end in ends]),
+        "bad": np.array([bad(end, parameters["threshold"])[0] for end in ends]),
     }
 
 
