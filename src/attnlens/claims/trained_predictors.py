@@ -79,7 +79,7 @@ def distances(parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, 
 def _read(
     parameters: Mapping[str, Any], world: ExactWorld, episodes: Episodes, length: int
 ) -> Episodes:
-    """Episodes whose tokens after the first `length` are hidden, in the arm's way of reading."""
+    """Episodes whose tokens after the first `length` are hidden, read as `reading` says."""
     inputs = episodes.inputs
     if parameters["reading"] == "softmax":
         mask = np.arange(inputs.key.shape[-2]) < length

@@ -63,7 +63,7 @@ def named_separator(line: str) -> str | None:
 
 
 def find_separator(lines: Iterable[str]) -> str:
-    """The separator of these lines, of which the first few are looked at."""
+    """The separator of these lines; the first few decide."""
     sample, complete = _first_lines(lines)
     scores = {mark: _score(sample, mark, complete) for mark in SEPARATORS}
     best = max(scores, key=lambda mark: scores[mark])  # the first of equals: a comma
