@@ -190,11 +190,12 @@ def attnlens(
 def sbi(
     simulations: int, length: int, seconds: float, model: str, batch: int = 200, rate: float = 3e-3
 ) -> Run:
-    """Neural posterior estimation behind sbi's embedding of a set, the better of the epochs by
-    validation; it stops when its own rule says so (20 epochs without a gain) or when time is up.
+    """Neural posterior estimation with sbi's embedding of sets, at the epoch of lowest validation
+    loss. Training ends by sbi's own rule (20 epochs without an improvement) or when time is up.
 
-    Its defaults, but for the learning rate: 5e-4 is for longer runs, and of two that were tried
-    in short runs 3e-3 did better. Of ours four settings were tried: no even search."""
+    All settings are sbi's defaults except for the learning rate: 5e-4 is meant for longer runs, and
+    of two values that were tried in short runs 3e-3 was better. Four settings were tried for our
+    network, so the search is not the same on both sides."""
     import torch  # pyright: ignore[reportMissingImports]
     from sbi.inference import NPE  # pyright: ignore[reportMissingImports]
     from sbi.neural_nets import posterior_nn  # pyright: ignore[reportMissingImports]

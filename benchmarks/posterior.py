@@ -300,7 +300,8 @@ def with_jax(devices: int) -> Any:
 def spread(function: Callable[..., Any], devices: int) -> Callable[..., Any]:
     """`function` compiled for arrays with a leading axis of episodes, split over the devices.
 
-    A vmapped NUTS goes on until the last chain's tree is built: parts do not wait for each other.
+    A vmapped NUTS step lasts as long as its longest tree; episodes on different devices do not wait
+    for each other.
     """
     import jax
     from jax.sharding import Mesh, PartitionSpec

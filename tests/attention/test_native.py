@@ -95,9 +95,9 @@ def test_the_report_gives_reasons_and_compiles_nothing(tmp_path: Path, monkeypat
     monkeypatch.setenv("ATTNLENS_CACHE", str(tmp_path))
 
     def statuses():
-        return {library.status for library in libraries.report().libraries}
+        return {library.status for library in libraries.current_path().libraries}
 
-    assert [library.name for library in libraries.report().libraries] == list(NAMES)
+    assert [library.name for library in libraries.current_path().libraries] == list(NAMES)
     monkeypatch.setattr(wheel, "find", lambda name, variant: wheel.WheelLibrary())
     if variant_here():
         monkeypatch.setattr(compiler, "find_compiler", lambda: "/usr/bin/c++")
@@ -114,7 +114,7 @@ def test_the_report_gives_reasons_and_compiles_nothing(tmp_path: Path, monkeypat
 @needs_compiler
 def test_loaded_libraries_are_in_use():
     path = libraries.load(["cholesky"])
-    assert path == libraries.report(["cholesky"])
+    assert path == libraries.current_path(["cholesky"])
     variant = variant_here()
     assert variant
     assert path.key == f"cholesky=native-{variant.name}"

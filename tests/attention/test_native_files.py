@@ -165,7 +165,7 @@ REBUILT = [
 
 
 @pytest.mark.parametrize("change", REBUILT, ids=lambda change: change.__name__)
-def test_a_file_that_was_changed_is_never_loaded_and_compiled_again(change, place: Path):
+def test_a_file_that_was_changed_is_not_loaded_but_compiled_again(change, place: Path):
     build.prepare(NAME)
     change(place)
     assert build.status(NAME).status is NativeStatus.NOT_COMPILED
@@ -255,7 +255,7 @@ def test_a_failure_is_reported_once_and_stored(place: Path, monkeypatch):
         (library,) = path.libraries
         assert (library.status, library.reason) == (NativeStatus.FAILED, "x.cc:1: error: no")
         assert path.key == f"{NAME}=XLA"
-        assert libraries.report([NAME]) == path
+        assert libraries.current_path([NAME]) == path
     assert compilations(place) == 1
     assert len(notices) == 2  # the start of the compiler, and its failure
     libraries.prepare([NAME], notices.append, retry=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnlens.claims import Check, Claim, Meaning, Rule, find
+import attnlens.claims
+from attnlens.claims import Check, Claim, Grid, Grids, Meaning, Rule, find
 from attnlens.core.verdicts import Region
 
 ROOT = Path(__file__).parents[2]
@@ -135,3 +138,35 @@ def test_the_page_on_own_claims_shows_the_template():
     page = (ROOT / "docs/howto/own-claim.md").read_text()
     assert f"```python\n{template}```" in page
     assert sum(bool(line.strip()) for line in template.splitlines()) < 40
+
+
+def names_read(trees: Iterable[ast.AST]) -> tuple[set[str], set[str]]:
+    """Strings that are no keys of a dict display, and the ends of formatted strings."""
+    read, endings = set[str](), set[str]()
+    for tree in trees:
+        nodes = list(ast.walk(tree))
+        keys = {id(key) for node in nodes if isinstance(node, ast.Dict) for key in node.keys}
+        for node in nodes:
+            if isinstance(node, ast.JoinedStr) and isinstance(node.values[-1], ast.Constant):
+                endings.add(str(node.values[-1].value))
+            elif isinstance(node, ast.Constant) and id(node) not in keys:
+                read.add(str(node.value))
+    return read, endings
+
+
+def test_every_setting_is_read():
+    """A setting that no code reads would be shown, could be changed, and would change nothing."""
+    folder = Path(attnlens.claims.__file__).parent
+    read, endings = names_read(ast.parse(path.read_text()) for path in folder.rglob("*.py"))
+
+    def is_read(name: str) -> bool:
+        parts = (name.removesuffix(end) for end in endings if end and name.endswith(end))
+        return name in read or any(part in read for part in parts)
+
+    grids = {claim.id: claim.plan for claim in find() if isinstance(claim.plan, Grid | Grids)}
+    unread = {id: [n for n in grid.settings if not is_read(n)] for id, grid in grids.items()}
+    assert unread == {id: [] for id in grids}
+    assert len(grids) > 30
+    assert not is_read("unread")
+    source = 'settings = {"a": "x"}; settings["b"]; f"{name}_c"'
+    assert names_read([ast.parse(source)]) == ({"x", "b", "_c"}, {"_c"})

@@ -59,6 +59,7 @@ def ends(index, excess, loss) -> DescentEnds:
 def test_saddles_and_unconverged_points_are_not_bad_minima():
     ended = ends([0, 0, 2, -1], [0.1, 0.04, 9.0, 8.0], [0.3, 0.2, 0.1, 0.0])
     assert landscape.bad(ended).tolist() == [True, False, False, False]
+    assert landscape.bad(ended, threshold=0.03).tolist() == [True, True, False, False]
     # The lowest training loss of those that converged, of all starts and of the first one.
     assert (landscape.best(ended), landscape.best(ended, 1)) == (2, 0)
 

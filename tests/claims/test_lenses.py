@@ -34,7 +34,7 @@ class Packages:
         self.folder = folder
 
     def add(self, name: str, source: str, *entries: str, group: str = plugins.LENSES) -> None:
-        """A package with one module, named as it is; `entries` as in entry_points.txt."""
+        """Install a package and its module `name`; `entries` are lines of entry_points.txt."""
         (self.folder / f"{name}.py").write_text(source)
         information = self.folder / f"{name}-1.2.3.dist-info"
         information.mkdir()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attnlens.claims import Attribution, Grid, Origin, Power, Quantity, Rule, ScalingLaw, find
-from attnlens.claims.claim import Measured
+from attnlens.claims.cells import Measured
 from attnlens.claims.estimates import per_block, pooled, replicates
 from attnlens.claims.power import ClaimPower, PlannedPart, claim_power
 from attnlens.core.checks import BadInput

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attnlens.claims import Claim, Measured, Rule, ScalingLaw, find
-from attnlens.claims.claim import group_by
+from attnlens.claims.cells import group_by
 from attnlens.claims.exchangeability import cme_rate, softmax_shrinking
 from attnlens.core.readings import t_quantile
 from attnlens.core.statistics import log_of_mean, mean_reading, slopes

@@ -185,7 +185,7 @@ def test_seeds_are_those_that_the_user_gave():
 
 
 @pytest.mark.slow  # one run
-def test_numbers_that_no_float_holds_in_a_ledger_are_one_sentence(tmp_path: Path):
+def test_numbers_in_a_ledger_that_are_too_large_for_a_float_raise_one_sentence(tmp_path: Path):
     assert attnlens(*toy("CLAIM", tmp_path, "--workers", 1)).returncode == 0
     with sqlite3.connect(tmp_path / "results.sqlite") as store:
         (text,) = store.execute("SELECT content FROM documents WHERE name = 'ledger'").fetchone()

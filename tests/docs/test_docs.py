@@ -83,7 +83,7 @@ def test_every_public_name_is_documented_with_an_example(package: str):
 
 
 def test_undocumented_names_are_reported():
-    assert undocumented("attnlens.claims.claim", "group_by") == "no example"
+    assert undocumented("attnlens.claims.cells", "group_by") == "no example"
     assert undocumented("attnlens.claims.claim", "PROFILES") == "no docstring below its assignment"
     assert undocumented("attnlens.claims.claim", "Profile") is None
 

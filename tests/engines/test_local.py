@@ -318,7 +318,7 @@ class FakeWorker:
         self.cells: deque[Cell] = deque()
 
 
-def test_workers_stay_with_a_program_then_spread_then_share():
+def test_workers_prefer_their_own_program_then_a_new_one_then_share_the_last():
     def cell(letter: str, seed: int) -> Cell:
         return Cell("T", "prediction", "toy_claims:measure", {"letter": letter}, (seed,), "")
 

@@ -210,7 +210,7 @@ def test_an_error_of_the_task_itself_ends_the_run_with_one_sentence():
 
 
 def test_the_folder_of_the_users_claims_is_copied_and_installed_code_is_not():
-    inside = Cell("A", "prediction", "attnlens.claims.claim:blocks", {}, (0,), "")
+    inside = Cell("A", "prediction", "attnlens.claims.cells:blocks", {}, (0,), "")
     assert own_folder([inside]) is None
     assert own_folder([cell(0), inside]) == SUPPORT
     assert own_folder([Cell("A", "prediction", "scipy.stats:norm", {}, (0,), "")]) is None

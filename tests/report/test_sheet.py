@@ -133,7 +133,7 @@ def test_the_page_is_readable_without_scripts_and_prints(browser: Any, tmp_path:
 
 def test_every_figure_has_a_text_alternative_and_its_numbers():
     source = render_sheet(sheet("x"))
-    assert source.count('role="img" aria-label="') == 5  # the surface is seen twice
+    assert source.count('role="img" aria-label="') == 5  # the surface has two: contours, space
     assert source.count("The numbers as CSV") == 2
     assert "data-last" in source
 

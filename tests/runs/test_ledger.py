@@ -66,7 +66,7 @@ def test_a_page_of_an_older_run_is_still_shown(folder: Path):
     assert re.search(r'<td class="supported">holds', text)
 
 
-def test_a_claim_is_described_by_name(capsys: pytest.CaptureFixture[str]):
+def test_attnlens_claims_describes_the_claim_that_is_named(capsys: pytest.CaptureFixture[str]):
     claims("A.weights-are-posterior")
     printed = capsys.readouterr().out
     (described,) = find(["A.weights-are-posterior"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from attnlens.claims.claim import Work
+from attnlens.claims.cells import Work
 from toy_claims import CLAIM
 
 

@@ -13,7 +13,7 @@ from attnlens.cli import main
 
 
 class Finished(NamedTuple):
-    """What a command left behind."""
+    """Exit status and output of a command."""
 
     returncode: int
     stdout: str

@@ -32,8 +32,9 @@ UNIFORM, TF_IDF = "uniform-attention", "tf-idf"
 # distinguished the first one is recommended. Models of the user's own come last.
 CHEAPEST_FIRST = (LINEAR, TF_IDF, BOOSTING, "baseline", "self-attention", TRANSFORMER)
 ATTENTION = ("self-attention", TRANSFORMER)
-# Transformers diverge at the learning rate of the small networks without warm-up; the parameters
-# with the lowest loss on a seventh of the rows are taken, since the network is large for few rows.
+# At the learning rate of the small networks, and without warm-up, transformers diverge. A network
+# of this size overfits with so few rows: a seventh of them is held out, and the parameters with the
+# lowest loss there are kept.
 TRANSFORMER_TRAINING = {"learning_rate": 5e-3, "validation": 1 / 7}
 WARMUP_SHARE = 0.1  # the share of the training steps with a rising learning rate
 PENALTIES = 10.0 ** np.arange(-3, 4)  # of ridge regression on standardised columns

@@ -1,3 +1,6 @@
+from .cells import Measured as Measured
+from .cells import Work as Work
+from .cells import blocks as blocks
 from .claim import PREDICTION as PREDICTION
 from .claim import Assumption as Assumption
 from .claim import Attribution as Attribution
@@ -5,11 +8,8 @@ from .claim import Check as Check
 from .claim import Claim as Claim
 from .claim import Control as Control
 from .claim import Meaning as Meaning
-from .claim import Measured as Measured
 from .claim import Origin as Origin
 from .claim import Profile as Profile
-from .claim import Work as Work
-from .claim import blocks as blocks
 from .estimates import FloorLaw as FloorLaw
 from .estimates import RankCorrelation as RankCorrelation
 from .estimates import ScalingLaw as ScalingLaw

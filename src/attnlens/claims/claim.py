@@ -23,13 +23,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from string import Template
-from typing import Any, Literal, NamedTuple, TypeVar
-
-import numpy as np
+from typing import Any, Literal
 
 from attnlens.core.checks import BadInput
 from attnlens.core.drawing import Figure, Point, Series, View
 from attnlens.core.verdicts import Decision, Part
+
+from .cells import Measured, Work
 
 Profile = Literal["smoke", "default", "full"]
 """Size of a run: minutes with wide intervals, the usual one, or hours with narrow intervals."""
@@ -37,36 +37,6 @@ PROFILES: tuple[Profile, ...] = ("smoke", "default", "full")
 PREDICTION = "prediction"
 """The name of the arm that is not a control."""
 TEMPLATES = ("prediction", "formula", "controls", "meaning")  # fields of `Claim` with placeholders
-
-
-class Work(NamedTuple):
-    """Specification of a cell: arm, parameters, seeds, and a rough cost in seconds.
-
-    >>> Work("prediction", {"length": 16}, (0, 1, 2)).cost
-    1.0
-    """
-
-    arm: str
-    parameters: Mapping[str, Any]
-    seeds: tuple[int, ...]
-    cost: float = 1.0
-
-
-class Measured(NamedTuple):
-    """A finished cell, as it is passed to `judge`.
-
-    >>> cell = Measured({"length": 16}, (0, 1), {"squared": np.array([0.5, 0.7])})
-    >>> float(cell.values["squared"].mean())
-    0.6
-    """
-
-    parameters: Mapping[str, Any]
-    seeds: tuple[int, ...]
-    values: Mapping[str, np.ndarray]
-
-
-CellKind = TypeVar("CellKind", Measured, Work)
-"""A finished cell or the specification of one: both have parameters and seeds."""
 Judge = Callable[[Sequence[Measured]], Sequence[Part]]
 
 
@@ -149,6 +119,9 @@ class Attribution:
 
     def __str__(self) -> str:
         return f"{self.origin}: “{self.sentence}”" if self.sentence else str(self.origin)
+
+
+FINDING = Attribution(Origin.FINDING)
 
 
 @dataclass(frozen=True)
@@ -349,32 +322,3 @@ def _listed(values: Sequence[Any]) -> str:
         values = values[0]  # a setting that is a list, such as the sample sizes of a cell
     words = [f"{v:g}" if isinstance(v, int | float) else str(v) for v in values]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-
-
-def blocks(count: int, size: int, first: int = 0) -> list[tuple[int, ...]]:
-    """`count` blocks of `size` seeds, starting at seed `first`.
-
-    A larger `count` only appends blocks, so a larger profile reuses the cells of a smaller one.
-
-    >>> blocks(2, 3)
-    [(0, 1, 2), (3, 4, 5)]
-    """
-    starts = range(first, first + count * size, size)
-    return [tuple(range(start, start + size)) for start in starts]
-
-
-def example(measured: Iterable[Measured], name: str, **parameters: Any) -> np.ndarray | None:
-    """The array `name` of the one cell that holds it: an example to be drawn, not judged."""
-    for cell in measured:
-        if name in cell.values and parameters.items() <= cell.parameters.items():
-            return cell.values[name]
-    return None
-
-
-def group_by(measured: Iterable[CellKind], *names: str) -> dict[Any, list[CellKind]]:
-    """Cells grouped by the named parameters; groups sorted by value, their cells by seeds."""
-    groups: dict[Any, list[CellKind]] = {}
-    for cell in sorted(measured, key=lambda cell: cell.seeds):
-        values = tuple(cell.parameters[name] for name in names)
-        groups.setdefault(values[0] if len(names) == 1 else values, []).append(cell)
-    return dict(sorted(groups.items()))

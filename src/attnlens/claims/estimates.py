@@ -34,7 +34,7 @@ from attnlens.core.shares import judge_share
 from attnlens.core.statistics import log_of_mean, rank_correlations, slopes
 from attnlens.core.verdicts import Part, Region
 
-from .claim import Measured, Work, group_by
+from .cells import Measured, Work, group_by
 
 Estimator = TypeVar("Estimator", bound=Callable[..., Any])
 Estimate = Callable[[Sequence[Measured]], ArrayLike]

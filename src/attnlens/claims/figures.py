@@ -1,4 +1,4 @@
-"""Figures of claims, declared: lines along an axis, with one series per arm and group of cells."""
+"""Figures of claims, declared, with one series per arm and group of cells; and parts of figures."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import numpy as np
 from attnlens.core.drawing import Figure, Point, Series
 from attnlens.core.statistics import mean_reading
 
-from .claim import PREDICTION, Measured, group_by
-from .estimates import ScalingLaw
+from .cells import Measured, group_by
+from .claim import PREDICTION
+from .estimates import ScalingLaw, pooled
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,41 @@ class Lines:
         texts = (text.format(**shown) for text in (self.title, self.x_label, self.y_label))
         title, x_label, y_label = texts
         return Figure(title, x_label, y_label, tuple(series), **self.axes)
+
+
+@dataclass(frozen=True)
+class RoundingErrors:
+    """Largest errors over the length of sequences, and the rounding bounds that they must keep.
+
+    Cells have the arrays "error" and "allowed". There is one line per value of the parameter `per`;
+    `names` is a label per arm, in which {} is that value. `least` is drawn in place of zero errors,
+    which a logarithmic axis cannot show.
+    """
+
+    title: str
+    per: str
+    names: Mapping[str, str]
+    least: float = 0.0
+
+    def __call__(self, arms: Mapping[str, Sequence[Measured]]) -> Figure:
+        series = []
+        for arm, measured in arms.items():
+            control = arm != PREDICTION
+            for kind, cells in group_by(measured, self.per).items():
+                groups = group_by(cells, "length").items()
+                errors = ((length, pooled("error")(group).max()) for length, group in groups)
+                points = tuple(Point(length, max(float(e), self.least)) for length, e in errors)
+                series.append(Series(self.names[arm].format(kind), points, control=control))
+                if not control:
+                    bounds = ((length, pooled("allowed")(group).min()) for length, group in groups)
+                    bound = tuple(Point(length, float(b)) for length, b in bounds)
+                    series.append(Series(f"rounding bound, {kind}", bound, line=True))
+        return Figure(self.title, "tokens L", "largest absolute difference", tuple(series))
+
+
+def level_line(name: str, y: float, first: float, last: float) -> Series:
+    """A horizontal line at `y`, such as the end of a region."""
+    return Series(name, tuple(Point(float(x), y) for x in (first, last)), line=True)
 
 
 def log_points(x: np.ndarray, logs: np.ndarray) -> tuple[Point, ...]:

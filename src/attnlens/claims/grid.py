@@ -23,7 +23,8 @@ from typing import Any, TypeVar
 
 from attnlens.core.checks import BadInput
 
-from .claim import PROFILES, Profile, Work, blocks
+from .cells import Work, blocks
+from .claim import PROFILES, Profile
 
 T = TypeVar("T")
 PerProfile = T | Mapping[Any, T]

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from attnlens.claims.claim import Measured
+from attnlens.claims.cells import Measured
 from attnlens.claims.trained_networks import FITTING, fitting, reader
 from attnlens.core.statistics import log_of_mean
 from attnlens.networks.reader import Reader, ReaderInputs

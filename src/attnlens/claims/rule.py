@@ -27,7 +27,7 @@ import numpy as np
 from attnlens.core.statistics import judge, judge_exactly
 from attnlens.core.verdicts import Part, Region
 
-from .claim import CellKind, Measured, Work, group_by
+from .cells import CellKind, Measured, Work, group_by
 from .estimates import Estimate, Share, replicates, span_of
 from .power import PlannedPart, Power
 

@@ -26,7 +26,7 @@ from attnlens.instruments.samples.sample_size import crossing
 from attnlens.networks import Baseline, fit
 from attnlens.worlds import Episode, SparseTeacher, TokenTeacher, World
 
-from .claim import Measured
+from .cells import Measured
 from .estimates import Estimate, Tobit, Values, difference, pooled, values_of
 
 # How every student of a teacher is trained; each claim adds steps, batch and penalty.

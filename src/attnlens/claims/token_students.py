@@ -29,10 +29,11 @@ import numpy as np
 
 from attnlens.core.drawing import Figure, Series
 from attnlens.core.verdicts import Region
-from attnlens.networks import Baseline
+from attnlens.networks import Baseline, SelfAttention
 from attnlens.worlds.seeding import episode_keys
 
-from .claim import PREDICTION, Assumption, Check, Control, Measured, Profile
+from .cells import Measured
+from .claim import PREDICTION, Assumption, Check, Control, Profile
 from .figures import log_point
 from .grid import Grid
 from .power import Power
@@ -163,6 +164,12 @@ def measure(
         return best_candidate(candidates, seeds, sizes, **training)
 
     return {"baseline": best(parameters["against"]), "attention": best([parameters["student"]])}
+
+
+def self_attention(parameters: Mapping[str, Any]) -> Callable[..., SelfAttention]:
+    """A student with one layer of self-attention, as the parameters of a cell describe it."""
+    query_dim, value_dim = parameters["query_dim"], parameters["value_dim"]
+    return partial(SelfAttention, query_dim=query_dim, value_dim=value_dim)
 
 
 def mean_tokens(samples: Samples) -> Samples:

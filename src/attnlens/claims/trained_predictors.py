@@ -26,9 +26,19 @@ from attnlens.networks.reader import ReaderInputs
 from attnlens.worlds import GaussianProcess, LinearRegression
 from attnlens.worlds.base import ExactWorld, Pairs
 
-from .trained_networks import fitting, reader
+from .trained_networks import FITTING, NETWORK, fitting, reader
 
 WORLDS = ("regression", "process")
+SETTINGS: dict[str, Any] = {
+    "key_dim": 3,
+    "noise_std": 0.5,
+    "temperature": 0.5,  # of the kernel of the Gaussian process
+    "reading": "softmax",
+    "shuffled": False,
+    "test_sequences": 512,
+    **NETWORK,
+    **FITTING,
+}
 
 
 def world_of(parameters: Mapping[str, Any]) -> ExactWorld:
@@ -69,7 +79,7 @@ def distances(parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, 
 def _read(
     parameters: Mapping[str, Any], world: ExactWorld, episodes: Episodes, length: int
 ) -> Episodes:
-    """Episodes whose tokens after the first `length` are hidden, in the arm's way of reading."""
+    """Episodes whose tokens after the first `length` are hidden, read as `reading` says."""
     inputs = episodes.inputs
     if parameters["reading"] == "softmax":
         mask = np.arange(inputs.key.shape[-2]) < length

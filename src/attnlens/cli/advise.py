@@ -13,52 +13,28 @@ from .options import (
     INTERRUPTED,
     Address,
     AsJson,
-    Column,
-    Copies,
-    Decimal,
-    Drop,
     EngineName,
     File,
     FileOptions,
-    Id,
-    Images,
-    MemoryLimit,
-    Missing,
-    Order,
     PageFolder,
-    Rows,
-    Seed,
-    Separator,
-    Text,
-    Types,
     Verbose,
     check_out,
     use_compilation_cache,
+    with_file_options,
 )
 from .output import show_sheet
 
 
+@with_file_options()
 def advise(
     file: File,
+    *,
     target: Annotated[str | None, typer.Option(help="The column that holds the labels.")] = None,
     error: Annotated[
         float | None, typer.Option(help="Count labels for this error; by default it is chosen.")
     ] = None,
     budget: Annotated[str, typer.Option(help="How long to compute: 30s, 10m, 2h.")] = "2m",
-    text: Text = None,
-    id: Id = None,
-    order: Order = None,
-    column: Column = None,
-    drop: Drop = None,
-    types: Types = None,
-    missing: Missing = "fill",
-    images: Images = None,
-    rows: Rows = 50_000,
-    seed: Seed = 0,
-    separator: Separator = None,
-    decimal: Decimal = None,
-    copies: Copies = "keep",
-    memory_limit: MemoryLimit = 1.0,
+    reading: FileOptions,
     engine: Annotated[
         EngineName, typer.Option(help="Where networks are trained: this machine, or a Ray cluster.")
     ] = EngineName.local,
@@ -75,35 +51,26 @@ def advise(
     Answers are printed as they come and refined while the budget lasts; Ctrl-C keeps those so far.
     """
     check_out(out)
-    options = FileOptions(
-        text,
-        id,
-        order,
-        column,
-        drop,
-        types,
-        missing,
-        images,
-        rows,
-        seed,
-        separator,
-        decimal,
-        copies,
-        memory_limit,
-    )
     use_compilation_cache()
     from attnlens.core.durations import parse_duration
     from attnlens.runs.compute import map_of
 
     limit, mapping = parse_duration(budget), map_of(engine.value, address, workers)
     try:
-        loaded = options.read(file, target=target)
+        loaded = reading.read(file, target=target)
         # A cluster of our own starts before JAX, which does not support being forked. Ray reports
         # lost nodes on standard output, which is for the answers.
         with redirect_stdout(sys.stderr), mapping as map:
             from attnlens.advice import advise as ask
 
-            sheet = ask(loaded, error=error, budget=limit, seed=seed, progress=_say, map=map)
+            sheet = ask(
+                loaded,
+                error=error,
+                budget=limit,
+                seed=reading.seed,
+                progress=_say,
+                map=map,
+            )
     except KeyboardInterrupt:
         print("attnlens: interrupted before the first answer.", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None

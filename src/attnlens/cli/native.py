@@ -23,7 +23,7 @@ def native_status(as_json: AsJson = False) -> None:
     """Print which native libraries are in use and where, or why not; compiles nothing."""
     from attnlens.attention.native import libraries
 
-    _show(libraries.report(), as_json)
+    _show(libraries.current_path(), as_json)
 
 
 @native.command("build")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, fields
 from enum import StrEnum
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -18,36 +21,6 @@ FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130  # exit statuses
 
 File = Annotated[Path, typer.Argument(help="CSV, Parquet, NPZ or NPY, or a folder of IDX files.")]
 ResultsFolder = Annotated[Path, typer.Argument(help="A folder that `verify` wrote.")]
-Text = Annotated[str | None, typer.Option(help="The column that holds text.")]
-Id = Annotated[
-    str | None, typer.Option(help="The column of a long table that tells sequences apart.")
-]
-Order = Annotated[str | None, typer.Option(help="The column of a long table that orders its rows.")]
-Column = Annotated[list[str] | None, typer.Option(help="Use this column only (may be repeated).")]
-Drop = Annotated[list[str] | None, typer.Option(help="Leave this column out (may be repeated).")]
-Types = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--type",
-        help="COLUMN=number, category, date, text or drop, where the guess is wrong.",
-    ),
-]
-Missing = Annotated[str, typer.Option(help="fill missing values, or drop their rows.")]
-Images = Annotated[int | None, typer.Option(min=1, help="Cut images into patches of this size.")]
-Rows = Annotated[
-    int,
-    typer.Option(min=1, help="Use at most so many rows (long table: sequences), drawn at random."),
-]
-Separator = Annotated[
-    str | None, typer.Option(help="Between fields of a CSV file, if the guess is wrong: ';', tab.")
-]
-Decimal = Annotated[
-    str | None, typer.Option(help="Decimal mark of a CSV file, if the guess is wrong: , or .")
-]
-Copies = Annotated[str, typer.Option(help="keep rows that occur several times, or drop copies.")]
-MemoryLimit = Annotated[
-    float, typer.Option(help="GB of memory that the rows that are read may take.")
-]
 Seed = Annotated[int, typer.Option(min=0, max=SEEDS - 1, help="The random seed.")]
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Print the evidence beside each answer.")
@@ -58,8 +31,6 @@ Address = Annotated[
     str | None,
     typer.Option(help="The Ray cluster, host:port; by default the one that runs here."),
 ]
-
-
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Worker processes; by default one per core.")
 ]
@@ -84,22 +55,52 @@ CellEngine = Annotated[
 
 @dataclass(frozen=True)
 class FileOptions:
-    """The options that say how a file is read, as the command line gives them."""
+    """How a file is read: every field is an option of each command that reads one."""
 
-    text: str | None
-    id: str | None
-    order: str | None
-    column: list[str] | None
-    drop: list[str] | None
-    types: list[str] | None
-    missing: str
-    images: int | None
-    rows: int
-    seed: int
-    separator: str | None = None
-    decimal: str | None = None
-    copies: str = "keep"
-    memory_limit: float = 1.0
+    text: Annotated[str | None, typer.Option(help="The column that holds text.")] = None
+    id: Annotated[
+        str | None, typer.Option(help="The column of a long table that tells sequences apart.")
+    ] = None
+    order: Annotated[
+        str | None, typer.Option(help="The column of a long table that orders its rows.")
+    ] = None
+    column: Annotated[
+        list[str] | None, typer.Option(help="Use this column only (may be repeated).")
+    ] = None
+    drop: Annotated[
+        list[str] | None, typer.Option(help="Leave this column out (may be repeated).")
+    ] = None
+    types: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--type",
+            help="COLUMN=number, category, date, text or drop, where the guess is wrong.",
+        ),
+    ] = None
+    missing: Annotated[str, typer.Option(help="fill missing values, or drop their rows.")] = "fill"
+    images: Annotated[
+        int | None, typer.Option(min=1, help="Cut images into patches of this size.")
+    ] = None
+    rows: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Use at most so many rows (long table: sequences), drawn at random."
+        ),
+    ] = 50_000
+    seed: Seed = 0
+    separator: Annotated[
+        str | None,
+        typer.Option(help="Between fields of a CSV file, if the guess is wrong: ';', tab."),
+    ] = None
+    decimal: Annotated[
+        str | None, typer.Option(help="Decimal mark of a CSV file, if the guess is wrong: , or .")
+    ] = None
+    copies: Annotated[
+        str, typer.Option(help="keep rows that occur several times, or drop copies.")
+    ] = "keep"
+    memory_limit: Annotated[
+        float, typer.Option(help="GB of memory that the rows that are read may take.")
+    ] = 1.0
 
     def read(self, file: Path, target: str | None = None) -> Loaded:
         """The file as `attnlens.data.read` returns it."""
@@ -123,6 +124,42 @@ class FileOptions:
             copies=self.copies,
             memory_limit=self.memory_limit * 1e9,
         )
+
+
+def with_file_options(
+    leave_out: Collection[str] = (), **defaults: Any
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorator of a command: its parameter `reading` becomes an option per field of `FileOptions`.
+
+    leave_out  fields that are no options of this command
+    defaults   defaults of options, where they differ from those of the fields
+    """
+    types = get_type_hints(FileOptions, include_extras=True)
+    options = {
+        field.name: inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=defaults.get(field.name, field.default),
+            annotation=types[field.name],
+        )
+        for field in fields(FileOptions)
+        if field.name not in leave_out
+    }
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def run(**arguments: Any) -> None:
+            reading = FileOptions(**{name: arguments.pop(name) for name in options})
+            command(reading=reading, **arguments)
+
+        signature = inspect.signature(command, eval_str=True)
+        parameters = list(signature.parameters.values())
+        place = list(signature.parameters).index("reading")
+        parameters[place : place + 1] = options.values()
+        setattr(run, "__signature__", signature.replace(parameters=parameters))  # noqa: B010
+        return run
+
+    return decorate
 
 
 def parse_types(values: list[str] | None) -> dict[str, Any]:

@@ -26,17 +26,17 @@ MOST_FINDINGS = 3
 def findings(sections: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     """At most three findings: the claim's anchor, a headline and a sentence."""
     ranked = sorted(sections, key=_rank)
-    supported = [s for s in ranked if _kind(s) == 2]
+    supported = [s for s in ranked if _rule_number(s) == 2]
     ranked = [
-        *(s for s in ranked if _kind(s) < 2),
+        *(s for s in ranked if _rule_number(s) < 2),
         *_in_turn(supported),
-        *(s for s in ranked if _kind(s) > 2),
+        *(s for s in ranked if _rule_number(s) > 2),
     ]
     return [_describe(section) for section in ranked[:MOST_FINDINGS]]
 
 
-def _kind(section: Mapping[str, Any]) -> int:
-    """The number of the rule in the module's docstring, from 0."""
+def _rule_number(section: Mapping[str, Any]) -> int:
+    """Which rule in the docstring of this module applies to a claim, from 0."""
     entry = section["entry"]
     if entry["control"] == "supported" or entry["cells_without_result"]:
         return 0
@@ -49,7 +49,7 @@ def _rank(section: Mapping[str, Any]) -> tuple[int, bool, bool, float, str]:
     position = weakest(section["verdict"]["parts"])
     distance = 0.0 if position is None else abs(position)
     certain = bool(section["entry"]["exact"]) or distance >= END
-    return _kind(section), certain, not _sharp(section), -distance, section["id"]
+    return _rule_number(section), certain, not _sharp(section), -distance, section["id"]
 
 
 def _sharp(section: Mapping[str, Any]) -> bool:

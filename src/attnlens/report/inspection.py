@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from attnlens import __version__
-from attnlens.core.checks import BadInput
-from attnlens.core.files import replace_file
 from attnlens.core.inspections import Inspection, Measure
 
-from .sheet import FILE
+from .sheet import write_page
 from .templating import number, render_template
 from .views import views
 
@@ -25,16 +23,7 @@ def write_inspection(inspection: Inspection, folder: str | os.PathLike[str]) -> 
     >>> write_inspection(Inspection("Mine", ("It is small.",), (), ()), tempfile.mkdtemp()).name
     'report.html'
     """
-    folder = Path(folder)
-    text = render_inspection(inspection)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        replace_file(folder / FILE, text)
-    except OSError as error:
-        raise BadInput(
-            f"the page cannot be written to {folder}: {error.strerror}; name another folder."
-        ) from error
-    return folder / FILE
+    return write_page(render_inspection(inspection), folder)
 
 
 def render_inspection(inspection: Inspection) -> str:

@@ -23,8 +23,12 @@ def write_sheet(sheet: Sheet, folder: str | os.PathLike[str]) -> Path:
     >>> write_sheet(Sheet("Mine", (), ()), tempfile.mkdtemp()).name
     'report.html'
     """
+    return write_page(render_sheet(sheet), folder)
+
+
+def write_page(text: str, folder: str | os.PathLike[str]) -> Path:
+    """Write the text of a page to `report.html` in the folder, and return its path."""
     folder = Path(folder)
-    text = render_sheet(sheet)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         replace_file(folder / FILE, text)

@@ -15,13 +15,15 @@ import importlib.util
 from functools import cache
 from pathlib import Path
 
-# Left out, because no number of a cell comes from them: what draws or shows results, and what
-# judges cells.
+# Left out, because no number of a cell comes from them: what draws or shows results, what judges
+# cells, and sentences of the papers.
 WITHOUT_NUMBERS = (
     "attnlens.report.draw.",
     "attnlens.core.frames.",
+    "attnlens.claims.exchangeability.statements.",
     "attnlens.claims.figures.",
     "attnlens.claims.rule.",
+    "attnlens.claims.sample_complexity.statements.",
 )
 NATIVE_PACKAGE = "attnlens.attention.native"
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from attnlens import __version__
-from attnlens.claims.claim import PREDICTION, Claim, Measured, Profile
+from attnlens.claims.cells import Measured
+from attnlens.claims.claim import PREDICTION, Claim, Profile
 from attnlens.claims.power import claim_power
 from attnlens.claims.rule import Rule
 from attnlens.core import statistics

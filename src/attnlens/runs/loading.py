@@ -249,9 +249,9 @@ class LoadedRun:
     def replicates_of(self, claim: str) -> Any:
         """The replicates of one claim, with one column per parameter of its cells.
 
-        A parameter has the name of its column as its own; one that is called as a column of
-        `replicates` is, has "parameter_" before it. A parameter that is neither a number nor a text
-        is JSON.
+        The column of a parameter has its name; where `replicates` already has a column of that
+        name, "parameter_" is put before it. A parameter that is neither a number nor text is
+        written as JSON.
         """
         one_of("claim", claim, [entry["id"] for entry in ledger_entries(self.ledger)])
         own = [name for name in REPLICATES if name != "parameters"]

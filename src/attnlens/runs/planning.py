@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attnlens.claims.claim import Claim, Profile, Work
+from attnlens.claims.cells import Work
+from attnlens.claims.claim import Claim, Profile
 from attnlens.claims.grid import NO_SEEDS, check_seeds
 from attnlens.claims.registry import find
 from attnlens.core.cells import Cell

@@ -162,7 +162,7 @@ def numerical_path(names: Sequence[str]) -> NumericalPath:
         return NumericalPath()
     from attnlens.attention.native import libraries  # imports JAX
 
-    return libraries.report(names)
+    return libraries.current_path(names)
 
 
 def native_code_is_off() -> bool:
@@ -194,7 +194,7 @@ def numerics(path: NumericalPath, here: RunEnvironment) -> dict[str, Any]:
 def cell_environment(path: str, packages: Any, numerics: Any) -> str:
     """The environment in which a cell was computed, as canonical text, from the record of its run.
 
-    Of the compiled libraries only those count that native code computes in the `path` of the cell.
+    It names a compiled library only if the `path` of the cell says that native code was used.
     """
     try:
         taken = NumericalPath.restore(numerics["native"])

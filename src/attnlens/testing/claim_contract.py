@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 import jax
 import numpy as np
 
-from attnlens.claims.claim import PREDICTION, PROFILES, Check, Claim, Measured
+from attnlens.claims.cells import Measured
+from attnlens.claims.claim import PREDICTION, PROFILES, Check, Claim
 from attnlens.claims.lens import Lens
 from attnlens.claims.power import PROMISED, claim_power
 from attnlens.core.cells import Cell

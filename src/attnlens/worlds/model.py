@@ -43,8 +43,8 @@ from .sampled_posterior import SampledPosterior as SampledPosterior
 from .sampled_posterior import pooled
 from .seeding import tokens_key
 
-EPISODES = 64  # of `ReferenceWorld.risk`
-TOGETHER = 64  # episodes whose chains run side by side
+EPISODES = 64  # default number of episodes of `ReferenceWorld.risk`
+TOGETHER = 64  # episodes whose chains run as one batch
 
 
 class ReferenceWorld(ExactWorld):

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Key
 
 SUB_GAUSSIAN = ("gaussian", "uniform", "rademacher")
 KINDS = (*SUB_GAUSSIAN, "student")
-FREEDOM = 2.1  # of Student's t: the variance exists, hardly more
+FREEDOM = 2.1  # degrees of freedom of Student's t; its variance is finite above 2
 STUDENT_SCALE = math.sqrt((FREEDOM - 2) / FREEDOM)  # gives Student's t the variance 1
 
 

@@ -73,7 +73,7 @@ class SampledPosterior(eqx.Module):
 
     @property
     def status(self) -> Status:
-        """The outcome of the checks; the first that failed. Not for traced code."""
+        """The first check that failed, as a status. Traced code cannot ask for it."""
         if not bool(self._converged()) and bool(self.opinion.separate):
             return Status.SEPARATE_MODES
         if float(self._divergent_share()) > DIVERGENT_LIMIT:

@@ -89,7 +89,7 @@ def test_commas_in_the_texts_of_a_european_table_separate_nothing(rows: str, tmp
 
 def test_the_user_is_asked_where_two_separators_fit_equally_badly(tmp_path: Path):
     path = written(tmp_path, "Last,First;Price,EUR\n" + 3 * "Smith,J;1,5\nDoe,K;2,5\n")
-    with pytest.raises(BadInput, match=r", and ; each occur equally often in every line"):
+    with pytest.raises(BadInput, match=r", and ;, each equally often in every line"):
         read(path)
     np.testing.assert_array_equal(read(path, separator=";").X[:2, -1], [1.5, 2.5])
 

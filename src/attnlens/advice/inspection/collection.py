@@ -31,7 +31,7 @@ REPEATS = 8  # random sequences for induction
 HALF = 24  # tokens that are repeated in them
 BATCH_ARRAYS = ("depth", "has_values", "is_plain")  # arrays without rows of inputs
 NOT_HEADS = ("pooled", "shuffled", "moved", "subsets", "profile")
-HIDDEN = 3  # tokens per input that are to be predicted: one in seven of twenty
+HIDDEN = 3  # tokens per input that are hidden and predicted: a seventh of twenty tokens
 
 Progress = Callable[[int, int], None]
 

@@ -82,12 +82,12 @@ ORDER, PAIRS, PROBE, LOG_ME, H_SCORE = "order", "pairs", "probe error", "LogME",
 EXCESS, HELD_OUT = "probe error over the best", "held-out token error"
 GUESS = "probe error over guessing"
 SHARPNESS, CONDITION = "largest curvature of the head", "log10 condition number of the head"
-COORDINATES = 32  # of the embeddings of tokens that are to be predicted
-FEWEST = 40  # tokens that are to be predicted, for a probe with any power
+COORDINATES = 32  # coordinates that are kept of the embeddings of predicted tokens
+FEWEST = 40  # predicted tokens; a probe on fewer has hardly any power
 
 
 def finite_mean(values: np.ndarray) -> Reading:
-    """The mean of those inputs that have a number."""
+    """The mean over the inputs for which the measure is finite."""
     values = np.asarray(values, float).ravel()
     return mean_reading(values[np.isfinite(values)])
 

@@ -1,8 +1,8 @@
-"""The native libraries together: report the numerical path, compile what is missing, load.
+"""The native libraries together: find the numerical path, compile what is missing, load.
 
-`report` only looks. `prepare` compiles; it is called where a user expects to wait: at the start of
-a run, by `attnlens native build`, and when a Ray node gets its first work. `load` makes the
-libraries callable in this process. `follow` makes this process take the path of another one.
+`current_path` only looks. `prepare` compiles; it is called where a user expects to wait: at the
+start of a run, by `attnlens native build`, and when a Ray node gets its first work. `load` makes
+the libraries callable in this process. `follow` makes this process take the path of another one.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from .variants import FOLDER
 LIBRARIES = tuple(sorted(source.stem for source in FOLDER.glob("*.cc")))
 
 
-def report(names: Sequence[str] = LIBRARIES) -> NumericalPath:
+def current_path(names: Sequence[str] = LIBRARIES) -> NumericalPath:
     """The numerical path on the CPU of this machine; never compiles, writes or waits.
 
-    >>> [library.name for library in report().libraries]
+    >>> [library.name for library in current_path().libraries]
     ['cholesky', 'long_softmax', 'small_softmax']
     """
     return NumericalPath(tuple(build.status(name) for name in names))

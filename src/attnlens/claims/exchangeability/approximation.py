@@ -28,18 +28,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Origin,
-    Profile,
-)
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning, Profile
 from attnlens.claims.estimates import ScalingLaw
+from attnlens.claims.exchangeability.statements import APPROXIMATION, cite
 from attnlens.claims.figures import Lines
 from attnlens.claims.grid import Grid
 from attnlens.claims.rule import Quantity, Rule
@@ -143,15 +134,8 @@ CLAIM = Claim(
             "two lengths on your own data."
         ),
     ),
-    source=(
-        "Lens A (Zhang et al., 2022, arXiv 2212.14852), statement (c); our formalisation: "
-        "docs/theory.md, prediction 11."
-    ),
-    attribution=Attribution(
-        Origin.FORMALISATION,
-        "attention with the desired parameter infers the latent posterior up to an approximation "
-        "error, which is decreasing in input sizes",
-    ),
+    source=cite("statement (c)", "prediction 11"),
+    attribution=APPROXIMATION,
     plan=GRID,
     measure=measure,
     judge=RULE,

@@ -29,22 +29,13 @@ import numpy as np
 from jax import Array
 
 from attnlens.attention.cme import cme
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-    group_by,
-)
+from attnlens.claims.cells import stacked
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import pooled
+from attnlens.claims.exchangeability.statements import INFERENCE, cite
+from attnlens.claims.figures import RoundingErrors
 from attnlens.claims.grid import Grid
 from attnlens.claims.rule import Quantity, Rule
-from attnlens.core.drawing import Figure, Point, Series
 from attnlens.core.verdicts import Region
 from attnlens.worlds import ExactWorld, GaussianProcess, LinearRegression, Pairs
 
@@ -89,11 +80,10 @@ RULE = Rule(error_of("mean", "mean"), error_of("var", "variance"))
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
     """The largest error over queries, divided by its bound, one per seed."""
-    rows = [_one(parameters, seed) for seed in seeds]
-    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    return stacked([measure_seed(parameters, seed) for seed in seeds])
 
 
-def _one(parameters: Mapping[str, Any], seed: int) -> dict[str, float]:
+def measure_seed(parameters: Mapping[str, Any], seed: int) -> dict[str, float]:
     key_dim, noise_std, tau, length = (
         parameters[name] for name in ("key_dim", "noise_std", "temperature", "length")
     )
@@ -169,28 +159,11 @@ def _kalman_weights(tokens: Pairs, query: np.ndarray, noise_var: float) -> tuple
     return query @ mean, var, np.asarray(tokens.key @ tokens.key.T)
 
 
-def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
-    series = []
-    for arm, measured in arms.items():
-        for world, cells in group_by(measured, "world").items():
-            rows = group_by(cells, "length").items()
-            points = tuple(
-                Point(length, float(pooled("error")(group).max())) for length, group in rows
-            )
-            control = arm != PREDICTION
-            label = f"{world}, ridge ten times too large" if control else world
-            series.append(Series(label, points, control=control))
-            if not control:
-                bound = tuple(
-                    Point(length, float(pooled("allowed")(group).min())) for length, group in rows
-                )
-                series.append(Series(f"rounding bound, {world}", bound, line=True))
-    return Figure(
-        "Distance between CME attention and the exact posterior mean",
-        "tokens L",
-        "largest absolute difference",
-        tuple(series),
-    )
+FIGURE = RoundingErrors(
+    "Distance between CME attention and the exact posterior mean",
+    "world",
+    {PREDICTION: "{}", CONTROL: "{}, ridge ten times too large"},
+)
 
 
 CLAIM = Claim(
@@ -236,19 +209,11 @@ CLAIM = Claim(
             "that were computed."
         ),
     ),
-    source=(
-        "Lens A (Zhang et al., 2022, arXiv 2212.14852), statement (b); our formalisation: "
-        "docs/theory.md, prediction 1 (identity)."
-    ),
-    attribution=Attribution(
-        Origin.FORMALISATION,
-        "To answer (b) on inference, we prove that attention with the desired parameter "
-        "infers the latent posterior up to an approximation error, which is decreasing in"
-        " input sizes.",
-    ),
+    source=cite("statement (b)", "prediction 1 (identity)"),
+    attribution=INFERENCE,
     plan=GRID,
     measure=measure,
     judge=RULE,
     exact=True,
-    figure=figure,
+    figure=FIGURE,
 )

@@ -27,19 +27,10 @@ import jax
 import jax.numpy as jnp
 
 from attnlens.attention.cme import cme
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-    group_by,
-)
+from attnlens.claims.cells import Measured, group_by
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import ScalingLaw, pooled
+from attnlens.claims.exchangeability.statements import APPROXIMATION, cite
 from attnlens.claims.figures import Lines, log_points
 from attnlens.claims.grid import Grid
 from attnlens.claims.power import Power
@@ -157,15 +148,8 @@ CLAIM = Claim(
             "choosing a context length by it."
         ),
     ),
-    source=(
-        "Lens A (Zhang et al., 2022, arXiv 2212.14852), statement (b); our formalisation: "
-        "docs/theory.md, prediction 6."
-    ),
-    attribution=Attribution(
-        Origin.FORMALISATION,
-        "attention with the desired parameter infers the latent posterior up to an approximation "
-        "error, which is decreasing in input sizes",
-    ),
+    source=cite("statement (b)", "prediction 6"),
+    attribution=APPROXIMATION,
     plan=GRID,
     measure=measure,
     judge=RULE,

@@ -62,19 +62,10 @@ from typing import Any
 
 import numpy as np
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-    group_by,
-)
+from attnlens.claims.cells import Measured, group_by
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import pooled
+from attnlens.claims.exchangeability.statements import CONDITION_NUMBER, cite
 from attnlens.claims.figures import log_points
 from attnlens.claims.grid import Grid, Grids
 from attnlens.claims.power import Power
@@ -341,17 +332,10 @@ CLAIM = Claim(
             "directions that pretraining does not cover, not to rank pretraining tasks."
         ),
     ),
-    source=(
-        "Lens A (Zhang et al., 2022, arXiv 2212.14852), statement (c); our formalisation: "
-        "docs/theory.md, prediction 14."
-    ),
+    source=cite("statement (c)", "prediction 14"),
     plan=Grids(LINEAR, ENCODER),
     measure=measure,
     judge=RULE,
     figure=figure,
-    attribution=Attribution(
-        Origin.FORMALISATION,
-        "Particularly, in the self-supervised setting, we identify a condition number that is "
-        "pivotal to solving downstream tasks.",
-    ),
+    attribution=CONDITION_NUMBER,
 )

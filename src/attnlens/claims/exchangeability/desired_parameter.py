@@ -52,18 +52,10 @@ import numpy as np
 import optax
 from jax import Array
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-)
+from attnlens.claims.cells import Measured
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import ScalingLaw, log_of
+from attnlens.claims.exchangeability.statements import GENERALISATION, cite
 from attnlens.claims.figures import Lines
 from attnlens.claims.grid import Grid
 from attnlens.claims.power import Power
@@ -282,15 +274,8 @@ CLAIM = Claim(
             "need."
         ),
     ),
-    source=(
-        "Lens A (Zhang et al., 2022, arXiv 2212.14852), statement (c); our formalisation: "
-        "docs/theory.md, prediction 5."
-    ),
-    attribution=Attribution(
-        Origin.FORMALISATION,
-        "both supervised and self-supervised objectives allow empirical risk minimization to learn "
-        "the desired parameter up to a generalization error, which is independent of input sizes",
-    ),
+    source=cite("statement (c)", "prediction 5"),
+    attribution=GENERALISATION,
     plan=GRID,
     measure=measure,
     judge=RULE,

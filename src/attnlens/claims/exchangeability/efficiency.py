@@ -45,16 +45,7 @@ from jax import Array
 from jax.scipy.linalg import cho_solve
 
 from attnlens.attention.cme import cme
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Origin,
-)
+from attnlens.claims.claim import FINDING, PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import ScalingLaw
 from attnlens.claims.figures import Lines
 from attnlens.claims.grid import Grid
@@ -283,7 +274,7 @@ CLAIM = Claim(
         ),
     ),
     source="Our own prediction (docs/theory.md, prediction 6).",
-    attribution=Attribution(Origin.FINDING),
+    attribution=FINDING,
     plan=GRID,
     measure=measure,
     judge=RULE,

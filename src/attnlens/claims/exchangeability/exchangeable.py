@@ -34,21 +34,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-    example,
-    group_by,
-)
+from attnlens.claims.cells import Measured, example, group_by
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import pooled
-from attnlens.claims.figures import mean_point
+from attnlens.claims.exchangeability.statements import EXCHANGEABLE, cite
+from attnlens.claims.figures import level_line, mean_point
 from attnlens.claims.grid import Grid
 from attnlens.claims.power import Power
 from attnlens.claims.rule import Quantity, Rule
@@ -56,14 +46,13 @@ from attnlens.core.drawing import Figure, Point, Series
 from attnlens.core.verdicts import Region
 from attnlens.instruments.order.exchange import p_values
 from attnlens.instruments.order.martingale import wealth
-from attnlens.worlds import AutoRegressive, Drifting
 from attnlens.worlds.base import World
-from attnlens.worlds.registry import EXAMPLES
+from attnlens.worlds.registry import EXAMPLES, settings_of
 from attnlens.worlds.seeding import episode_keys
 
 AUTO_REGRESSIVE, DRIFTING = "auto-regressive", "drifting"
 LEVEL = 0.05
-CORRELATION = 0.5  # of neighbouring tokens, in the first control
+CORRELATION = settings_of(AUTO_REGRESSIVE)["coefficient"]  # of neighbouring tokens
 # Worlds by their names in `attnlens.worlds.registry`. The default profile has one of every kind,
 # the full profile also their variants. (Teachers are left out: they draw their rows (x, y)
 # independently, so the order cannot matter.)
@@ -95,21 +84,19 @@ GRID = Grid(
         "other_lengths": {"equicorrelated": 10},  # a correlation of −0.1: at most eleven tokens
         "permutations": 199,  # 0.05 is then a value that p can take: 10 of 200
         "level": LEVEL,
-        "world_settings": {},  # none: those of the registry
     },
     axes={"world": {"smoke": WORLDS[:1], "default": WORLDS[:8], "full": WORLDS}},
     arm_settings={
         AUTO_REGRESSIVE: {
             "part": "ordered",
             "world": (AUTO_REGRESSIVE,),
-            "world_settings": {"dim": 1, "coefficient": CORRELATION, "token_std": 1.0},
         },
         DRIFTING: {
             "part": "ordered",
             "world": (DRIFTING,),
-            "world_settings": {"dim": 1, "drift": 2.0, "noise_std": 1.0, "prior_std": 1.0},
         },
     },
+    derived={"world_settings": lambda parameters: settings_of(parameters["world"])},
     blocks={
         # The full profile has four times as many blocks as the default, for intervals half as wide:
         # 0.05 ± 0.0039 against an end of 0.07 leaves nothing open.
@@ -148,9 +135,7 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
     """Whether each batch is rejected."""
     name = parameters["world"]
     length = parameters["other_lengths"].get(name, parameters["length"])
-    kinds = {AUTO_REGRESSIVE: AutoRegressive, DRIFTING: Drifting}
-    world = kinds[name](**parameters["world_settings"]) if name in kinds else EXAMPLES[name]
-    drawn = _batches(world, episode_keys(seeds, length), parameters["sequences"], length)
+    drawn = _batches(EXAMPLES[name], episode_keys(seeds, length), parameters["sequences"], length)
     tokens = np.asarray(drawn)
     # The first seed of the cell is also the seed of its pool of permutations.
     p = p_values(tokens, parameters["permutations"], seeds[0])
@@ -182,7 +167,7 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
             series.append(Series(f"{place} {world}", (point,), control=arm != PREDICTION))
     last = len(series)
     for name, rate in (("level", LEVEL), ("allowed", RATE.high)):
-        series.append(Series(f"{name} {rate:g}", (Point(1, rate), Point(last, rate)), line=True))
+        series.append(level_line(f"{name} {rate:g}", rate, 1, last))
     return Figure(
         f"How often an exact test at level {LEVEL:g} rejects exchangeability",
         "world",
@@ -205,8 +190,7 @@ def views(arms: Mapping[str, Sequence[Measured]]) -> list[Figure]:
     if not series:
         return []
     last = max(point.x for line in series for point in line.points)
-    edge = (Point(0.0, 1 / LEVEL), Point(last, 1 / LEVEL))
-    series.append(Series(f"enough to reject at level {LEVEL:g}", edge, line=True))
+    series.append(level_line(f"enough to reject at level {LEVEL:g}", 1 / LEVEL, 0.0, last))
     return [
         Figure(
             "Wealth from betting against exchangeability, one batch per world",
@@ -260,18 +244,11 @@ CLAIM = Claim(
             "at this level as evidence that the order matters."
         ),
     ),
-    source=(
-        "Lens A (Zhang et al., 2022, arXiv 2212.14852), the assumption of exchangeable tokens; our "
-        "formalisation: docs/theory.md, section A(a)."
-    ),
+    source=cite("the assumption of exchangeable tokens", "section A(a)"),
     plan=GRID,
     measure=measure,
     judge=RULE,
     figure=figure,
     views=views,
-    attribution=Attribution(
-        Origin.FORMALISATION,
-        "We observe that, as is the case in BERT and ViT, input tokens are often exchangeable "
-        "since they already include positional encodings.",
-    ),
+    attribution=EXCHANGEABLE,
 )

@@ -30,17 +30,9 @@ from typing import Any
 
 import equinox as eqx
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Origin,
-)
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import ScalingLaw
+from attnlens.claims.exchangeability.statements import GENERALISATION, cite
 from attnlens.claims.figures import Lines
 from attnlens.claims.grid import Grid
 from attnlens.claims.rule import Quantity, Rule
@@ -156,15 +148,8 @@ CLAIM = Claim(
             "longest context that you need."
         ),
     ),
-    source=(
-        "Lens A (Zhang et al., 2022, arXiv 2212.14852), statement (c); our formalisation: "
-        "docs/theory.md, prediction 10."
-    ),
-    attribution=Attribution(
-        Origin.FORMALISATION,
-        "both supervised and self-supervised objectives allow empirical risk minimization to learn "
-        "the desired parameter up to a generalization error, which is independent of input sizes",
-    ),
+    source=cite("statement (c)", "prediction 10"),
+    attribution=GENERALISATION,
     plan=GRID,
     measure=measure,
     judge=RULE,

@@ -44,19 +44,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-    example,
-    group_by,
-)
+from attnlens.claims.cells import Measured, example, group_by
+from attnlens.claims.claim import FINDING, PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import ScalingLaw, log_of
 from attnlens.claims.figures import Lines
 from attnlens.claims.grid import Grid
@@ -255,7 +244,7 @@ CLAIM = Claim(
         ),
     ),
     source="Our own prediction (docs/theory.md, prediction 9), on the setting of lens A.",
-    attribution=Attribution(Origin.FINDING),
+    attribution=FINDING,
     plan=GRID,
     measure=measure,
     judge=RULE,

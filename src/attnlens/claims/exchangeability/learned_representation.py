@@ -41,18 +41,10 @@ from typing import Any
 
 import numpy as np
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-)
+from attnlens.claims.cells import Measured
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import ScalingLaw, log_of
+from attnlens.claims.exchangeability.statements import POSTERIOR, cite
 from attnlens.claims.figures import Lines
 from attnlens.claims.grid import Grid
 from attnlens.claims.masked_pretraining import (
@@ -228,20 +220,12 @@ CLAIM = Claim(
             "networks that are trained on the labels."
         ),
     ),
-    source=(
-        "Lens A (Zhang et al., 2022, arXiv 2212.14852), statements (a) and (c); our formalisation: "
-        "docs/theory.md, section A(a) and prediction 13."
-    ),
+    source=cite("statements (a) and (c)", "section A(a) and prediction 13"),
     plan=GRID,
     measure=measure,
     judge=RULE,
     figure=FIGURE,
     views=views,
-    attribution=Attribution(
-        Origin.FORMALISATION,
-        "In particular, such a representation instantiates the posterior distribution of the "
-        "latent variable given input tokens, which plays a central role in predicting output "
-        "labels and solving downstream tasks.",
-    ),
+    attribution=POSTERIOR,
     decisive="full",
 )

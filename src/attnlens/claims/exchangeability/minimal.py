@@ -38,20 +38,11 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-    group_by,
-)
+from attnlens.claims.cells import Measured, group_by
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import pooled
-from attnlens.claims.figures import mean_point
+from attnlens.claims.exchangeability.statements import REPRESENTATION, cite
+from attnlens.claims.figures import level_line, mean_point
 from attnlens.claims.grid import Grid
 from attnlens.claims.rule import Quantity, Rule
 from attnlens.core.drawing import Figure, Point, Series
@@ -185,8 +176,7 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
                 shares.append(Point(point.x, max(point.y, 1e-16), point.half_width))
             label = f"{name}, from {source}"
             series.append(Series(label, tuple(shares), control=arm != PREDICTION))
-    edge = tuple(Point(float(place), EXCESS.high) for place in (1, len(NAMES)))
-    series.append(Series("largest share that the claim allows", edge, line=True))
+    series.append(level_line("largest share that the claim allows", EXCESS.high, 1, len(NAMES)))
     return Figure(
         f"Share not determined: {', '.join(f'{i} {name}' for i, name in enumerate(NAMES, 1))}",
         "world",
@@ -238,15 +228,8 @@ CLAIM = Claim(
             "not narrow a layer for this reason yet."
         ),
     ),
-    source=(
-        "Lens A (Zhang et al., 2022, arXiv 2212.14852), statement (a); our formalisation: "
-        "docs/theory.md, section A(a)."
-    ),
-    attribution=Attribution(
-        Origin.FORMALISATION,
-        "To answer (a) on representation, we establish the existence of a sufficient and "
-        "minimal representation of input tokens.",
-    ),
+    source=cite("statement (a)", "section A(a)"),
+    attribution=REPRESENTATION,
     plan=GRID,
     measure=measure,
     judge=RULE,

@@ -47,17 +47,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Origin,
-)
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import ScalingLaw
+from attnlens.claims.exchangeability.statements import OPTIMISATION, cite
 from attnlens.claims.figures import Lines
 from attnlens.claims.grid import Grid
 from attnlens.claims.power import Power
@@ -240,15 +232,8 @@ CLAIM = Claim(
             "on your own data."
         ),
     ),
-    source=(
-        "Lens A (Zhang et al., 2022, arXiv 2212.14852), statement (c); our formalisation: "
-        "docs/theory.md, prediction 12."
-    ),
-    attribution=Attribution(
-        Origin.FORMALISATION,
-        "we prove that both supervised and self-supervised objectives allow empirical risk "
-        "minimization to learn the desired parameter up to a generalization error",
-    ),
+    source=cite("statement (c)", "prediction 12"),
+    attribution=OPTIMISATION,
     plan=GRID,
     measure=measure,
     judge=RULE,

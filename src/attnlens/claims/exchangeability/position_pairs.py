@@ -57,6 +57,7 @@ from attnlens.claims.claim import (
     Origin,
 )
 from attnlens.claims.estimates import pooled
+from attnlens.claims.exchangeability.statements import EXCHANGEABLE, cite
 from attnlens.claims.grid import Grid
 from attnlens.claims.rule import Quantity, Rule
 from attnlens.core.verdicts import Region
@@ -252,17 +253,10 @@ CLAIM = Claim(
         ),
         undecided="The check did not run: repeat it before treating the tokens as a set.",
     ),
-    source=(
-        "Lens A (Zhang et al., 2022, arXiv 2212.14852), the assumption of exchangeable tokens; our "
-        "formalisation: docs/theory.md, section A(a)."
-    ),
+    source=cite("the assumption of exchangeable tokens", "section A(a)"),
     plan=GRID,
     measure=measure,
     judge=RULE,
-    attribution=Attribution(
-        Origin.PAPER,
-        "We observe that, as is the case in BERT and ViT, input tokens are often exchangeable "
-        "since they already include positional encodings.",
-    ),
+    attribution=Attribution(Origin.PAPER, EXCHANGEABLE.sentence),
     exact=True,
 )

@@ -57,18 +57,10 @@ import numpy as np
 from jax import Array
 from jax.scipy.linalg import cho_solve
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-)
+from attnlens.claims.cells import Measured
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import ScalingLaw, per_block
+from attnlens.claims.exchangeability.statements import CONDITIONAL_MEAN, cite
 from attnlens.claims.figures import Lines
 from attnlens.claims.grid import Grid
 from attnlens.claims.power import Power
@@ -288,14 +280,8 @@ CLAIM = Claim(
             "the two at the lengths that you need before replacing one by the other."
         ),
     ),
-    source=(
-        "Lens A (Zhang et al., 2022, arXiv 2212.14852), statement (b); our formalisation: "
-        "docs/theory.md, prediction 7."
-    ),
-    attribution=Attribution(
-        Origin.FORMALISATION,
-        "we quantify how attention approximates the conditional mean of the value given the key",
-    ),
+    source=cite("statement (b)", "prediction 7"),
+    attribution=CONDITIONAL_MEAN,
     plan=GRID,
     measure=measure,
     judge=RULE,

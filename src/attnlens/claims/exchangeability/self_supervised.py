@@ -49,18 +49,9 @@ from typing import Any
 
 import numpy as np
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-    group_by,
-)
+from attnlens.claims.cells import Measured, group_by
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
+from attnlens.claims.exchangeability.statements import LEARNING, cite
 from attnlens.claims.figures import log_points
 from attnlens.claims.grid import Grid, Grids
 from attnlens.claims.masked_pretraining import SETTINGS, bottlenecks, logs_in_samples
@@ -218,19 +209,11 @@ CLAIM = Claim(
             "profile."
         ),
     ),
-    source=(
-        "Lens A (Zhang et al., 2022, arXiv 2212.14852), statement (c); our formalisation: "
-        "docs/theory.md, prediction 13."
-    ),
+    source=cite("statement (c)", "prediction 13"),
     plan=Grids(IN_SAMPLES, IN_LENGTH),
     measure=measure,
     judge=RULE,
     figure=figure,
-    attribution=Attribution(
-        Origin.FORMALISATION,
-        "To answer (c) on learning, we prove that both supervised and self-supervised objectives "
-        "allow empirical risk minimization to learn the desired parameter up to a generalization "
-        "error, which is independent of input sizes.",
-    ),
+    attribution=LEARNING,
     decisive="full",
 )

@@ -47,19 +47,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-    group_by,
-)
+from attnlens.claims.cells import Measured, group_by
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import ScalingLaw, log_of
+from attnlens.claims.exchangeability.statements import SIZE_FREE, cite
 from attnlens.claims.figures import Lines
 from attnlens.claims.grid import Grid
 from attnlens.claims.power import Power
@@ -311,19 +302,12 @@ CLAIM = Claim(
             "longest length at which it will be used."
         ),
     ),
-    source=(
-        "Lens A (Zhang et al., 2022, arXiv 2212.14852), statement (a); our formalisation: "
-        "docs/theory.md, section A(a), size-free."
-    ),
+    source=cite("statement (a)", "section A(a), size-free"),
     plan=GRID,
     measure=measure,
     judge=RULE,
     figure=FIGURE,
     views=views,
-    attribution=Attribution(
-        Origin.FORMALISATION,
-        "The notion of exchangeability induces a latent variable model that is invariant to input "
-        "sizes, which enables our theoretical analysis.",
-    ),
+    attribution=SIZE_FREE,
     decisive="full",
 )

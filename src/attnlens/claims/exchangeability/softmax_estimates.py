@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from attnlens.claims.claim import Measured, group_by
+from attnlens.claims.cells import Measured, group_by
 from attnlens.claims.estimates import per_block
 from attnlens.core.statistics import slopes
 

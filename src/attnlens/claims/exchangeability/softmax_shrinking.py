@@ -44,18 +44,10 @@ from typing import Any
 
 import numpy as np
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-)
+from attnlens.claims.cells import Measured
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import ScalingLaw
+from attnlens.claims.exchangeability.statements import APPROXIMATION, cite
 from attnlens.claims.figures import Lines
 from attnlens.claims.grid import Grid, Grids
 from attnlens.claims.power import Power
@@ -156,6 +148,21 @@ CROSSOVER = Grid(
     cost=cost,
     pilot=PILOT,
 )
+
+
+def free_temperatures(parameters: Mapping[str, Any]) -> list[float]:
+    """The temperatures that are tried in the noise-free part.
+
+    Without noise they are around a centre whose exponent is derived and whose constant is that of
+    the pilot; the control, which has noise, has them around the temperature of the law.
+    """
+    m, length = parameters["manifold_dim"], parameters["length"]
+    constant, exponent = {1: (47.0, 2.0), 2: (0.92, 2 / 3), 3: (0.39, 2 / 5)}[m]
+    noise_std = parameters["noise_std"]
+    centre = schedule(m, length, noise_std) if noise_std else constant * length**-exponent
+    return [centre * factor for factor in parameters["factors"]]
+
+
 FREE = Grid(
     settings={"part": "noise-free", "queries": 16, "noise_std": 0.0, "factors": FACTORS},
     axes={
@@ -168,6 +175,7 @@ FREE = Grid(
     },
     seeds_per_block=16,
     arm_settings={NOISY: {"noise_std": 2.0}},
+    derived={"temperatures": free_temperatures},
     cost=cost,
     pilot=PILOT,
 )
@@ -182,13 +190,6 @@ LAW_MARGIN = math.log(1.1)  # of an expansion whose next terms are of relative o
 def free_rate(m: int) -> float:
     """The predicted slope of log RMSE in log L without noise."""
     return -max(1 / m, 2 / (m + 2))
-
-
-def free_temperature(m: int, length: int) -> float:
-    """The centre of the temperatures that are tried without noise: exponent derived, constant
-    from the pilot."""
-    constant, exponent = {1: (47.0, 2.0), 2: (0.92, 2 / 3), 3: (0.39, 2 / 5)}[m]
-    return constant * length**-exponent
 
 
 def around(centre: float, margin: float) -> Region:
@@ -272,8 +273,7 @@ def temperatures(arm: str, parameters: Mapping[str, Any]) -> list[float]:
     if parameters["part"] == "slope":
         falling = arm == PREDICTION
         return [schedule(m, length, noise_std) if falling else parameters["control_temperature"]]
-    centre = schedule(m, length, noise_std) if noise_std else free_temperature(m, length)
-    return [centre * factor for factor in parameters["factors"]]
+    return parameters["temperatures"]
 
 
 LINES = Lines(
@@ -357,15 +357,8 @@ CLAIM = Claim(
             "lengths that you need instead of extrapolating it."
         ),
     ),
-    source=(
-        "Lens A (Zhang et al., 2022, arXiv 2212.14852), statement (b); our formalisation: "
-        "docs/theory.md, prediction 5."
-    ),
-    attribution=Attribution(
-        Origin.FORMALISATION,
-        "attention with the desired parameter infers the latent posterior up to an approximation "
-        "error, which is decreasing in input sizes",
-    ),
+    source=cite("statement (b)", "prediction 5"),
+    attribution=APPROXIMATION,
     plan=Grids(SLOPE, LAW, CROSSOVER, FREE),
     measure=measure,
     judge=RULE,

@@ -30,23 +30,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-    group_by,
-)
+from attnlens.claims.cells import Measured, group_by
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import pooled
-from attnlens.claims.figures import mean_point
+from attnlens.claims.exchangeability.statements import REPRESENTATION, cite
+from attnlens.claims.figures import level_line, mean_point
 from attnlens.claims.grid import Grid
 from attnlens.claims.rule import Quantity, Rule
-from attnlens.core.drawing import Figure, Point, Series
+from attnlens.core.drawing import Figure, Series
 from attnlens.core.verdicts import Region
 from attnlens.instruments.representation.sufficiency import representation
 from attnlens.worlds import (
@@ -179,8 +170,7 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
         worlds = group_by(measured, "world").items()
         points = [mean_point(1 + NAMES.index(world), GAPS(cells)) for world, cells in worlds]
         series.append(Series(names[arm], tuple(points), control=arm != PREDICTION))
-    edge = tuple(Point(float(place), GAP.high) for place in (1, len(NAMES)))
-    series.append(Series("largest gap that the claim allows", edge, line=True))
+    series.append(level_line("largest gap that the claim allows", GAP.high, 1, len(NAMES)))
     return Figure(
         f"Sufficiency gap: {', '.join(f'{i} {name}' for i, name in enumerate(NAMES, 1))}",
         "world",
@@ -230,15 +220,8 @@ CLAIM = Claim(
             "that the summary is enough."
         ),
     ),
-    source=(
-        "Lens A (Zhang et al., 2022, arXiv 2212.14852), statement (a); our formalisation: "
-        "docs/theory.md, section A(a)."
-    ),
-    attribution=Attribution(
-        Origin.FORMALISATION,
-        "To answer (a) on representation, we establish the existence of a sufficient and "
-        "minimal representation of input tokens.",
-    ),
+    source=cite("statement (a)", "section A(a)"),
+    attribution=REPRESENTATION,
     plan=GRID,
     measure=measure,
     judge=RULE,

@@ -33,40 +33,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Origin,
-)
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import ScalingLaw
+from attnlens.claims.exchangeability.statements import APPROXIMATION, cite
 from attnlens.claims.figures import Lines
 from attnlens.claims.grid import Grid
 from attnlens.claims.power import Power
 from attnlens.claims.rule import Quantity, Rule
-from attnlens.claims.trained_networks import FITTING, NETWORK
-from attnlens.claims.trained_predictors import WORLDS, distances
+from attnlens.claims.trained_predictors import SETTINGS, WORLDS, distances
 from attnlens.core.verdicts import Region
 
 UNIFORM, SHUFFLED = "uniform-attention", "shuffled"
 CONTROL_LENGTHS = {"smoke": [16, 32], "default": [64, 128], "full": [64, 128]}
 GRID = Grid(
     settings={
-        "key_dim": 3,
-        "noise_std": 0.5,
-        "temperature": 0.5,  # of the kernel of the Gaussian process
-        "reading": "softmax",
-        "shuffled": False,
+        **SETTINGS,
         # With 8,192 sequences and twice the steps the excess is 15 to 20 % lower at every length.
         "samples": {"smoke": 512, "default": 2048, "full": 2048},
-        "test_sequences": 512,
         "length": {"smoke": [16, 32], "default": [16, 64, 128], "full": [16, 64, 128]},
-        **NETWORK,
-        **FITTING,
         "steps": {"smoke": 500, "default": 1500, "full": 1500},
     },
     axes={"world": WORLDS},
@@ -161,15 +145,8 @@ CLAIM = Claim(
             "lengthen the context for that reason alone."
         ),
     ),
-    source=(
-        "Lens A (Zhang et al., 2022, arXiv 2212.14852), statement (b); our formalisation: "
-        "docs/theory.md, prediction 8."
-    ),
-    attribution=Attribution(
-        Origin.FORMALISATION,
-        "attention with the desired parameter infers the latent posterior up to an approximation "
-        "error, which is decreasing in input sizes",
-    ),
+    source=cite("statement (b)", "prediction 8"),
+    attribution=APPROXIMATION,
     plan=GRID,
     measure=measure,
     judge=RULE,

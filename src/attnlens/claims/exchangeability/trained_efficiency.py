@@ -45,41 +45,25 @@ from typing import Any
 
 import numpy as np
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-)
+from attnlens.claims.cells import Measured
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import ScalingLaw
+from attnlens.claims.exchangeability.statements import APPROXIMATION, cite
 from attnlens.claims.figures import Lines
 from attnlens.claims.grid import Grid, Grids
 from attnlens.claims.power import Power
 from attnlens.claims.rule import Quantity, Rule
-from attnlens.claims.trained_networks import FITTING, NETWORK
-from attnlens.claims.trained_predictors import distances
+from attnlens.claims.trained_predictors import SETTINGS, distances
 from attnlens.core.verdicts import Region
 
 CME, UNIFORM = "cme-readout", "uniform-attention"
 REGRESSION = Grid(
     settings={
-        "key_dim": 3,
-        "noise_std": 0.5,
-        "temperature": 0.5,  # of the kernel of the Gaussian process
-        "reading": "softmax",
-        "shuffled": False,
+        **SETTINGS,
         # The estimation error of the positive control, about 6σ²/n, must be small beside V, which
         # is 0.006 at L = 128.
         "samples": 8192,
-        "test_sequences": 512,
         "length": {"smoke": [16, 64], "default": [16, 128], "full": [16, 32, 64, 128]},
-        **NETWORK,
-        **FITTING,
         "steps": {"smoke": 500, "default": 3000, "full": 3000},
     },
     axes={"world": ("regression",)},
@@ -194,15 +178,8 @@ CLAIM = Claim(
             "it with ridge regression at two lengths."
         ),
     ),
-    source=(
-        "Lens A (Zhang et al., 2022, arXiv 2212.14852), statement (b); our formalisation: "
-        "docs/theory.md, prediction 8."
-    ),
-    attribution=Attribution(
-        Origin.FORMALISATION,
-        "attention with the desired parameter infers the latent posterior up to an approximation "
-        "error, which is decreasing in input sizes",
-    ),
+    source=cite("statement (b)", "prediction 8"),
+    attribution=APPROXIMATION,
     plan=Grids(REGRESSION, PROCESS),
     measure=measure,
     judge=RULE,

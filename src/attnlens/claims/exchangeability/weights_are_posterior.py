@@ -33,20 +33,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnlens.attention.softmax import softmax
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-    example,
-    group_by,
-)
+from attnlens.claims.cells import Measured, example, stacked
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import pooled
+from attnlens.claims.exchangeability.statements import INFERENCE, cite
+from attnlens.claims.figures import RoundingErrors
 from attnlens.claims.grid import Grid
 from attnlens.claims.rule import Quantity, Rule
 from attnlens.core.drawing import Figure, Point, Series
@@ -96,8 +87,7 @@ RULE = Rule(
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
     """The largest error of the log-odds, divided by its rounding bound, one per seed."""
-    rows = [_one(parameters, seed) for seed in seeds]
-    values = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    values = stacked([measure_seed(parameters, seed) for seed in seeds])
     normal = arm == PREDICTION and parameters["tokens"] == "normal"
     if normal and parameters["length"] == parameters["example_length"] and 0 in seeds:
         values["example"] = _posterior_path(parameters, seeds[0])
@@ -121,7 +111,7 @@ def _tokens(parameters: Mapping[str, Any], seed: int) -> np.ndarray:
     return np.asarray(world.sample(key, parameters["length"]).tokens)
 
 
-def _one(parameters: Mapping[str, Any], seed: int) -> dict[str, float]:
+def measure_seed(parameters: Mapping[str, Any], seed: int) -> dict[str, float]:
     tokens = _tokens(parameters, seed)
     log_likelihood = _log_likelihoods(parameters, tokens)  # (L, C)
     log_prior = np.log(parameters["prior"])
@@ -171,30 +161,12 @@ def _log_likelihoods(parameters: Mapping[str, Any], tokens: np.ndarray) -> np.nd
     return np.column_stack([np.atleast_1d(row) for row in rows])
 
 
-def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
-    series = []
-    for arm, measured in arms.items():
-        for kind, cells in group_by(measured, "tokens").items():
-            rows = group_by(cells, "length").items()
-            # The error may be exactly zero; the logarithmic axis shows it at ε.
-            points = tuple(
-                Point(length, max(float(pooled("error")(group).max()), EPSILON))
-                for length, group in rows
-            )
-            control = arm != PREDICTION
-            name = f"{kind}, prior left out" if control else f"{kind} tokens"
-            series.append(Series(name, points, control=control))
-            if not control:
-                bound = tuple(
-                    Point(length, float(pooled("allowed")(group).min())) for length, group in rows
-                )
-                series.append(Series(f"rounding bound, {kind}", bound, line=True))
-    return Figure(
-        "Distance between softmax attention's log-odds and the exact posterior's",
-        "tokens L",
-        "largest absolute difference",
-        tuple(series),
-    )
+FIGURE = RoundingErrors(
+    "Distance between softmax attention's log-odds and the exact posterior's",
+    "tokens",
+    {PREDICTION: "{} tokens", CONTROL: "{}, prior left out"},
+    least=EPSILON,
+)
 
 
 def views(arms: Mapping[str, Sequence[Measured]]) -> list[Figure]:
@@ -258,20 +230,12 @@ CLAIM = Claim(
             "lengths that were computed."
         ),
     ),
-    source=(
-        "Lens A (Zhang et al., 2022, arXiv 2212.14852), statement (b); our formalisation: "
-        "docs/theory.md, prediction 2 (identity)."
-    ),
-    attribution=Attribution(
-        Origin.FORMALISATION,
-        "To answer (b) on inference, we prove that attention with the desired parameter "
-        "infers the latent posterior up to an approximation error, which is decreasing in"
-        " input sizes.",
-    ),
+    source=cite("statement (b)", "prediction 2 (identity)"),
+    attribution=INFERENCE,
     plan=GRID,
     measure=measure,
     judge=RULE,
     exact=True,
-    figure=figure,
+    figure=FIGURE,
     views=views,
 )

@@ -32,16 +32,7 @@ from typing import Any
 
 import numpy as np
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Origin,
-)
+from attnlens.claims.claim import FINDING, PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import ScalingLaw
 from attnlens.claims.figures import Lines
 from attnlens.claims.grid import Grid
@@ -132,7 +123,7 @@ CLAIM = Claim(
         undecided="At which rate the best minimum becomes better is open.",
     ),
     source="Our own prediction (docs/theory.md, prediction 17).",
-    attribution=Attribution(Origin.FINDING),
+    attribution=FINDING,
     plan=GRID,
     measure=measure,
     judge=RULE,

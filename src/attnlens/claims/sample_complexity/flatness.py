@@ -47,18 +47,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-    example,
-)
+from attnlens.claims.cells import Measured, example, stacked
+from attnlens.claims.claim import FINDING, PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import pooled
 from attnlens.claims.figures import mean_point
 from attnlens.claims.grid import Grid
@@ -173,9 +163,8 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
         }
         for seed in seeds
     ]
-    values = {name: np.array([row[name] for row in rows]) for name in rows[0]}
     first = GRID.pilot.stop in seeds
-    return values | (_example(parameters) if arm == PREDICTION and first else {})
+    return stacked(rows) | (_example(parameters) if arm == PREDICTION and first else {})
 
 
 def _best(parameters: Mapping[str, Any], seed: int) -> tuple[np.ndarray, float]:
@@ -333,7 +322,7 @@ CLAIM = Claim(
         "Our own prediction (docs/theory.md, prediction 18); lens B (ICLR 2021 submission) studies "
         "the loss landscape but states nothing about flatness in the parts that we use."
     ),
-    attribution=Attribution(Origin.FINDING),
+    attribution=FINDING,
     plan=GRID,
     measure=measure,
     judge=RULE,

@@ -33,21 +33,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-)
+from attnlens.claims.cells import Measured
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.figures import log_point
 from attnlens.claims.grid import Grid
 from attnlens.claims.power import Power
 from attnlens.claims.rule import Quantity, Rule
+from attnlens.claims.sample_complexity.statements import MASKS, cite
 from attnlens.claims.teacher_student import (
     SPARSE_SETTINGS,
     log_size_ratio,
@@ -181,16 +173,8 @@ CLAIM = Claim(
         ),
         undecided="Whether a learned mask saves labels is open: choose on validation data.",
     ),
-    source=(
-        "Lens B (ICLR 2021 submission), sections 1 and 2 (masks on relevant regions); our "
-        "formalisation: docs/theory.md, prediction 15."
-    ),
-    attribution=Attribution(
-        Origin.FORMALISATION,
-        "In computer vision, spatial/spatiotemporal attention masks are employed to focus only on "
-        "relevant regions of images/video frames for underlying downstream tasks "
-        "(Mnih et al., 2014) .",
-    ),
+    source=cite("sections 1 and 2 (masks on relevant regions)", "prediction 15"),
+    attribution=MASKS,
     plan=GRID,
     measure=measure,
     judge=RULE,

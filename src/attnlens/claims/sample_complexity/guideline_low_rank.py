@@ -32,17 +32,8 @@ from typing import Any
 
 import numpy as np
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-)
+from attnlens.claims.cells import Measured
+from attnlens.claims.claim import FINDING, PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import log_of, log_ratio
 from attnlens.claims.figures import log_point
 from attnlens.claims.grid import Grid
@@ -205,7 +196,7 @@ CLAIM = Claim(
         "Our own prediction (docs/theory.md, prediction 20); lens B (ICLR 2021 submission) "
         "announces guidelines for practitioners, and their content here is ours."
     ),
-    attribution=Attribution(Origin.FINDING),
+    attribution=FINDING,
     plan=GRID,
     measure=measure,
     judge=RULE,

@@ -36,21 +36,13 @@ from typing import Any
 
 import numpy as np
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-)
-from attnlens.claims.figures import log_point, log_points
+from attnlens.claims.cells import Measured
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
+from attnlens.claims.figures import level_line, log_point, log_points
 from attnlens.claims.grid import Grid
 from attnlens.claims.power import Power
 from attnlens.claims.rule import Quantity, Rule
+from attnlens.claims.sample_complexity.statements import RESULTS, cite
 from attnlens.claims.teacher_student import (
     SPARSE_SETTINGS,
     Samples,
@@ -203,7 +195,7 @@ def views(arms: Mapping[str, Sequence[Measured]]) -> list[Figure]:
             Series(f"{label}: n({goal}) = {n:.0f}", (Point(n, goal),), mark=True, like=label)
         )
     ends = sizes["known"][0], sizes["baseline"][-1]
-    line = Series(f"goal ε = {goal}", tuple(Point(float(n), goal) for n in ends), line=True)
+    line = level_line(f"goal ε = {goal}", goal, *map(float, ends))
     return [
         Figure(
             f"Learning curves with {parameters['features'][-1]} features, and the samples that "
@@ -268,16 +260,8 @@ CLAIM = Claim(
             "your own number of inputs."
         ),
     ),
-    source=(
-        "Lens B (ICLR 2021 submission), sections 2 and 3.1 (known attention); our formalisation: "
-        "docs/theory.md, prediction 15."
-    ),
-    attribution=Attribution(
-        Origin.FORMALISATION,
-        "Our results show that, under mild assumptions, every local minimum of the "
-        "attention model has low prediction error, and attention models require lower "
-        "sample complexity than models without attention.",
-    ),
+    source=cite("sections 2 and 3.1 (known attention)", "prediction 15"),
+    attribution=RESULTS,
     plan=GRID,
     measure=measure,
     judge=RULE,

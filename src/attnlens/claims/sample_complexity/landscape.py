@@ -230,9 +230,9 @@ def _start(recipe: Recipe, seed: Any) -> Any:
     return Layout.of(recipe).flatten(recipe(jax.random.key(seed)))
 
 
-def bad(ends: DescentEnds) -> np.ndarray:
-    """Whether each start ended in a bad minimum."""
-    return (ends.index == 0) & (ends.excess > BAD)
+def bad(ends: DescentEnds, threshold: float = BAD) -> np.ndarray:
+    """Whether each start ended in a bad minimum: one with an excess above the threshold."""
+    return (ends.index == 0) & (ends.excess > threshold)
 
 
 def best(ends: DescentEnds, first: int | None = None) -> int:

@@ -30,8 +30,9 @@ from functools import partial
 from typing import Any
 
 from attnlens.claims import token_students
-from attnlens.claims.claim import PREDICTION, Attribution, Claim, Meaning, Origin
+from attnlens.claims.claim import PREDICTION, Claim, Meaning
 from attnlens.claims.power import Power
+from attnlens.claims.sample_complexity.statements import RESULTS, cite
 from attnlens.claims.token_students import ABSENT
 from attnlens.networks import MultiLayerSelfAttention
 
@@ -77,16 +78,8 @@ CLAIM = Claim(
             "network on held-out samples of your data."
         ),
     ),
-    source=(
-        "Lens B (ICLR 2021 submission), section 3.3 (multi-layer self-attention); our "
-        "formalisation: docs/theory.md, prediction 16."
-    ),
-    attribution=Attribution(
-        Origin.FORMALISATION,
-        "Our results show that, under mild assumptions, every local minimum of the "
-        "attention model has low prediction error, and attention models require lower "
-        "sample complexity than models without attention.",
-    ),
+    source=cite("section 3.3 (multi-layer self-attention)", "prediction 16"),
+    attribution=RESULTS,
     plan=token_students.grid(
         0.14,
         {

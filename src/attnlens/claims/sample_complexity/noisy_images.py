@@ -42,19 +42,10 @@ from typing import Any
 
 import numpy as np
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-    Profile,
-)
+from attnlens.claims.cells import Measured
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning, Profile
 from attnlens.claims.grid import Grid, Grids
+from attnlens.claims.sample_complexity.statements import EXPERIMENTS
 from attnlens.core.drawing import Figure
 from attnlens.data.dataset import Dataset, split
 from attnlens.data.files.image_patches import patches
@@ -71,6 +62,7 @@ from attnlens.data.sets.images import (
 )
 
 from .real_data import (
+    FORMULA,
     KEYS,
     PLANTED,
     SCRAMBLED,
@@ -256,13 +248,7 @@ CLAIM = Claim(
         "test error than the best of three networks without attention: plain, on the mean patch, "
         "and on patches that are weighted by their norm."
     ),
-    formula=(
-        r"\mathrm{error}_n\left(w_2^{\top}\varphi(w_1\,\mathrm{vec}(w_V x\,a(x)))\right)"
-        r"-\min_{g}\,\mathrm{error}_n\left(w_2^{\top}\varphi(w_1\,g(x))\right)"
-        r"\;\le\;$fewer_labels_high,\qquad "
-        r"g \in \left\{\mathrm{vec}(x),\;{\textstyle\sum_i} x^i/\sqrt{p},\;"
-        r"{\textstyle\sum_i} a_i x^i/\lVert a\rVert\right\}"
-    ),
+    formula=FORMULA,
     prediction=(
         "The test error of self-attention minus that of the best other network is $fewer_labels at "
         "each of $counts labels, over random splits of each data set; both are chosen on "
@@ -314,10 +300,7 @@ CLAIM = Claim(
         "Lens B (ICLR 2021 submission), abstract and section 3 (sample complexity); our "
         "formalisation on the digits of scikit-learn and on MNIST: docs/theory.md, prediction 16."
     ),
-    attribution=Attribution(
-        Origin.FORMALISATION,
-        "Experiments on various datasets validate our theoretical findings.",
-    ),
+    attribution=EXPERIMENTS,
     plan=GRID,
     measure=measure,
     judge=rule(PER, PILOT),

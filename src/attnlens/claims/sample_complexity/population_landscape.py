@@ -32,18 +32,8 @@ from typing import Any
 
 import numpy as np
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-    group_by,
-)
+from attnlens.claims.cells import Measured, group_by
+from attnlens.claims.claim import FINDING, PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import AlongAxis
 from attnlens.claims.grid import Grid, Grids
 from attnlens.claims.power import Power
@@ -166,7 +156,7 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
     """Whether each start ends in a bad minimum, and its excess: (teacher, start)."""
     ends = [descents(parameters, seed, parameters["starts"]) for seed in seeds]
     return {
-        "bad": np.stack([bad(end) for end in ends]),
+        "bad": np.stack([bad(end, parameters["threshold"]) for end in ends]),
         "excess": np.stack([end.excess for end in ends]),
     }
 
@@ -245,7 +235,7 @@ CLAIM = Claim(
         undecided="Whether more samples remove bad minima is open: use several starts at every n.",
     ),
     source="Our own prediction (docs/theory.md, prediction 17).",
-    attribution=Attribution(Origin.FINDING),
+    attribution=FINDING,
     plan=Grids(JUDGED, WIDTHS, QUERY_DIMS, NOISES),
     measure=measure,
     judge=RULE,

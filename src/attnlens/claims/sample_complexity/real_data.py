@@ -36,7 +36,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from attnlens.claims.claim import PREDICTION, Measured, group_by
+from attnlens.claims.cells import Measured, group_by
+from attnlens.claims.claim import PREDICTION
 from attnlens.claims.estimates import pooled
 from attnlens.claims.figures import mean_point
 from attnlens.claims.power import Power
@@ -53,6 +54,14 @@ UNIFORM, SCRAMBLED, PLANTED = "uniform-attention", "scrambled", "one-marked-toke
 ATTENTION = "attention"
 OTHERS = ("plain network", "mean token", "norm gate")
 MODELS = (ATTENTION, *OTHERS)
+# The formula of both claims: attention against the best other network.
+FORMULA = (
+    r"\mathrm{error}_n\left(w_2^{\top}\varphi(w_1\,\mathrm{vec}(w_V x\,a(x)))\right)"
+    r"-\min_{g}\,\mathrm{error}_n\left(w_2^{\top}\varphi(w_1\,g(x))\right)"
+    r"\;\le\;$fewer_labels_high,\qquad "
+    r"g \in \left\{\mathrm{vec}(x),\;{\textstyle\sum_i} x^i/\sqrt{p},\;"
+    r"{\textstyle\sum_i} a_i x^i/\lVert a\rVert\right\}"
+)
 KEYS = ("fewer_labels", "more_labels")  # the quantities, in the order of the setting `counts`
 MARGIN = 0.02  # a difference in error that is worth a more complex network
 SETTINGS: dict[str, Any] = {

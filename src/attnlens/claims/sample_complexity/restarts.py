@@ -23,17 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-)
+from attnlens.claims.cells import Measured
+from attnlens.claims.claim import FINDING, PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import Share, pooled
 from attnlens.claims.figures import mean_point
 from attnlens.claims.grid import Grid
@@ -85,7 +76,7 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
         ends = descents(parameters, seed, starts)
         rows.append([ends.excess[best(ends, first)] for first in range(1, starts + 1)])
     curve = np.array(rows)
-    return {"excess": curve[:, -1], "bad": curve[:, -1] > BAD, "curve": curve}
+    return {"excess": curve[:, -1], "bad": curve[:, -1] > parameters["threshold"], "curve": curve}
 
 
 def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
@@ -135,7 +126,7 @@ CLAIM = Claim(
         undecided="Whether eight starts are enough is open: use more where they are cheap.",
     ),
     source="Our own prediction (docs/theory.md, prediction 17).",
-    attribution=Attribution(Origin.FINDING),
+    attribution=FINDING,
     plan=GRID,
     measure=measure,
     judge=RULE,

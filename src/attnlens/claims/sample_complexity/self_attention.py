@@ -32,21 +32,17 @@ redraws teacher, data and starts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from attnlens.claims import token_students
-from attnlens.claims.claim import PREDICTION, Attribution, Claim, Meaning, Origin
+from attnlens.claims.claim import PREDICTION, Claim, Meaning
 from attnlens.claims.power import Power
-from attnlens.claims.token_students import ABSENT, UNIFORM
-from attnlens.networks import SelfAttention
+from attnlens.claims.sample_complexity.statements import RESULTS, cite
+from attnlens.claims.token_students import ABSENT, UNIFORM, self_attention
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    student = partial(
-        SelfAttention, query_dim=parameters["query_dim"], value_dim=parameters["value_dim"]
-    )
-    return token_students.measure(arm, parameters, seeds, student)
+    return token_students.measure(arm, parameters, seeds, self_attention(parameters))
 
 
 CLAIM = Claim(
@@ -77,16 +73,8 @@ CLAIM = Claim(
             "on held-out samples of your data."
         ),
     ),
-    source=(
-        "Lens B (ICLR 2021 submission), sections 2 and 3.2 (self-attention); our formalisation: "
-        "docs/theory.md, prediction 16."
-    ),
-    attribution=Attribution(
-        Origin.FORMALISATION,
-        "Our results show that, under mild assumptions, every local minimum of the "
-        "attention model has low prediction error, and attention models require lower "
-        "sample complexity than models without attention.",
-    ),
+    source=cite("sections 2 and 3.2 (self-attention)", "prediction 16"),
+    attribution=RESULTS,
     plan=token_students.grid(
         0.1,
         {

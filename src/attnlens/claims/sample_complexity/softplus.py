@@ -27,22 +27,13 @@ from typing import Any
 
 import numpy as np
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-    group_by,
-)
+from attnlens.claims.cells import Measured, group_by
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.figures import log_point
 from attnlens.claims.grid import Grid, Grids
 from attnlens.claims.power import Power
 from attnlens.claims.rule import Quantity, Rule
+from attnlens.claims.sample_complexity.statements import SOFTPLUS_LIMIT, cite
 from attnlens.claims.teacher_student import (
     SPARSE_SETTINGS,
     log_size_ratio,
@@ -190,14 +181,8 @@ CLAIM = Claim(
             "fixed when you compare networks."
         ),
     ),
-    source=(
-        "Lens B (ICLR 2021 submission), section 3 (softplus activation); our formalisation: "
-        "docs/theory.md, prediction 19."
-    ),
-    attribution=Attribution(
-        Origin.FORMALISATION,
-        "Note φ τ0 converges to ReLU as τ → ∞ (Glorot et al., 2011) .",
-    ),
+    source=cite("section 3 (softplus activation)", "prediction 19"),
+    attribution=SOFTPLUS_LIMIT,
     plan=Grids(SOFTPLUS, RELU),
     measure=measure,
     judge=RULE,

@@ -21,20 +21,12 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-)
+from attnlens.claims.cells import Measured
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import pooled
 from attnlens.claims.grid import Grid
 from attnlens.claims.rule import Quantity, Rule
+from attnlens.claims.sample_complexity.statements import SOFTPLUS_LIMIT, cite
 from attnlens.core.drawing import Figure, Point, Series
 from attnlens.core.verdicts import Region
 from attnlens.networks import softplus
@@ -61,7 +53,8 @@ RULE = Rule(
         "distance",
         "relative deviation of the sup-distance to ReLU from the constant over τ₀",
         pooled("deviation"),
-        Region(high=ROUNDING_UNITS * float(np.finfo(float).eps)),
+        lambda units: Region(high=units * float(np.finfo(float).eps)),
+        per=("rounding_units",),
         exact=True,
     ),
 )
@@ -122,14 +115,8 @@ CLAIM = Claim(
         refuted="An implementation of the softplus is wrong, or loses digits.",
         undecided="The softplus was not compared with ReLU.",
     ),
-    source=(
-        "Lens B (ICLR 2021 submission), section 3 (softplus activation); our formalisation: "
-        "docs/theory.md, prediction 19."
-    ),
-    attribution=Attribution(
-        Origin.FORMALISATION,
-        "Note φ τ0 converges to ReLU as τ → ∞ (Glorot et al., 2011) .",
-    ),
+    source=cite("section 3 (softplus activation)", "prediction 19"),
+    attribution=SOFTPLUS_LIMIT,
     plan=GRID,
     measure=measure,
     judge=RULE,

@@ -32,18 +32,8 @@ from typing import Any
 
 import numpy as np
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-    group_by,
-)
+from attnlens.claims.cells import Measured, group_by
+from attnlens.claims.claim import FINDING, PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import difference, pooled
 from attnlens.claims.grid import Grid, Grids
 from attnlens.claims.power import Power
@@ -99,10 +89,14 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
     for seed in seeds:
         ends[""].append(descents(parameters, seed, starts=1))
         ends["baseline_"].append(descents(other, seed, starts=1))
+    threshold = parameters["threshold"]
     return {
         f"{side}{name}": np.array([value(end) for end in ended])
         for side, ended in ends.items()
-        for name, value in (("bad", lambda e: bad(e)[0]), ("excess", lambda e: e.excess[0]))
+        for name, value in (
+            ("bad", lambda end: bad(end, threshold)[0]),
+            ("excess", lambda end: end.excess[0]),
+        )
     }
 
 
@@ -193,7 +187,7 @@ CLAIM = Claim(
         ),
     ),
     source="Our own prediction (docs/theory.md, prediction 17).",
-    attribution=Attribution(Origin.FINDING),
+    attribution=FINDING,
     plan=Grids(JUDGED, FOCUS),
     measure=measure,
     judge=RULE,

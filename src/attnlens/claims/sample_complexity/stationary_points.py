@@ -34,22 +34,14 @@ from typing import Any
 
 import numpy as np
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-    group_by,
-)
+from attnlens.claims.cells import Measured, group_by
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import Share
+from attnlens.claims.figures import level_line
 from attnlens.claims.grid import Grid, Grids
 from attnlens.claims.power import Power
 from attnlens.claims.rule import Quantity, Rule
+from attnlens.claims.sample_complexity.statements import RESULTS, cite
 from attnlens.core.drawing import Figure, Point, Series, View
 from attnlens.core.shares import share_interval
 from attnlens.core.verdicts import Region
@@ -93,7 +85,7 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
     return {
         "index": np.array([end.index[0] for end in ends]),
         "excess": np.array([end.excess[0] for end in ends]),
-        "bad": np.array([bad(end)[0] for end in ends]),
+        "bad": np.array([bad(end, parameters["threshold"])[0] for end in ends]),
     }
 
 
@@ -118,8 +110,7 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
         shares = (np.arange(len(excess)) + 0.5) / len(excess)
         points = tuple(Point(float(s), float(e)) for s, e in zip(shares, excess, strict=True))
         series.append(Series(NAMES[arm], points, control=arm != PREDICTION, curve=True))
-    edge = (Point(0.0, BAD), Point(1.0, BAD))
-    series.append(Series(f"bad: above {BAD:g}", edge, line=True))
+    series.append(level_line(f"bad: above {BAD:g}", BAD, 0.0, 1.0))
     return Figure(
         "Test excess of the points where descents end, sorted",
         "share of starts",
@@ -219,16 +210,8 @@ CLAIM = Claim(
             "the lowest training loss."
         ),
     ),
-    source=(
-        "Lens B (ICLR 2021 submission), abstract and section 1; our formalisation: "
-        "docs/theory.md, prediction 17."
-    ),
-    attribution=Attribution(
-        Origin.FORMALISATION,
-        "Our results show that, under mild assumptions, every local minimum of the "
-        "attention model has low prediction error, and attention models require lower "
-        "sample complexity than models without attention.",
-    ),
+    source=cite("abstract and section 1", "prediction 17"),
+    attribution=RESULTS,
     plan=Grids(JUDGED, PENALTIES),
     measure=measure,
     judge=RULE,

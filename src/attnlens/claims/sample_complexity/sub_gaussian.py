@@ -29,23 +29,14 @@ from typing import Any
 
 import numpy as np
 
-from attnlens.claims.claim import (
-    PREDICTION,
-    Assumption,
-    Attribution,
-    Check,
-    Claim,
-    Control,
-    Meaning,
-    Measured,
-    Origin,
-    group_by,
-)
+from attnlens.claims.cells import Measured, group_by
+from attnlens.claims.claim import PREDICTION, Assumption, Check, Claim, Control, Meaning
 from attnlens.claims.estimates import Estimate
 from attnlens.claims.figures import log_point
 from attnlens.claims.grid import Grid, Grids
 from attnlens.claims.power import Power
 from attnlens.claims.rule import Quantity, Rule
+from attnlens.claims.sample_complexity.statements import RESULTS, cite
 from attnlens.claims.teacher_student import (
     SPARSE_SETTINGS,
     log_sample_size,
@@ -189,16 +180,8 @@ CLAIM = Claim(
         ),
         undecided="Whether the law of light-tailed noise matters is open.",
     ),
-    source=(
-        "Lens B (ICLR 2021 submission), section 3 (noise and loss); our formalisation: "
-        "docs/theory.md, prediction 15."
-    ),
-    attribution=Attribution(
-        Origin.FORMALISATION,
-        "Our results show that, under mild assumptions, every local minimum of the "
-        "attention model has low prediction error, and attention models require lower "
-        "sample complexity than models without attention.",
-    ),
+    source=cite("section 3 (noise and loss)", "prediction 15"),
+    attribution=RESULTS,
     plan=Grids(KNOWN, BASELINE),
     measure=measure,
     judge=RULE,

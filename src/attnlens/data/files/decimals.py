@@ -83,8 +83,8 @@ def with_points(
 ) -> tuple[dict[str, np.ndarray], NumberFormat]:
     """Columns of strings with numbers as Python reads them, and how they were read.
 
-    `numeric` are columns that the caller says hold numbers: there, what is no number stays as it is
-    and does not decide about the rest.
+    `numeric` names columns that the caller declares to be numbers: a value there that is not a
+    number is kept as it is, and the other values of its column are still read as numbers.
     """
     marked = {name: values for name, values in columns.items() if _has_marks(values)}
     fits = {

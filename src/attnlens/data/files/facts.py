@@ -1,7 +1,7 @@
 """Facts about how a file was read.
 
-A fact has a name and, rendered last, its words. Facts that code reads have typed fields; a `Remark`
-has its words only and is for people.
+A fact has a name, and words that are rendered from its fields when it is printed. Code reads the
+fields, never the words. A `Remark` has no fields besides its words: it is only printed.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def named_separator(line: str) -> str | None:
 
 
 def find_separator(lines: Iterable[str]) -> str:
-    """The separator of these lines, of which the first few are looked at."""
+    """The separator of these lines; the first few decide."""
     sample, complete = _first_lines(lines)
     scores = {mark: _score(sample, mark, complete) for mark in SEPARATORS}
     best = max(scores, key=lambda mark: scores[mark])  # the first of equals: a comma
@@ -74,7 +74,7 @@ def find_separator(lines: Iterable[str]) -> str:
             return "\t"
         if len(possible) > 1:
             raise checks.BadInput(
-                f"one character must separate the fields, but {' and '.join(possible)} each occur "
+                f"the separator of fields must be clear; got {' and '.join(possible)}, each "
                 f"equally often in every line; name the separator (--separator)."
             )
     if by_fields > 0:

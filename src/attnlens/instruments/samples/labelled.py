@@ -79,7 +79,7 @@ def labelled(inputs: Any, labels: Any, task: str | None = None) -> Labelled:
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     if y.shape != x.shape[:1]:
         raise checks.BadInput(
-            f"y must be one label per row of X, {x.shape[0]} of them; got the shape {y.shape}."
+            f"y must have one label per row of X, {x.shape[0]} in all; got the shape {y.shape}."
         )
     if len(x) < FEWEST_ROWS:
         raise checks.BadInput(

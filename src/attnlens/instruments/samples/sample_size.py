@@ -56,7 +56,7 @@ class SampleSize(Tabular):
     status: Status = Status.OK
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row."""
+        """One row: the value, its interval and its status."""
         ends = {"low": self.low, "high": self.high}
         return [{"value": self.value, **ends, "status": self.status.value}]
 

@@ -75,7 +75,7 @@ def compute(measure: str, arm: str, parameters: Mapping[str, Any], seeds: Any) -
     function = getattr(importlib.import_module(module), name)
     try:
         measured = function(arm, parameters, seeds)
-    except SystemExit as error:  # would end the worker; the cell would have no reason
+    except SystemExit as error:  # would end the worker without a reason
         raise RuntimeError(reason(error)) from error
     values = {key: np.asarray(value) for key, value in measured.items()}
     for key, value in values.items():

@@ -63,7 +63,7 @@ def repair(folder: Path) -> list[Path]:
     removed = []
     for entry in sorted(folder.glob("*-cache")):
         if not is_private(entry) or _is_damaged(entry):
-            with suppress(OSError):  # JAX does not use it where nothing can be written
+            with suppress(OSError):  # JAX does not use a cache folder that it cannot write to
                 entry.unlink(missing_ok=True)
             removed.append(entry)
     return removed

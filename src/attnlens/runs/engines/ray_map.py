@@ -222,7 +222,7 @@ class RayMap:
         codes = [(name, code_version(module))] if own else []
         path = prepared_path([module]) if own else NumericalPath()
         waiting, values = deque(enumerate(groups)), dict[int, Any]()
-        # Calls of other threads take CPUs too: only the first one says that none is free.
+        # Only the first call prints that no CPU is free: later ones share CPUs with other threads.
         notice = None if self.calls else print_notice
         tasks: Tasks[GroupJob] = Tasks(ray, self.task, self.clock, notice)
         self.calls.append(tasks)
