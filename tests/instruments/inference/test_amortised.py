@@ -13,7 +13,7 @@ import pytest
 
 from attnlens import amortised_posterior, calibration
 from attnlens.core.checks import BadInput
-from attnlens.instruments import AmortisedPosterior, reference_c2st
+from attnlens.instruments import AmortisedPosterior, posterior_from_simulations, reference_c2st
 from attnlens.instruments.inference.amortised import Scales
 from attnlens.instruments.inference.supports import Support
 from attnlens.networks import Encoder, Fitted, Member
@@ -141,6 +141,20 @@ def test_keys_and_latents_of_several_parts():
 def test_latents_without_a_density_are_refused(world: Any):
     with pytest.raises(BadInput, match="latent"):
         quickly(world, 3)
+
+
+def test_simulations_that_cannot_be_trained_on_are_refused():
+    latent, tokens = np.random.default_rng(0).uniform(size=(64, 2)), np.zeros((64, 3, 1))
+    for arguments in (
+        (latent[:9], tokens[:9], None),
+        (latent, tokens[:-1], None),
+        (latent, tokens[..., 0], None),
+        (latent, tokens * np.nan, None),
+        (latent, tokens, (0.5, np.inf)),
+        (latent[:, :1] * [1, -2], tokens, None),
+    ):
+        with pytest.raises(BadInput):
+            posterior_from_simulations(*arguments[:2], bounds=arguments[2])
 
 
 @pytest.mark.slow

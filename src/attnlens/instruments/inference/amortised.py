@@ -52,6 +52,7 @@ TRAINING: dict[str, Any] = {
     "schedule": "cosine",
     "clip": 5.0,
 }
+FEWEST = 64  # simulations: fewer than that cannot train anything
 HELD_OUT = 0.1  # of the simulations, for validation
 DEPENDENT = 1e-9  # smallest eigenvalue of the correlations of a latent with a density
 SIMULATED, FRESH = 1, 2  # folded into the random keys of training and of judging
@@ -73,6 +74,14 @@ class AmortisedPosterior:
 
     Latents are vectors of `dim` numbers; those of a NumPyro model with several parts have the parts
     one after the other (dictionaries in the order of their keys).
+
+    >>> from attnlens.worlds import NormalMean
+    >>> small, short = {"width": 4, "heads": 1, "layers": 1}, {"steps": 2}
+    >>> posterior = amortised_posterior(
+    ...     NormalMean(), 4, simulations=64, components=1, encoder=small, training=short
+    ... )
+    >>> posterior.log_prob([[0.1], [0.2]], np.ones((4, 1))).shape
+    (2,)
     """
 
     fitted: Fitted
@@ -198,13 +207,65 @@ def amortised_posterior(
     (10, 1)
     """
     checks.whole("length", length, at_least=1)
-    checks.whole("simulations", simulations, at_least=64)
+    checks.whole("simulations", simulations, at_least=FEWEST)
+    with jax.enable_x64(True):
+        seed = checks.seed_number("seed", seed)
+        latent, tokens = simulated(world, simulations, length, seed, SIMULATED)
+        support = support_of(world, latent.shape[1])
+    return posterior_from_simulations(
+        latent,
+        tokens,
+        bounds=(support.low, support.high),
+        components=components,
+        networks=networks,
+        encoder=encoder,
+        training=training,
+        seed=seed,
+    )
+
+
+def posterior_from_simulations(
+    latent: Any,
+    tokens: Any,
+    *,
+    bounds: tuple[Any, Any] | None = None,
+    components: int = 8,
+    networks: int = 1,
+    encoder: Mapping[str, Any] | None = None,
+    training: Mapping[str, Any] | None = None,
+    seed: int = 0,
+) -> AmortisedPosterior:
+    """The same from simulations that are there already, of any simulator.
+
+    latent: an array (simulations, dim). tokens: an array (simulations, length, token_dim).
+    bounds: (low, high), numbers or one per coordinate, infinite where there is no bound.
+    The other arguments are those of `amortised_posterior`.
+
+    >>> random = np.random.default_rng(0)
+    >>> chance = random.uniform(size=(64, 1))
+    >>> flips = (random.uniform(size=(64, 5)) < chance)[..., None]
+    >>> small, short = {"width": 4, "heads": 1, "layers": 1}, {"steps": 2}
+    >>> settings = {"components": 1, "encoder": small, "training": short}
+    >>> posterior = posterior_from_simulations(chance, flips, bounds=(0, 1), **settings)
+    >>> posterior.length, posterior.dim
+    (5, 1)
+    """
+    latent, tokens = np.asarray(latent, float), np.asarray(tokens, float)
+    if latent.ndim != 2 or tokens.ndim != 3 or not FEWEST <= len(latent) == len(tokens):
+        raise checks.BadInput(
+            f"simulations must be latents (count, dim) and tokens (count, length, token_dim), at "
+            f"least {FEWEST} of each; got shapes {latent.shape} and {tokens.shape}."
+        )
     checks.whole("networks", networks, at_least=1)
     seed = checks.seed_number("seed", seed)
-    with jax.enable_x64(True):
-        latent, tokens = simulated(world, simulations, length, seed, SIMULATED)
-        _check_density(world, latent)
-        support = support_of(world, latent.shape[1])
+    low, high = (-np.inf, np.inf) if bounds is None else bounds
+    ends = (np.broadcast_to(np.asarray(end, float), latent.shape[1:]) for end in (low, high))
+    support = Support(*ends)
+    if not np.isfinite(tokens).all() or not support.contains(latent).all():
+        raise checks.BadInput(
+            "simulations must be finite numbers, with latents strictly inside of their bounds."
+        )
+    _check_density(latent)
     opened = support.opened(latent)
     scales = Scales(*_standard(tokens.reshape(-1, tokens.shape[-1])), *_standard(opened), support)
     make = partial(
@@ -218,7 +279,7 @@ def amortised_posterior(
     settings = {**TRAINING, "loss": "mixture", "validation": HELD_OUT, **(training or {})}
     if "warmup" not in settings:
         settings["warmup"] = settings["steps"] // 20
-    settings["batch"] = min(settings["batch"], int(simulations * (1 - HELD_OUT)))
+    settings["batch"] = min(settings["batch"], int(len(latent) * (1 - HELD_OUT)))
     with jax.enable_x64(True):  # so that the first parameters are the same in every process
         fitted = fit(
             make,
@@ -232,7 +293,7 @@ def amortised_posterior(
             f"training diverged in {fitted.status.count(TrainingStatus.DIVERGED)} of {networks} "
             f"networks; give training={{'learning_rate': …}} below {settings['learning_rate']}."
         )
-    return AmortisedPosterior(fitted, length, scales)
+    return AmortisedPosterior(fitted, tokens.shape[1], scales)
 
 
 def simulated(
@@ -274,7 +335,7 @@ def _example(world: World) -> Any:
     return jax.eval_shape(lambda key: world.sample(key, 1).tokens, jax.random.key(0))
 
 
-def _check_density(world: World, latent: np.ndarray) -> None:
+def _check_density(latent: np.ndarray) -> None:
     """Refuse latents without a density, such as classes and points of a simplex."""
     centred = latent - latent.mean(0)
     spread = centred.std(0)
@@ -284,9 +345,8 @@ def _check_density(world: World, latent: np.ndarray) -> None:
         low = np.linalg.eigvalsh(np.corrcoef((centred / spread).T).reshape(len(spread), -1))[0]
     if low < DEPENDENT:
         raise checks.BadInput(
-            f"an amortised posterior needs a latent with a density, of finite coordinates none of "
-            f"which the others determine; that of {type(world).__name__} has none; return a latent "
-            f"without the redundant coordinate."
+            "an amortised posterior needs a latent with a density, of finite coordinates none of "
+            "which the others determine; got one without; leave out the redundant coordinate."
         )
 
 

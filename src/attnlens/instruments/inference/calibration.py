@@ -55,6 +55,11 @@ class Calibration(Tabular):
 
     `ranks` has one row per episode and one column per coordinate of the latent; `distance_ranks`
     are those by distance (see the module's docstring). All are between 0 and `draws`.
+
+    >>> even = np.arange(100)  # one episode per rank
+    >>> result = Calibration(even[:, None], even, draws=99, length=4)
+    >>> result.calibrated, [round(reading.value, 6) for reading in result.coverage.readings[:3]]
+    (True, [0.1, 0.2, 0.3])
     """
 
     ranks: np.ndarray
@@ -157,7 +162,13 @@ def calibration(
 
 def calibration_of(latent: Any, draws: Any, tokens: Any, seed: int = 0) -> Calibration:
     """Calibration from true latents (episodes, dim), draws (episodes, M, dim) and tokens
-    (episodes, length, token_dim) that are there already."""
+    (episodes, length, token_dim) that are there already, such as those of another package.
+
+    >>> random = np.random.default_rng(0)
+    >>> latent, draws = random.normal(size=(400, 1)), random.normal(size=(400, 99, 1))
+    >>> calibration_of(latent, 0.3 * draws, np.zeros((400, 5, 1))).calibrated  # too narrow
+    False
+    """
     latent, draws, tokens = (np.asarray(part, float) for part in (latent, draws, tokens))
     random = np.random.default_rng(seed)
     scale = latent.std(0) + (latent.std(0) == 0)
