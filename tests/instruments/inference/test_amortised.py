@@ -113,14 +113,14 @@ def test_a_saved_posterior_is_the_same(bounded, tmp_path):
 def test_keys_and_latents_of_several_parts():
     nowhere = Support(np.full(2, -np.inf), np.full(2, np.inf))
     posterior = untrained(3, 4, nowhere)
-    tokens = Pairs(np.ones((4, 2)), np.ones((4, 1)))
+    tokens = Pairs(jnp.ones((4, 2)), jnp.ones((4, 1)))
     assert posterior.sample(tokens, 3).shape == (3, 2)
     assert posterior.log_prob((0.1, 0.2), tokens) == posterior.log_prob([0.1, 0.2], tokens)
     for call in (
         lambda: posterior.sample(np.ones((4, 2)), 3),
-        lambda: posterior.sample(Pairs(np.ones((5, 2)), np.ones((5, 1)))),
+        lambda: posterior.sample(Pairs(jnp.ones((5, 2)), jnp.ones((5, 1)))),
         lambda: posterior.log_prob([0.1], tokens),
-        lambda: posterior.sample(Pairs(np.full((4, 2), np.nan), np.ones((4, 1)))),
+        lambda: posterior.sample(Pairs(jnp.full((4, 2), jnp.nan), jnp.ones((4, 1)))),
     ):
         with pytest.raises(BadInput):
             call()
