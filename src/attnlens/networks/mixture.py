@@ -5,6 +5,11 @@
 A network returns one row per component: the logit of w_c, the d entries of m_c, and the d (d + 1)/2
 entries of R_c, row by row, those on the diagonal as logarithms. Every such array is a mixture, so
 training needs no constraints (Bishop, Mixture density networks, 1994).
+
+A normalising flow bends space where a mixture adds components, which suits thin curved posteriors
+better. The mixture is here because density, draws and mean are exact and cheap, several networks
+mix into one, and its parameters are one vector of floats like those of every other network, so
+`fit` trains it and `Fitted.save` writes it without another library.
 """
 
 from __future__ import annotations
