@@ -47,11 +47,11 @@ def untrained(token_dim: int, length: int, support: Support) -> AmortisedPosteri
         *(none[0], none[0], none[0, :1], none, none, none, none[0], recipe),
     )
     scales = Scales(
-        *random.normal(size=(1, token_dim)),
-        np.full(token_dim, 2.0),
-        *random.normal(size=(1, dim)),
-        np.full(dim, 1.5),
-        support,
+        token_centre=random.normal(size=token_dim),
+        token_scale=np.full(token_dim, 2.0),
+        centre=random.normal(size=dim),
+        scale=np.full(dim, 1.5),
+        support=support,
     )
     return AmortisedPosterior(fitted, length, scales)
 

@@ -53,7 +53,7 @@ class Support(NamedTuple):
 
     def contains(self, latent: np.ndarray) -> np.ndarray:
         """Whether a latent is strictly inside, one truth value each."""
-        return ((latent > self.low) & (latent < self.high)).all(-1)
+        return np.asarray(((latent > self.low) & (latent < self.high)).all(-1))
 
     def _chosen(self, both: Any, above: Any, below: Any, neither: Any) -> np.ndarray:
         """Of four arrays, the entries of the coordinates with both bounds, one or neither."""

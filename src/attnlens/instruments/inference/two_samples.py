@@ -57,12 +57,12 @@ def c2st(first: Any, second: Any, *, classifier: Any = None, seed: int = 0) -> R
     seed = checks.seed_number("seed", seed)
     if classifier is None:
         classifier = HistGradientBoostingClassifier(
-            max_iter=40, max_leaf_nodes=8, early_stopping=False, random_state=seed
+            max_iter=40, max_leaf_nodes=8, random_state=seed
         )
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
     with threadpool_limits(1, "openmp"):  # so small that threads only wait for each other
-        named = cross_val_predict(clone(classifier), points, labels, cv=folds)
-    accuracy = float((named == labels).mean())
+        named = np.asarray(cross_val_predict(clone(classifier), points, labels, cv=folds))
+    accuracy = float(np.mean(named == labels))
     # At accuracy 1 too, an error is estimated: one more point might have been wrong (Laplace).
     smooth = (accuracy * 2 * size + 1) / (2 * size + 2)
     return Reading(accuracy, math.sqrt(smooth * (1 - smooth) / (2 * size)), 2 * size)
