@@ -38,6 +38,7 @@ MODULES = (
     "exchangeability",
     "posterior",
     "amortised",
+    "amortised_tasks",
 )
 PAGE, TABLE, DOCS = "benchmarks.html", "results.json", ROOT / "docs" / "benchmarks.md"
 

@@ -12,7 +12,9 @@ from .core.drawing import Surface as Surface
 from .core.readings import Curve as Curve
 from .core.readings import Reading as Reading
 from .core.verdicts import Verdict as Verdict
+from .instruments import amortised_posterior as amortised_posterior
 from .instruments import attention_maps as attention_maps
+from .instruments import calibration as calibration
 from .instruments import condition_number as condition_number
 from .instruments import curvature as curvature
 from .instruments import equivariance as equivariance

@@ -11,6 +11,7 @@ import pytest
 
 from attnlens.attention import softmax
 from attnlens.core.checks import BadInput
+from attnlens.instruments.inference.calibration import calibration
 from attnlens.instruments.inference.error import inference_error
 from attnlens.instruments.inference.learned import generalisation
 from attnlens.instruments.inference.posterior import tightening
@@ -124,6 +125,22 @@ def test_generalisation(world, label):
             call()
         return
     assert {reading.status for reading in call().readings} == {"ok"}
+
+
+@pytest.mark.parametrize("world", parameters(WORLDS, QUICK_TO_TRAIN_ON))
+def test_calibration(world):
+    """Exact posteriors are calibrated: 12 worlds at a false-positive rate of 1e-4 each."""
+
+    def call():
+        return calibration(None, world, length=4, episodes=200, draws=19)
+
+    if isinstance(world, GaussianProcess) or not isinstance(world, ExactWorld):
+        with pytest.raises(BadInput, match=r"needs a (world|latent) with .*\.$"):
+            call()
+        return
+    result = call()
+    assert result.p_value > 1e-4
+    assert {reading.status for reading in result.coverage.readings} == {"ok"}
 
 
 @pytest.mark.parametrize("world", EXAMPLES.values(), ids=EXAMPLES.keys())

@@ -11,6 +11,10 @@ The last three are the tasks of Lueckmann et al., Benchmarking simulation-based 
 
 from __future__ import annotations
 
+import bz2
+import io
+import os
+import zipfile
 from typing import Any
 
 import jax
@@ -126,18 +130,35 @@ def weighted_prior(world: FromModel, tokens: Any, count: int, draws: int, seed: 
     return latent[np.asarray(chosen)], weights.sum() ** 2 / (weights**2).sum()
 
 
-def c2st(first: np.ndarray, second: np.ndarray) -> float:
-    """The share of held-out points whose sample a classifier names: 0.5 where samples agree.
+def two_moons_draws(token: Any, count: int, seed: int = 0) -> np.ndarray:
+    """Exact draws from the posterior of two moons, given one token.
 
-    Gradient-boosted trees, five folds, both samples of the same size (Lopez-Paz and Oquab,
-    Revisiting classifier two-sample tests, 2017).
+    The token is a point of the crescent plus (−|θ₁ + θ₂|, θ₂ − θ₁)/√2. So draw points of the
+    crescent, which gives |θ₁ + θ₂| and θ₂ − θ₁, and a sign; keep what lies inside of the prior.
+    Every θ has its likelihood from one of both signs, so all draws that are kept count equally.
     """
-    from sklearn.ensemble import HistGradientBoostingClassifier
-    from sklearn.model_selection import cross_val_score
+    random, kept = np.random.default_rng(seed), np.zeros((0, 2))
+    while len(kept) < count:
+        angle = random.uniform(-np.pi / 2, np.pi / 2, 2 * count)
+        radius = random.normal(0.1, 0.01, 2 * count)
+        point = radius * np.array([np.cos(angle), np.sin(angle)]) + np.array([[0.25], [0.0]])
+        shift = np.sqrt(2) * (np.asarray(token).reshape(2, 1) - point)
+        total = -shift[0] * random.choice([-1, 1], 2 * count)
+        theta = np.column_stack([(total - shift[1]) / 2, (total + shift[1]) / 2])
+        inside = (shift[0] <= 0) & (np.abs(theta) < 1).all(1)
+        kept = np.concatenate([kept, theta[inside]])
+    return kept[:count]
 
-    size = min(len(first), len(second))
-    points = np.concatenate([first[:size], second[:size]])
-    labels = np.repeat([0, 1], size)
-    order = np.random.default_rng(0).permutation(2 * size)
-    model = HistGradientBoostingClassifier(max_iter=40, max_leaf_nodes=8)
-    return float(cross_val_score(model, points[order], labels[order], cv=5).mean())
+
+def from_sbibm(name: str, number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens and reference draws of one observation of a task of Lueckmann et al. (2021), from the
+    wheel of sbibm that the environment variable ATTNLENS_SBIBM names."""
+    folder = f"sbibm/tasks/{name}/files/num_observation_{number}"
+    with zipfile.ZipFile(os.environ["ATTNLENS_SBIBM"]) as wheel:
+        observation = wheel.read(f"{folder}/observation.csv")
+        samples = bz2.decompress(wheel.read(f"{folder}/reference_posterior_samples.csv.bz2"))
+    tokens, draws = (
+        np.loadtxt(io.BytesIO(text), delimiter=",", skiprows=1, ndmin=2)
+        for text in (observation, samples)
+    )
+    return tokens.reshape(-1, 2), draws

@@ -1,7 +1,15 @@
+from .inference.amortised import AmortisedPosterior as AmortisedPosterior
+from .inference.amortised import amortised_posterior as amortised_posterior
+from .inference.amortised import posterior_from_simulations as posterior_from_simulations
+from .inference.calibration import Calibration as Calibration
+from .inference.calibration import calibration as calibration
+from .inference.calibration import calibration_of as calibration_of
+from .inference.calibration import reference_c2st as reference_c2st
 from .inference.error import inference_error as inference_error
 from .inference.learned import generalisation as generalisation
 from .inference.maps import attention_maps as attention_maps
 from .inference.posterior import tightening as tightening
+from .inference.two_samples import c2st as c2st
 from .landscape.audit import Audit as Audit
 from .landscape.audit import stationarity as stationarity
 from .landscape.connectivity import Path as Path

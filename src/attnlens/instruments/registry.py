@@ -13,6 +13,7 @@ from attnlens.core.readings import Curve, Reading
 from attnlens.networks import SelfAttention
 from attnlens.worlds import LinearRegression, NormalMean, TokenTeacher
 
+from .inference.calibration import calibration, reference_c2st
 from .inference.error import inference_error
 from .inference.learned import generalisation
 from .landscape.audit import stationarity
@@ -111,6 +112,22 @@ def small_condition_number(seed: int = 0) -> Reading:
     return condition_number(latent, pretraining, latent[:, 1], resamples=24, seed=seed).kappa
 
 
+def exact_coverage(seed: int = 0) -> Curve:
+    """The coverage of a world's own posterior."""
+    return calibration(
+        None, NormalMean(dim=2), length=4, episodes=200, draws=19, seed=seed
+    ).coverage
+
+
+def prior_c2st(seed: int = 0) -> Reading:
+    """C2ST between the prior and the posterior of eight tokens."""
+
+    def prior(tokens: Any, count: int, seed: int) -> np.ndarray:
+        return np.random.default_rng(seed).normal(size=(count, 1))
+
+    return reference_c2st(prior, NormalMean(), length=8, episodes=3, draws=50, seed=seed)
+
+
 class HasReadings(Protocol):
     """A result with several readings, such as a `Curve`."""
 
@@ -128,6 +145,8 @@ INSTRUMENTS: dict[str, Callable[..., Reading | HasReadings]] = {
         test_sequences=64,
         training={"steps": 10, "warmup": 0},
     ),
+    "calibration": exact_coverage,
+    "reference_c2st": prior_c2st,
     "inference_error": partial(
         inference_error, softmax, LinearRegression(), (8, 16), episodes=8, queries=2
     ),

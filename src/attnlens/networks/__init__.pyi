@@ -8,6 +8,7 @@ from .encoder import Tokens as Tokens
 from .feature_transformer import FeatureTransformer as FeatureTransformer
 from .losses import LOSSES as LOSSES
 from .losses import Hidden as Hidden
+from .mixture import FullMixture as FullMixture
 from .parameters import count as count
 from .reader import Reader as Reader
 from .reader import ReaderInputs as ReaderInputs

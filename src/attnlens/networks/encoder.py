@@ -17,6 +17,9 @@ permuting tokens permutes the representation, and means over tokens do not chang
                 array (2, d) for a latent of d = `outputs` coordinates, row 0 the means m and row 1
                 the log variances log v, so that the standard deviations are e^(row 1 / 2). The loss
                 "gaussian" fits it to targets z of shape (d,)
+    mixture     a mixture of `components` Gaussians with full covariances, from the token mean: an
+                array (components, 1 + d + d (d + 1)/2), to be read by `FullMixture.of`. The loss
+                "mixture" fits it to targets z of shape (d,)
 """
 
 from __future__ import annotations
@@ -33,9 +36,10 @@ from attnlens import attention
 from attnlens.core import checks
 
 from .activation import softplus
+from .mixture import row_size
 from .parameters import Shape, normals
 
-HEADS = ("labels", "masked", "posterior")
+HEADS = ("labels", "masked", "posterior", "mixture")
 EPSILON = 1e-5  # added to the variance in layer norm; the usual value
 
 
@@ -135,6 +139,7 @@ class Encoder(eqx.Module):
     `operator` is a name from `attnlens.attention.OPERATORS` or any function of (query, key, value)
     that takes `mask`. `positions=True` adds one learned vector per position, drawn with standard
     deviation `position_std`, up to `max_length` tokens: a control, because it breaks the symmetry.
+    `components` is the number of Gaussians of the head "mixture".
 
     >>> model = Encoder(jax.random.key(0), token_dim=3, outputs=2, width=8, heads=2)
     >>> model(jnp.ones((5, 3))).shape
@@ -150,6 +155,7 @@ class Encoder(eqx.Module):
     readout: Float[Array, "outputs width"]
     readout_bias: Float[Array, " outputs"]
     head: str = eqx.field(static=True)
+    components: int = eqx.field(static=True)
 
     def __init__(
         self,
@@ -158,6 +164,7 @@ class Encoder(eqx.Module):
         token_dim: int,
         outputs: int = 1,
         head: str = "labels",
+        components: int = 8,
         width: int = 32,
         heads: int = 4,
         layers: int = 2,
@@ -181,7 +188,10 @@ class Encoder(eqx.Module):
         checks.whole("max_length", max_length, at_least=1)
         checks.positive("position_std", position_std)
         inner = 2 * width if inner is None else checks.whole("inner", inner, 1)
-        rows = 2 * outputs if head == "posterior" else outputs
+        checks.whole("components", components, at_least=1)
+        rows = {"posterior": 2 * outputs, "mixture": components * row_size(outputs)}.get(
+            head, outputs
+        )
         self.embedding, self.blank, self.readout, places, *parts = normals(
             key,
             ((width, token_dim), token_dim),
@@ -196,7 +206,7 @@ class Encoder(eqx.Module):
         )
         self.embedding_bias, self.readout_bias = jnp.zeros(width), jnp.zeros(rows)
         self.norm = Norm(width)
-        self.head = head
+        self.head, self.components = head, components
 
     def represent(
         self, inputs: Tokens | Float[Array, "length token_dim"]
@@ -253,9 +263,11 @@ class Encoder(eqx.Module):
         """(outputs,) for labels, (length, outputs) for masked, (2, outputs) for the posterior.
 
         Row 0 of the posterior's output has the means of the latent's coordinates, row 1 their log
-        variances.
+        variances. The mixture's output has one row per component (`FullMixture.of`).
         """
         if self.head == "masked":
             return self.represent(inputs) @ self.readout.T + self.readout_bias[None]
         outputs = self.readout @ self.summary(inputs) + self.readout_bias
+        if self.head == "mixture":
+            return outputs.reshape(self.components, -1)
         return outputs.reshape(2, -1) if self.head == "posterior" else outputs

@@ -4,13 +4,14 @@
     logistic         log(1 + e^ŷ) − y ŷ,   y ∈ {0, 1}, mean over outputs
     softmax          log Σ_c e^{ŷ_c} − ŷ_y,   y a class number
     gaussian         ½ mean (log v + (z − m)²/v + log 2π),   outputs are m and log v
+    mixture          −log q(z) of a mixture of Gaussians q (`mixture.FullMixture`), in nats
     masked-squared   mean of (x − x̂)² over the hidden entries of the tokens
     masked-softmax   mean of the softmax loss over the hidden tokens, tokens being class numbers
 
-The first three are those of lens B (ICLR 2021 submission). The last three train the encoder of lens
-A (Zhang et al., 2022): `gaussian` fits the posterior of a latent z (its expectation is smallest
-where m and v are the posterior's mean and variance), and the masked losses train a network to
-predict hidden tokens from the others.
+The first three are those of lens B (ICLR 2021 submission). The others train the encoder of lens A
+(Zhang et al., 2022): `gaussian` and `mixture` fit the posterior of a latent z (their expectations
+are smallest where m and v are the posterior's mean and variance, and where q is the posterior), and
+the masked losses train a network to predict hidden tokens from the others.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from attnlens.core import checks
+
+from .mixture import FullMixture
 
 
 class Hidden(NamedTuple):
@@ -60,6 +63,10 @@ def gaussian(outputs: Float[Array, "2 dim"], target: Float[Array, " dim"]) -> Ar
     return 0.5 * jnp.mean(terms)
 
 
+def mixture(outputs: Float[Array, "components entries"], target: Float[Array, " dim"]) -> Array:
+    return -FullMixture.of(outputs, target.shape[0]).log_prob(target)
+
+
 def masked_squared(outputs: Float[Array, "length dim"], target: Hidden) -> Array:
     hidden = target.hidden if target.hidden.ndim == 2 else target.hidden[:, None]
     hidden = jnp.broadcast_to(hidden, outputs.shape)
@@ -81,6 +88,7 @@ LOSSES: dict[str, Loss] = {
     "logistic": logistic,
     "softmax": softmax,
     "gaussian": gaussian,
+    "mixture": mixture,
     "masked-squared": masked_squared,
     "masked-softmax": masked_softmax,
 }

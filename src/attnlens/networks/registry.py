@@ -127,6 +127,9 @@ NETWORKS: dict[str, Example] = {
     "encoder-posterior": Example(
         partial(Encoder, outputs=2, head="posterior", **ENCODER), "gaussian", latent
     ),
+    "encoder-mixture": Example(
+        partial(Encoder, outputs=2, head="mixture", components=2, **ENCODER), "mixture", latent
+    ),
     "encoder-positions": Example(
         partial(Encoder, outputs=1, positions=True, max_length=5, **ENCODER),
         "squared",

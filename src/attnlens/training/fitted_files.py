@@ -44,14 +44,15 @@ NETWORKS = {
 }
 
 
-def write(path: Path, parts: Mapping[str, Any]) -> None:
-    """Write the fields of a `Fitted` to one file, atomically."""
+def write(path: Path, parts: Mapping[str, Any], notes: Mapping[str, Any] | None = None) -> None:
+    """Write the fields of a `Fitted` to one file, atomically; `notes` is plain data beside them."""
     recipe: Recipe = parts["recipe"]
     header = {
         "layout": FORMAT,
         **_described(recipe),
         "members": [list(member) for member in parts["members"]],
         "status": [status.value for status in parts["status"]],
+        "notes": dict(notes or {}),
     }
     arrays = {name: np.ascontiguousarray(parts[name]) for name in ARRAYS}
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -90,6 +91,12 @@ def read(path: Path, make: Any = None) -> dict[str, Any]:
             f"of shape {arrays['vectors'].shape}; give make=… as it was when they were fitted."
         )
     return {**arrays, "members": members, "status": status, "recipe": recipe}
+
+
+def read_notes(path: Path) -> dict[str, Any]:
+    """The plain data that `write` put beside the networks; of a file that `read` accepts."""
+    with safetensors.safe_open(path, framework="numpy") as file:
+        return json.loads((file.metadata() or {})[HEADER]).get("notes", {})
 
 
 def _described(recipe: Recipe) -> dict[str, Any]:

@@ -1,0 +1,278 @@
+"""Calibration: does the truth look like one more draw from a posterior?
+
+In an episode with latent z and tokens x, the exact posterior is the law of z given x, so z and M
+draws from it are exchangeable, and the rank of z among them is uniform on 0 … M, for every function
+of the latent and the tokens by which they are ranked. Two are used here:
+
+    coordinates   each coordinate of the latent: simulation-based calibration (Talts et al.,
+                  Validating Bayesian inference algorithms with simulation-based calibration, 2018)
+    distance      the distance to a random point that depends on the tokens (Lemos et al., Sampling-
+                  based accuracy testing of posterior estimators for general inference, 2023). It
+                  sees what no single coordinate shows: correlations, and a posterior that ignores
+                  the tokens.
+
+A posterior that is too narrow has too many extreme ranks, one that is too wide too few. Coverage
+is the share of episodes whose z lies in the central credible interval of a level, averaged over
+coordinates. Uniformity is judged by Pearson's χ² over bins of equal size, and the smallest p-value
+by Holm's correction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Key
+
+from attnlens.core import checks, statistics
+from attnlens.core.drawing import Figure, Point, Series
+from attnlens.core.frames import Tabular
+from attnlens.core.readings import Curve, Reading
+from attnlens.core.status import Status
+from attnlens.worlds.base import World, require_posterior
+from attnlens.worlds.model import TOGETHER, ReferenceWorld
+from attnlens.worlds.seeding import episode_keys
+
+from .amortised import FRESH, AmortisedPosterior, simulated, split_tokens
+from .latents import latent_vector
+from .two_samples import c2st
+
+LEVELS = tuple(level / 10 for level in range(1, 10))
+BINS, PER_BIN = 10, 5  # of ranks; Pearson's test needs five expected counts in each
+SIGNIFICANT = 0.05
+
+# (tokens of one episode, number of draws, seed) -> draws (number, dim)
+Sampler = Callable[[Any, int, int], Any]
+
+
+@dataclass(frozen=True)
+class Calibration(Tabular):
+    """Ranks of the true latent among draws from a posterior, and what they say.
+
+    `ranks` has one row per episode and one column per coordinate of the latent; `distance_ranks`
+    are those by distance (see the module's docstring). All are between 0 and `draws`.
+
+    >>> even = np.arange(100)  # one episode per rank
+    >>> result = Calibration(even[:, None], even, draws=99, length=4)
+    >>> result.calibrated, [round(reading.value, 6) for reading in result.coverage.readings[:3]]
+    (True, [0.1, 0.2, 0.3])
+    """
+
+    ranks: np.ndarray
+    distance_ranks: np.ndarray
+    draws: int
+    length: int
+
+    @property
+    def p_values(self) -> tuple[float, ...]:
+        """Pearson's p-value of uniform ranks, for every coordinate and then for the distance."""
+        columns = [*self.ranks.T, self.distance_ranks]
+        return tuple(uniform_p_value(column, self.draws) for column in columns)
+
+    @property
+    def p_value(self) -> float:
+        """The smallest p-value, corrected for their number: small where calibration is refuted."""
+        return min(statistics.holm(self.p_values))
+
+    @property
+    def calibrated(self) -> bool:
+        """No miscalibration was found, at level 5 %; a better test may find one."""
+        return self.p_value >= SIGNIFICANT
+
+    @property
+    def coverage(self) -> Curve:
+        """The coverage of central credible intervals over their level."""
+        return Curve("level", "coverage", LEVELS, tuple(map(self._covered, LEVELS)))
+
+    def __str__(self) -> str:
+        verdict = "no miscalibration was found" if self.calibrated else "it is not calibrated"
+        half, wide = self._covered(0.5), self._covered(0.9)
+        return (
+            f"{verdict} (p = {self.p_value:.2g}; {len(self.ranks)} episodes of {self.length} "
+            f"tokens, {self.draws} draws each)\n"
+            f"the 50 % interval contains the truth in {half.value:.0%}, the 90 % interval in "
+            f"{wide.value:.0%}"
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per level: coverage with its interval."""
+        return self.coverage.rows()
+
+    def figure(self) -> Figure:
+        """Coverage over level; a calibrated posterior lies on the diagonal."""
+        curve = self.coverage
+        points = [r.point(level) for level, r in zip(LEVELS, curve.readings, strict=True)]
+        exact = Series("calibrated", (Point(0.0, 0.0), Point(1.0, 1.0)), line=True)
+        series = (Series("coverage", tuple(points)), exact)
+        title = "Coverage of credible intervals"
+        return Figure(title, "level", "share of true latents inside", series, False, False)
+
+    def plot(self) -> Any:
+        """The figure, drawn by matplotlib."""
+        return self.figure().plot()
+
+    def _covered(self, level: float) -> Reading:
+        """Of M + 1 equally likely ranks, the central interval has level · (M + 1)."""
+        outside = round((1 - level) * (self.draws + 1) / 2)
+        inside = (self.ranks >= outside) & (self.ranks <= self.draws - outside)
+        return statistics.mean_reading(inside.mean(1))
+
+
+def calibration(
+    posterior: AmortisedPosterior | Sampler | None,
+    world: World,
+    *,
+    length: int | None = None,
+    episodes: int = 400,
+    draws: int = 99,
+    seed: int = 0,
+) -> Calibration:
+    """Ranks of the true latent among draws from a posterior, in new episodes of a world.
+
+    posterior: an `AmortisedPosterior`; or None for the world's own, which needs a world with a
+        posterior; or a function of (tokens, number of draws, seed) that returns draws (number,
+        dim), such as one that calls another package.
+    length: the number of tokens; by default that of the amortised posterior.
+    draws: per episode; one less than a multiple of twenty.
+
+    >>> from attnlens.worlds import NormalMean
+    >>> calibration(None, NormalMean(), length=4, episodes=100).calibrated
+    True
+    """
+    length = _length(posterior, length)
+    checks.whole("episodes", episodes, at_least=BINS * PER_BIN)
+    if (checks.whole("draws", draws, at_least=19) + 1) % 20:
+        raise checks.BadInput(f"draws must be one less than a multiple of 20; got {draws}.")
+    seed = checks.seed_number("seed", seed)
+    with jax.enable_x64(True):
+        latent, tokens = simulated(world, episodes, length, seed, FRESH)
+        drawn = _draws(posterior, world, tokens, draws, seed)
+    if not np.isfinite(drawn).all():
+        failed = int((~np.isfinite(drawn)).any((1, 2)).sum())
+        raise checks.BadInput(
+            f"calibration needs draws in every episode; got none in {failed} of {episodes}, whose "
+            f"posteriors were refused; see world.posterior(tokens).reason."
+        )
+    return calibration_of(latent, drawn, tokens, seed)
+
+
+def calibration_of(latent: Any, draws: Any, tokens: Any, seed: int = 0) -> Calibration:
+    """Calibration from true latents (episodes, dim), draws (episodes, M, dim) and tokens
+    (episodes, length, token_dim) that are there already, such as those of another package.
+
+    >>> random = np.random.default_rng(0)
+    >>> latent, draws = random.normal(size=(400, 1)), random.normal(size=(400, 99, 1))
+    >>> calibration_of(latent, 0.3 * draws, np.zeros((400, 5, 1))).calibrated  # too narrow
+    False
+    """
+    latent, draws, tokens = (np.asarray(part, float) for part in (latent, draws, tokens))
+    random = np.random.default_rng(seed)
+    scale = latent.std(0) + (latent.std(0) == 0)
+    summary = tokens.mean(1)
+    summary = (summary - summary.mean(0)) / (summary.std(0) + (summary.std(0) == 0))
+    mixing = random.standard_normal((summary.shape[1], latent.shape[1]))
+    mixing /= np.sqrt(summary.shape[1])
+    points = latent.mean(0) + scale * (summary @ mixing)
+
+    def distance(values: np.ndarray) -> np.ndarray:
+        return np.sqrt((((values - points[:, None]) / scale) ** 2).sum(-1, keepdims=True))
+
+    return Calibration(
+        ranks(latent, draws, random),
+        ranks(distance(latent[:, None])[:, 0], distance(draws), random)[:, 0],
+        draws.shape[1],
+        tokens.shape[1],
+    )
+
+
+def ranks(truth: np.ndarray, draws: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """How many draws lie below the truth (episodes, dim); ties are broken at random."""
+    below = (draws < truth[:, None]).sum(1)
+    equal = (draws == truth[:, None]).sum(1)
+    return below + random.integers(0, equal + 1)
+
+
+def uniform_p_value(ranked: np.ndarray, draws: int) -> float:
+    """Pearson's p-value of ranks that are uniform on 0 … draws, in bins of equal size."""
+    from scipy.special import chdtrc
+
+    counts = np.bincount(ranked * BINS // (draws + 1), minlength=BINS)
+    expected = len(ranked) / BINS
+    return float(chdtrc(BINS - 1, ((counts - expected) ** 2).sum() / expected))
+
+
+def reference_c2st(
+    posterior: AmortisedPosterior | Sampler,
+    world: World,
+    *,
+    length: int | None = None,
+    episodes: int = 8,
+    draws: int = 1000,
+    classifier: Any = None,
+    seed: int = 0,
+) -> Reading:
+    """The mean over new episodes of C2ST between a posterior and the world's own: ½ is perfect.
+
+    `posterior` is as in `calibration`; `classifier` as in `c2st`. Where a reference posterior was
+    refused, there is no number.
+
+    >>> from attnlens.worlds import NormalMean
+    >>> broad = lambda tokens, count, seed: np.random.default_rng(seed).normal(size=(count, 1))
+    >>> reference_c2st(broad, NormalMean(), length=8, episodes=4, draws=200).value > 0.6
+    True
+    """
+    world = require_posterior("reference_c2st", world)
+    length = _length(posterior, length)
+    checks.whole("episodes", episodes, at_least=2)
+    checks.whole("draws", draws, at_least=20)
+    seed = checks.seed_number("seed", seed)
+    with jax.enable_x64(True):
+        _, tokens = simulated(world, episodes, length, seed, FRESH)
+        ours = _draws(posterior, world, tokens, draws, seed)
+        theirs = _draws(None, world, tokens, draws, seed + 1)
+    if not np.isfinite(theirs).all():
+        return Reading(np.nan, np.nan, episodes, Status.SOME_NOT_CONVERGED)
+    pairs = zip(ours, theirs, strict=True)
+    values = [c2st(*pair, classifier=classifier, seed=seed).value for pair in pairs]
+    return statistics.mean_reading(values)
+
+
+def _length(posterior: Any, length: int | None) -> int:
+    if length is not None:
+        return checks.whole("length", length, at_least=1)
+    if not isinstance(posterior, AmortisedPosterior):
+        raise checks.BadInput("give length=…, the number of tokens in an episode.")
+    return posterior.length
+
+
+def _draws(posterior: Any, world: World, tokens: np.ndarray, count: int, seed: int) -> np.ndarray:
+    """Draws (episodes, count, dim) from a posterior, given token matrices."""
+    keys = jax.random.split(episode_keys((seed,), count)[0], len(tokens))
+    if isinstance(posterior, AmortisedPosterior):
+        return posterior.draws(tokens, keys, count)
+    if posterior is None:
+        world = require_posterior("calibration of a world's own posterior", world)
+        return np.asarray(_reference(world, split_tokens(world, tokens), keys, count))
+    episodes = (
+        jax.tree.map(lambda leaf, i=i: np.asarray(leaf[i]), split_tokens(world, tokens))
+        for i in range(len(tokens))
+    )
+    seeds = np.random.default_rng(seed).integers(2**31, size=len(tokens))
+    drawn = [posterior(x, count, int(s)) for x, s in zip(episodes, seeds, strict=True)]
+    return np.stack([np.asarray(part, float).reshape(count, -1) for part in drawn])
+
+
+@eqx.filter_jit
+def _reference(world: Any, tokens: Any, keys: Key[Array, " episodes"], count: int) -> Array:
+    def one(episode: tuple[Any, Any]) -> Array:
+        posterior = world.posterior(episode[0])
+        return jax.vmap(lambda key: latent_vector(world, posterior.sample(key)))(
+            jax.random.split(episode[1], count)
+        )
+
+    together = min(TOGETHER, keys.shape[0]) if isinstance(world, ReferenceWorld) else None
+    return jax.lax.map(one, (tokens, keys), batch_size=together)
