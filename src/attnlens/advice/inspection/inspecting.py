@@ -24,6 +24,7 @@ from .summary import summary
 TOKENS = 128  # tokens of a text that are read, by default
 VIEW_TOKENS = 48  # of an input whose attention is shown
 VIEW_BYTES = 1_500_000  # of all views: the page stays below 6 MB with figures and their script
+GENERIC = ("model", "checkpoint")  # names of folders that say little without their parent's
 PER_CLASS = 5  # inputs of a class: one per fold
 
 
@@ -107,9 +108,22 @@ def _notebook_progress() -> Progress:
 
 
 def _name(model: Any) -> str:
-    """The last part of a folder's path, or the name of a function."""
+    """The last part of a folder's path that names it, or the name of a function.
+
+    >>> _name("run3/checkpoint-500"), _name("bert-mine")
+    ('run3/checkpoint-500', 'bert-mine')
+    >>> _name("hub/models--who--bert/snapshots/86b5e0934494bd15c9632b12f734a8a67f723594")
+    'who/bert'
+    """
+    if isinstance(model, str) and ":" in model and not Path(model).exists():
+        return model
     if isinstance(model, str | os.PathLike):
-        return Path(model).name or str(model)
+        path = Path(model).resolve()
+        if path.parent.name == "snapshots":  # the cache of the Hugging Face hub
+            return path.parents[1].name.removeprefix("models--").replace("--", "/")
+        if path.name.startswith(GENERIC):
+            return f"{path.parent.name}/{path.name}"
+        return path.name
     return getattr(model, "__name__", "a model")
 
 

@@ -11,11 +11,10 @@ import numpy as np
 from attnlens.core.inspections import Measure
 from attnlens.core.readings import LEVEL, Reading
 
-from .measures import EXCESS, GUESS, HEADS, INDUCTION, ORDER, PAIRS, PROBE, RATE, SINGLE
+from .measures import EXCESS, GUESS, HEADS, INDUCTION, ORDER, PAIRS, PROBE, RATE, ROUNDING, SINGLE
 
 MOST = 0.5  # more than half of the attention of a head
 SOME = 0.3  # of attention on the one token that induction needs, of some 25 that a query can see
-ROUNDING = 1e-6  # of squared distances in float32, relative: (1e−7)² times the square of depth
 NO_ATTENTION = "This architecture gives no attention weights, so its heads cannot be described."
 
 
