@@ -38,6 +38,7 @@ MODULES = (
     "exchangeability",
     "posterior",
     "amortised",
+    "pretrained",
 )
 PAGE, TABLE, DOCS = "benchmarks.html", "results.json", ROOT / "docs" / "benchmarks.md"
 

@@ -121,7 +121,8 @@ def extremes(
         following = random.normal(size=size) if outside is None else outside
         low = keep // 2
         ritz = np.concatenate([rotation[:, :low], rotation[:, held - (keep - low) :]], axis=1).T
-        basis[:keep], images[:keep] = ritz @ basis[:held], ritz @ images[:held]
+        for rows in (basis, images):
+            rows[:keep] = ritz @ rows[:held]
         held = keep
 
 
