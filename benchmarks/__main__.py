@@ -39,6 +39,7 @@ MODULES = (
     "posterior",
     "amortised",
     "amortised_tasks",
+    "pretrained",
 )
 PAGE, TABLE, DOCS = "benchmarks.html", "results.json", ROOT / "docs" / "benchmarks.md"
 

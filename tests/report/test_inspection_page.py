@@ -79,6 +79,12 @@ def test_the_page_of_twelve_layers_of_twelve_heads_is_small():
     assert len(render_inspection(inspection("x", 12, 12, 48)).encode()) < LIMIT
 
 
+def test_rounding_of_zero_is_drawn_as_zero():
+    readings = (Reading(1e-12, 1e-13, 9), Reading(0.5, 0.1, 9))
+    figure = Measure("pairs", "0 to rounding.", (0, 1), readings, rounding=1e-6).figure()
+    assert [point.y for point in figure.series[0].points] == [0.0, 0.5]
+
+
 def test_an_inspection_without_heads_has_no_table():
     plain = Inspection("Mine", ("One.",), (), ())
     assert "<table" not in render_inspection(plain)

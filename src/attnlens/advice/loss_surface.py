@@ -57,16 +57,19 @@ def landscape(
         name, model = model, from_name(model)
     subject = _loss_and_data(model, name)
     from attnlens.instruments import curvature, surface
+    from attnlens.instruments.landscape.products import ExternalLoss
 
     settings = {"eigenpairs": eigenpairs, "probes": probes, "steps": steps, "seed": seed}
     result = _measure(name, curvature, subject, **settings)
     plane = _measure(name, surface, subject, points=points, seed=seed)
+    by_torch = isinstance(subject.loss, ExternalLoss)
     source = "exact: the Hessian was formed" if result.exact else "estimated from products"
     facts = (
         ("parameters", f"{result.size:,}"),
         ("loss", f"{result.loss:.6g}"),
         ("data", _data_fact(subject.data)),
         ("numbers", source),
+        *([("derivatives", "by PyTorch, nothing is compiled")] if by_torch else []),
     )
     answers = (
         questions.minimum(result),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .checks import BadInput
-from .drawing import Figure, Series
+from .drawing import Figure, Point, Series
 from .readings import Curve, Reading
 from .serialise import to_plain
 
@@ -23,7 +23,8 @@ class Measure:
 
     by_head: readings (layer, head), in the order of `at`; nothing for measures of whole layers.
     meaning: how to read it, in one sentence. limits: the smallest and largest value that it can
-    have, None where it has no such bound.
+    have, None where it has no such bound. rounding: what is below is rounding of zero, and drawn
+    as zero.
 
     >>> measure = Measure("order", "0 is a bag of words.", (0, 1), (Reading(0.0, 0.0, 9),) * 2)
     >>> measure.curve().at
@@ -36,6 +37,7 @@ class Measure:
     by_layer: tuple[Reading, ...]
     by_head: tuple[tuple[Reading, ...], ...] = ()
     limits: tuple[float, float] | None = None
+    rounding: float = 0.0
 
     def curve(self) -> Curve:
         """The readings by layer."""
@@ -44,7 +46,7 @@ class Measure:
     def figure(self) -> Figure:
         """A line over depth with a band, the 95 % intervals."""
         points = tuple(
-            reading.point(layer)
+            Point(layer, 0.0) if abs(reading.value) < self.rounding else reading.point(layer)
             for layer, reading in zip(self.at, self.by_layer, strict=True)
             if reading.status.has_number
         )

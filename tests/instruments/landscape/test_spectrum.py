@@ -136,3 +136,16 @@ def test_the_trace_of_low_rank_and_of_small_matrices_is_exact():
     small = spectrum.trace(lambda rows: rows @ MATRIX[:8, :8], 8, 4)
     assert small.value == pytest.approx(np.trace(MATRIX[:8, :8]), rel=10 * EPS)
     assert small.standard_error == 0
+
+
+def test_extremes_of_a_large_matrix_need_few_vectors(monkeypatch):
+    """Eigenvalues are chosen; vectors are rounded to 6e−8, sums of 400 of them add less than 20
+    times that in units of the largest eigenvalue."""
+    values = np.concatenate([[-0.2], np.linspace(0, 1, 398), [1.2]])
+    monkeypatch.setattr(spectrum, "KRYLOV_BYTES", 12 * 2 * 4 * len(values))
+    assert spectrum.krylov_space(len(values), 1) == (12, np.float32)
+    found = spectrum.extremes(lambda rows: rows * values, len(values), rtol=1e-5)
+    assert abs(found.top[0].value - 1.2) < 20 * 6e-8
+    assert abs(found.bottom[0].value + 0.2) < 20 * 6e-8
+    assert found.top[0].residual < 1e-5 * 1.3
+    assert found.products > 12

@@ -13,6 +13,7 @@ from attnlens.core import arrays, checks
 from attnlens.core.inspections import Inspection, Measure, TokenView
 from attnlens.core.labels import are_class_numbers
 from attnlens.core.notebook import NotebookLine, in_notebook
+from attnlens.instruments.layers.torch_recording import is_torch_module, record_torch_module
 from attnlens.integrations.transformers.subjects import FunctionModel, InspectedModel
 
 from ..loss_surface import from_name
@@ -24,6 +25,7 @@ from .summary import summary
 TOKENS = 128  # tokens of a text that are read, by default
 VIEW_TOKENS = 48  # of an input whose attention is shown
 VIEW_BYTES = 1_500_000  # of all views: the page stays below 6 MB with figures and their script
+GENERIC = ("model", "checkpoint")  # names of folders that say little without their parent's
 PER_CLASS = 5  # inputs of a class: one per fold
 
 
@@ -46,8 +48,9 @@ def inspect(
     model: a Hugging Face folder (config.json, *.safetensors, tokenizer), read offline; a function
         of a batch of arrays (inputs, tokens, …) that returns a mapping with `hidden` (one array
         (inputs, tokens, width) per layer) and, if it has them, `weights`, `queries`, `keys` and
-        `values` (inputs, heads, …) per layer; or "module:function", which returns (such a function,
-        its inputs).
+        `values` (inputs, heads, …) per layer; a PyTorch module that is a model of `transformers` or
+        has layers torch.nn.TransformerEncoderLayer; or "module:function", which returns (such a
+        function or module, its inputs), or it alone where inputs are given.
     inputs: texts; images (a folder, or uint8 arrays (n, height, width)); or arrays for a function.
     labels: one class or number per input, for probes of every layer.
     layers: measure the heads of these layers only, from 1. tokens: read so many of each text.
@@ -107,9 +110,22 @@ def _notebook_progress() -> Progress:
 
 
 def _name(model: Any) -> str:
-    """The last part of a folder's path, or the name of a function."""
+    """The last part of a folder's path that names it, or the name of a function.
+
+    >>> _name("run3/checkpoint-500"), _name("bert-mine")
+    ('run3/checkpoint-500', 'bert-mine')
+    >>> _name("hub/models--who--bert/snapshots/86b5e0934494bd15c9632b12f734a8a67f723594")
+    'who/bert'
+    """
+    if isinstance(model, str) and ":" in model and not Path(model).exists():
+        return model
     if isinstance(model, str | os.PathLike):
-        return Path(model).name or str(model)
+        path = Path(model).resolve()
+        if path.parent.name == "snapshots":  # the cache of the Hugging Face hub
+            return path.parents[1].name.removeprefix("models--").replace("--", "/")
+        if path.name.startswith(GENERIC):
+            return f"{path.parent.name}/{path.name}"
+        return path.name
     return getattr(model, "__name__", "a model")
 
 
@@ -118,10 +134,18 @@ def _subject(
 ) -> tuple[InspectedModel, Any]:
     if isinstance(model, str) and ":" in model and not Path(model).exists():
         given = from_name(model)
+        if callable(given) and inputs is not None:
+            given = (given, inputs)
         if not isinstance(given, tuple) or len(given) not in (2, 3):
             raise checks.BadInput(
-                f"{model} must return (function, inputs) or (function, inputs, labels); got a "
+                f"{model} must return (function, inputs) or (function, inputs, labels), or a "
+                f"function whose inputs are given (--sequences FILE); got a "
                 f"{type(given).__name__}."
+            )
+        if inputs is not None and inputs is not given[1]:
+            raise checks.BadInput(
+                f"{model} returns its own inputs; leave out the others, or return the function "
+                f"alone."
             )
         model, inputs = given[:2]
         labels = given[2] if len(given) == 3 else labels
@@ -161,21 +185,27 @@ def _subject(
 
 def _as_function(model: Any) -> Any:
     """A function of arrays; a PyTorch module is called with tensors and without gradients."""
-    if not hasattr(model, "state_dict"):
+    if not is_torch_module(model):
         return model
-    import torch
 
-    def call(batch: np.ndarray) -> Mapping[str, Any]:
-        with torch.inference_mode():
-            output = model(torch.from_numpy(np.ascontiguousarray(batch)))
-        if not isinstance(output, Mapping):
+    def call(batch: np.ndarray) -> Any:
+        found = record_torch_module(model, batch)
+        output = found.output
+        if isinstance(output, Mapping) and "hidden" in output:
+            return {
+                name: [
+                    np.asarray(part.float().cpu() if hasattr(part, "cpu") else part)
+                    for part in parts
+                ]
+                for name, parts in output.items()
+            }
+        if not found.hidden:
             return output
-        return {
-            name: [
-                np.asarray(part.float().cpu() if hasattr(part, "cpu") else part) for part in parts
-            ]
-            for name, parts in output.items()
-        }
+        # Some modules attend to something else than their tokens, or more than once per layer.
+        tokens = found.hidden[0].shape[1]
+        square = all(weights.shape[2:] == (tokens, tokens) for weights in found.weights)
+        fits = square and len(found.weights) == len(found.hidden) - 1
+        return {"hidden": found.hidden, "weights": found.weights if fits else []}
 
     return call
 

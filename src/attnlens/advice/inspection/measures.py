@@ -83,6 +83,7 @@ EXCESS, HELD_OUT = "probe error over the best", "held-out token error"
 GUESS = "probe error over guessing"
 SHARPNESS, CONDITION = "largest curvature of the head", "log10 condition number of the head"
 COORDINATES = 32  # coordinates that are kept of the embeddings of predicted tokens
+ROUNDING = 1e-6  # of squared distances in float32, relative: (1e−7)² times the square of depth
 FEWEST = 40  # predicted tokens; a probe on fewer has hardly any power
 
 
@@ -183,10 +184,10 @@ def layer_measures(found: Collected, labels: np.ndarray | None, seed: int) -> li
     if len(rows):
         words = (
             "Change of hidden states when tokens move together with their positions, in their own "
-            "variance: 0 to rounding where such pairs are exchangeable."
+            "variance: 0 to rounding (below 10⁻⁶) where such pairs are exchangeable."
         )
         ratios = [ratio_of_means(rows[:, i, 0], rows[:, i, 1]) for i in at]
-        made.append(Measure(PAIRS, words, at, tuple(ratios)))
+        made.append(Measure(PAIRS, words, at, tuple(ratios), rounding=ROUNDING))
     if found.held_out is not None and len(found.held_out.targets) >= FEWEST:
         made.append(_token_measure(found.held_out, at, seed))
     return made if labels is None else [*made, *label_measures(pooled, labels, seed)]

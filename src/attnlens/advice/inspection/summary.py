@@ -11,11 +11,10 @@ import numpy as np
 from attnlens.core.inspections import Measure
 from attnlens.core.readings import LEVEL, Reading
 
-from .measures import EXCESS, GUESS, HEADS, INDUCTION, ORDER, PAIRS, PROBE, RATE, SINGLE
+from .measures import EXCESS, GUESS, HEADS, INDUCTION, ORDER, PAIRS, PROBE, RATE, ROUNDING, SINGLE
 
 MOST = 0.5  # a head attends mainly to something if that gets more than half of its attention
 SOME = 0.3  # share of attention on the token that induction needs, one of about 25 visible tokens
-ROUNDING = 1e-6  # relative, of squared distances in float32: (1e−7)² times the square of depth
 NO_ATTENTION = "This architecture gives no attention weights, so its heads cannot be described."
 
 

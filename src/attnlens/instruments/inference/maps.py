@@ -16,6 +16,7 @@ import numpy as np
 
 from attnlens.core import arrays, checks
 from attnlens.core.drawing import Map
+from attnlens.instruments.layers.torch_recording import is_torch_module, record_torch_module
 from attnlens.networks.encoder import Encoder
 from attnlens.networks.reader import Reader
 from attnlens.networks.self_attention import MultiLayerSelfAttention, SelfAttention
@@ -28,9 +29,10 @@ def attention_maps(
 ) -> Map:
     """The attention weights of one example as panels, one per head and layer.
 
-    subject: a network of `attnlens.networks`, with `example` its input; or the weights of any
-    model, as an array (queries, tokens), (heads, queries, tokens) or (layers, heads, queries,
-    tokens).
+    subject: a network of `attnlens.networks`, with `example` its input; a PyTorch module (a model
+    of `transformers`, or one with `torch.nn.MultiheadAttention`), with `example` its input, a tuple
+    of inputs or a mapping of names to inputs; or the weights of any model, as an array (queries,
+    tokens), (heads, queries, tokens) or (layers, heads, queries, tokens).
     names: the names of the tokens. query_names: the names of the queries; by default those of the
     tokens, where there are as many queries as tokens.
 
@@ -80,14 +82,33 @@ def _layers(subject: Any, example: Any) -> list[np.ndarray]:
         return [np.asarray(weights, float) for weights in subject.attention(example)]
     if isinstance(subject, Reader):
         return [np.asarray(subject.attention(example), float)[:, None]]
+    if is_torch_module(subject) and example is not None:
+        return _torch_layers(subject, example)
     weights = arrays.numbers("the weights", subject) if example is None else np.empty(0)
     if not 2 <= weights.ndim <= 4 or not weights.size or not np.isfinite(weights).all():
         raise checks.BadInput(
-            f"give a network ({', '.join(kind.__name__ for kind in NETWORKS)}) with an example, or "
-            f"finite weights of 2 to 4 dimensions, (queries, tokens) last; got "
+            f"give a network ({', '.join(kind.__name__ for kind in NETWORKS)}) or a PyTorch module "
+            f"with an example, or finite weights of 2 to 4 dimensions, (queries, tokens) last; got "
             f"{type(subject).__name__} of {weights.ndim} dimensions."
         )
     return list(weights.reshape((1,) * (4 - weights.ndim) + weights.shape))
+
+
+def _torch_layers(module: Any, example: Any) -> list[np.ndarray]:
+    """The weights of one example, of every attention layer of a PyTorch module."""
+    layers = record_torch_module(module, example).weights
+    if not layers:
+        raise checks.BadInput(
+            f"{type(module).__name__} gives no attention weights: it has no "
+            f"torch.nn.MultiheadAttention and is no model of transformers that returns them."
+        )
+    shapes = sorted({weights.shape for weights in layers})
+    if len(shapes) > 1 or shapes[0][0] != 1:
+        raise checks.BadInput(
+            f"attention maps show one example whose layers have the same tokens; the weights of "
+            f"{type(module).__name__} are {' and '.join(map(str, shapes))}."
+        )
+    return [np.asarray(weights[0], float) for weights in layers]
 
 
 def _names(argument: str, names: Sequence[str], count: int) -> tuple[str, ...]:

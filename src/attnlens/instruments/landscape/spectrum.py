@@ -79,11 +79,14 @@ def extremes(
 
     A Krylov space holds one vector of each eigenspace: an eigenvalue of multiplicity two appears
     once. `basis` is an orthonormal basis Q and `images` is W = Q A; Ritz pairs are those of Q Wᵀ.
+    Where both would take more than `KRYLOV_BYTES`, they are kept in float32, and there are fewer
+    vectors before a restart.
     """
-    capacity = min(size, 40 + 6 * count)  # vectors before a restart
-    keep = min(size, 10 + 3 * count)  # Ritz vectors kept at a restart, half of them from each end
+    capacity, dtype = krylov_space(size, count)
+    # Ritz vectors kept at a restart, half of them from each end.
+    keep = min(size, 10 + 3 * count, max(capacity // 2, 2 * count))
     random = np.random.default_rng(seed)
-    basis, images = np.empty((capacity, size)), np.empty((capacity, size))
+    basis, images = np.empty((capacity, size), dtype), np.empty((capacity, size), dtype)
     held, products = 0, 0
     following = random.normal(size=size)
     while True:
@@ -92,19 +95,20 @@ def extremes(
             new = _orthogonal(random.normal(size=size), basis[:held])
         if new is not None:
             basis[held] = new
-            images[held] = following = times(new[None])[0]
+            images[held] = following = times(np.asarray(new[None], float))[0]
             held, products = held + 1, products + 1
         full = held == capacity or new is None
         if not (full or products >= max_products):
             continue
-        projected = basis[:held] @ images[:held].T
+        projected = np.asarray(basis[:held] @ images[:held].T, float)
         values, rotation = np.linalg.eigh(0.5 * (projected + projected.T))
+        rotation = rotation.astype(dtype, copy=False)
         number = min(count, held)
         places = [*range(held - 1, held - 1 - number, -1), *range(number)]
         pairs = []
         for i in places:
             vector = rotation[:, i] @ basis[:held]
-            residual = rotation[:, i] @ images[:held] - values[i] * vector
+            residual = rotation[:, i] @ images[:held] - float(values[i]) * vector
             pairs.append(Eigenpair(float(values[i]), float(np.linalg.norm(residual)), vector))
         tolerance = rtol * float(np.abs(values).max())
         done = all(pair.residual <= tolerance for pair in pairs) or held == size or new is None
@@ -117,19 +121,37 @@ def extremes(
         following = random.normal(size=size) if outside is None else outside
         low = keep // 2
         ritz = np.concatenate([rotation[:, :low], rotation[:, held - (keep - low) :]], axis=1).T
-        basis[:keep], images[:keep] = ritz @ basis[:held], ritz @ images[:held]
+        for rows in (basis, images):
+            rows[:keep] = ritz @ rows[:held]
         held = keep
+
+
+KRYLOV_BYTES = 3 << 30  # limit for the basis and its images in `extremes`
+
+
+def krylov_space(size: int, count: int) -> tuple[int, type[np.floating]]:
+    """The number of vectors before a restart for `count` pairs at each end, and their precision.
+
+    >>> krylov_space(30, 1), krylov_space(20_000_000, 1)
+    ((30, <class 'numpy.float64'>), (20, <class 'numpy.float32'>))
+    """
+    wanted = 40 + 6 * count
+    if 2 * 8 * wanted * size <= KRYLOV_BYTES:
+        return min(size, wanted), np.float64
+    fewest = 4 * count + 2  # twice the Ritz vectors that are kept, and two new ones
+    return max(fewest, min(wanted, KRYLOV_BYTES // (2 * 4 * size))), np.float32
 
 
 def _orthogonal(vector: np.ndarray, basis: np.ndarray) -> np.ndarray | None:
     """The part of `vector` orthogonal to the basis, normalised; None if it is only rounding."""
+    vector = np.asarray(vector, basis.dtype)
     before = float(np.linalg.norm(vector))
     if before == 0 or len(basis) == len(vector):
         return None
     for _ in range(2):  # twice is enough (Giraud, Langou and Rozložník, 2005)
         vector = vector - (basis @ vector) @ basis
     after = float(np.linalg.norm(vector))
-    return None if after <= 100 * EPS * before else vector / after
+    return None if after <= 100 * float(np.finfo(basis.dtype).eps) * before else vector / after
 
 
 def trace(times: Times, size: int, probes: int, *, seed: int = 0) -> Reading:

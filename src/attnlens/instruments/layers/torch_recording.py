@@ -1,0 +1,132 @@
+"""Hidden states and attention weights of a PyTorch module, without changes to its code.
+
+    models of `transformers`        their outputs `hidden_states` and `attentions`
+    torch.nn.TransformerEncoderLayer   input of the first layer, output of every layer (hooks)
+    torch.nn.MultiheadAttention     its weights, which are asked for by a hook
+
+Torch is imported only where a module was given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from attnlens.core import checks
+
+
+@dataclass
+class TorchRecording:
+    """The output of a module, hidden states (inputs, tokens, width) per layer with the input of the
+    first, and weights (inputs, heads, queries, tokens) per attention layer."""
+
+    output: Any = None
+    hidden: list[np.ndarray] = field(default_factory=list)
+    weights: list[np.ndarray] = field(default_factory=list)
+
+
+def is_torch_module(subject: Any) -> bool:
+    """Whether it is a `torch.nn.Module`, without an import of torch.
+
+    >>> is_torch_module(len)
+    False
+    """
+    kinds = type(subject).__mro__
+    return any(
+        kind.__module__.startswith("torch.nn") and kind.__name__ == "Module" for kind in kinds
+    )
+
+
+def record_torch_module(module: Any, inputs: Any) -> TorchRecording:
+    """Run a module without gradients; `inputs` are one array, a tuple of them, or a mapping with
+    the names of arguments."""
+    import torch
+
+    if module.training:
+        raise checks.BadInput(
+            f"{type(module).__name__} is in training mode, in which dropout changes attention; "
+            f"call module.eval() first."
+        )
+    names = dict(inputs) if isinstance(inputs, Mapping) else {}
+    places = () if names else inputs if isinstance(inputs, tuple) else (inputs,)
+    dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
+    arguments = [_tensor(torch, part, dtype) for part in places]
+    keywords = {name: _tensor(torch, part, dtype) for name, part in names.items()}
+    found = TorchRecording()
+    with torch.inference_mode(), _hooks(torch, module, found), _eager(module) as wanted:
+        found.output = module(*arguments, **keywords, **wanted)
+    if wanted:
+        for name, kept in (("hidden_states", found.hidden), ("attentions", found.weights)):
+            given = found.output.get(name) or ()
+            kept[:] = [_array(part) for part in given if part is not None]
+    return found
+
+
+def _tensor(torch: Any, value: Any, dtype: Any) -> Any:
+    tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(np.array(value))
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+
+def _array(tensor: Any) -> np.ndarray:
+    return tensor.detach().float().cpu().numpy()
+
+
+@contextlib.contextmanager
+def _eager(module: Any) -> Iterator[dict[str, bool]]:
+    """Arguments with which a model of `transformers` returns its layers; its attention is computed
+    by the plain code meanwhile, because fused kernels give no weights."""
+    if not hasattr(module, "set_attn_implementation"):
+        yield {}
+        return
+    before = module.config._attn_implementation
+    module.set_attn_implementation("eager")
+    try:
+        yield {"output_hidden_states": True, "output_attentions": True, "return_dict": True}
+    finally:
+        module.set_attn_implementation(before)
+
+
+@contextlib.contextmanager
+def _hooks(torch: Any, module: Any, found: TorchRecording) -> Iterator[None]:
+    """Hooks on layers and attention; torch's fused encoder layer, which skips them, is off."""
+
+    def ask(attention: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        bound = inspect.signature(type(attention).forward).bind(attention, *arguments, **keywords)
+        bound.arguments |= {"need_weights": True, "average_attn_weights": False}
+        return (), {name: value for name, value in bound.arguments.items() if name != "self"}
+
+    def keep_weights(attention: Any, arguments: Any, output: Any) -> None:
+        weights = _array(output[1])
+        found.weights.append(weights[None] if weights.ndim == 3 else weights)
+
+    def keep_states(layer: Any, arguments: Any, output: Any) -> None:
+        first = layer.self_attn.batch_first
+        for tensor in (arguments[0], output) if not found.hidden else (output,):
+            states = _array(tensor)
+            states = (
+                states[None] if states.ndim == 2 else states if first else states.swapaxes(0, 1)
+            )
+            found.hidden.append(states)
+
+    handles = []
+    for part in module.modules():
+        if isinstance(part, torch.nn.MultiheadAttention):
+            handles += [
+                part.register_forward_pre_hook(ask, with_kwargs=True),
+                part.register_forward_hook(keep_weights),
+            ]
+        elif isinstance(part, torch.nn.TransformerEncoderLayer):
+            handles.append(part.register_forward_hook(keep_states))
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+        for handle in handles:
+            handle.remove()
