@@ -116,6 +116,11 @@ def surface(
     if dims == 2:
         x, y = (part.ravel() for part in np.meshgrid(axis, axis))
         values = measure(subject, chosen, np.stack([x, y], 1)).reshape(points, points)
+        if not np.isfinite(values).any():
+            raise checks.BadInput(
+                f"the {quantity} must be finite somewhere in the plane; got none of "
+                f"{values.size:,} points; check the loss, or give a smaller span."
+            )
         return LossPlane(
             quantity,
             names[0],
