@@ -17,10 +17,10 @@ import pytest
 
 import attnlens
 from array_forms import BITS, EXACT, FLOATS, UNUSABLE
-from attnlens.attention import OPERATORS, softmax
+from attnlens.attention import OPERATORS, linear, softmax
 from attnlens.core.checks import BadInput
 from attnlens.instruments import wealth
-from attnlens.worlds import LinearRegression
+from attnlens.worlds import LinearRegression, Nuts, RandomFeatures
 
 pytest.importorskip("pandas", reason="needs pandas")
 pytest.importorskip("sklearn", reason="needs scikit-learn")
@@ -254,6 +254,9 @@ SEEDED: dict[str, Callable[[int], Any]] = {
     "inference_error": lambda seed: attnlens.inference_error(softmax, WORLD, (4,), seed=seed),
     "learning_curve": lambda seed: attnlens.learning_curve(TABLE, TARGET, seed=seed),
     "stationarity": lambda seed: attnlens.stationarity({"a": None}, WORLD, seed=seed),
+    "linear": lambda seed: linear(TABLE, TABLE, TABLE, features="positive", seed=seed),
+    "Nuts": lambda seed: Nuts(seed=seed),
+    "RandomFeatures": lambda seed: RandomFeatures(2, 3, seed=seed),
     "surface": lambda seed: attnlens.surface(np.sum, TARGET, seed=seed),
     "tightening": lambda seed: attnlens.tightening(WORLD, length=4, seed=seed),
 }
