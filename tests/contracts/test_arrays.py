@@ -279,3 +279,17 @@ def test_seeds_of_starts_stay_below_the_bound():
 def test_sizes_that_no_machine_holds_raise_before_anything_is_allocated(function: Any, size: Any):
     with pytest.raises(BadInput, match=r"must be at most 1,?0"):
         function(TABLE, TARGET, **size)
+
+
+TOO_MANY: dict[str, Callable[[], Any]] = {
+    "permutations of tokens": lambda: attnlens.exchangeability(TABLE, permutations=5 * 10**7),
+    "permutations of inputs": lambda: attnlens.equivariance(centred, TABLE, permutations=10**9),
+    "resamples": lambda: attnlens.condition_number(OTHER, OTHER, TARGET, resamples=10**9),
+    "points": lambda: attnlens.surface(np.sum, TARGET, points=20_000),
+}
+
+
+@pytest.mark.parametrize("name", TOO_MANY)
+def test_numbers_for_which_a_computation_would_not_end_raise(name: str):
+    with pytest.raises(BadInput, match="must be at most"):
+        TOO_MANY[name]()
