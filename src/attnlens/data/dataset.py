@@ -59,9 +59,10 @@ class Dataset:
         # Masks, text and complex numbers raise here; labels become the numbers that they are.
         if self.kind != "texts":
             checked = arrays.plain(f"inputs of {self.name}", self.inputs)
-            numbers = arrays.numbers(f"inputs of {self.name}", checked)
-            kept = numbers if checked.dtype == object else checked
-            object.__setattr__(self, "inputs", kept)
+            is_object = checked.dtype == object  # other types are kept, without a copy
+            read = checked if is_object else np.empty(0, checked.dtype)
+            numbers = arrays.numbers(f"inputs of {self.name}", read)
+            object.__setattr__(self, "inputs", numbers if is_object else checked)
         labels = arrays.plain(f"labels of {self.name}", self.labels)
         if labels.dtype.kind != "f" or not np.isnan(labels).all():
             labels = arrays.labels(f"labels of {self.name}", labels)
