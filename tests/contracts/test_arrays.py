@@ -17,10 +17,10 @@ import pytest
 
 import attnlens
 from array_forms import BITS, EXACT, FLOATS, UNUSABLE
-from attnlens.attention import OPERATORS, softmax
+from attnlens.attention import OPERATORS, linear, softmax
 from attnlens.core.checks import BadInput
 from attnlens.instruments import wealth
-from attnlens.worlds import LinearRegression
+from attnlens.worlds import LinearRegression, Nuts, RandomFeatures
 
 pytest.importorskip("pandas", reason="needs pandas")
 pytest.importorskip("sklearn", reason="needs scikit-learn")
@@ -254,6 +254,9 @@ SEEDED: dict[str, Callable[[int], Any]] = {
     "inference_error": lambda seed: attnlens.inference_error(softmax, WORLD, (4,), seed=seed),
     "learning_curve": lambda seed: attnlens.learning_curve(TABLE, TARGET, seed=seed),
     "stationarity": lambda seed: attnlens.stationarity({"a": None}, WORLD, seed=seed),
+    "linear": lambda seed: linear(TABLE, TABLE, TABLE, features="positive", seed=seed),
+    "Nuts": lambda seed: Nuts(seed=seed),
+    "RandomFeatures": lambda seed: RandomFeatures(2, 3, seed=seed),
     "surface": lambda seed: attnlens.surface(np.sum, TARGET, seed=seed),
     "tightening": lambda seed: attnlens.tightening(WORLD, length=4, seed=seed),
 }
@@ -276,3 +279,17 @@ def test_seeds_of_starts_stay_below_the_bound():
 def test_sizes_that_no_machine_holds_raise_before_anything_is_allocated(function: Any, size: Any):
     with pytest.raises(BadInput, match=r"must be at most 1,?0"):
         function(TABLE, TARGET, **size)
+
+
+TOO_MANY: dict[str, Callable[[], Any]] = {
+    "permutations of tokens": lambda: attnlens.exchangeability(TABLE, permutations=5 * 10**7),
+    "permutations of inputs": lambda: attnlens.equivariance(centred, TABLE, permutations=10**9),
+    "resamples": lambda: attnlens.condition_number(OTHER, OTHER, TARGET, resamples=10**9),
+    "points": lambda: attnlens.surface(np.sum, TARGET, points=20_000),
+}
+
+
+@pytest.mark.parametrize("name", TOO_MANY)
+def test_numbers_for_which_a_computation_would_not_end_raise(name: str):
+    with pytest.raises(BadInput, match="must be at most"):
+        TOO_MANY[name]()

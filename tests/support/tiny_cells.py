@@ -24,6 +24,10 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
     return {"x": np.array(draws) + parameters["shift"]}
 
 
+def masked(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+    return {"x": np.ma.masked_array(measure(arm, parameters, seeds)["x"], [True] * len(seeds))}
+
+
 def hangs(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
     if seeds[0] == FAULTY:
         time.sleep(3600)

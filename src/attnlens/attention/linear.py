@@ -66,7 +66,10 @@ def linear(
         log_q, log_k = _log_elu(q), _log_elu(k)
     else:
         omega = jnp.asarray(
-            _orthogonal(checks.whole("count", count, 1), q.shape[-1], seed), q.dtype
+            _orthogonal(
+                checks.whole("count", count, 1), q.shape[-1], checks.seed_number("seed", seed)
+            ),
+            q.dtype,
         )
         log_q, log_k = _log_positive(q, omega), _log_positive(k, omega)
     phi_q, phi_k = _scaled(log_q, log_k, seen)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import bdtr, betaincinv, gammaln, xlog1py, xlogy
 
+from . import arrays
 from .checks import BadInput
 from .readings import LEVEL
 from .verdicts import Part, Region
@@ -38,7 +39,7 @@ def share_interval(
 
 def judge_share(quantity: str, outcomes: ArrayLike, region: Region) -> Part:
     """A part of a claim from trials that succeed (1) or fail (0)."""
-    values = np.asarray(outcomes, float).ravel()
+    values = arrays.numbers("outcomes", outcomes).ravel()
     count = values.size
     if count < 2 or np.isnan(values).any():
         return Part(quantity, math.nan, -math.inf, math.inf, region, 1.0, 1.0, count)

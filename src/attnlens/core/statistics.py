@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import stdtr
 
+from attnlens.core import arrays
 from attnlens.core.readings import LEVEL, Reading, t_quantile
 from attnlens.core.status import Status
 from attnlens.core.verdicts import Decision, Part, Region, Verdict
@@ -27,7 +28,7 @@ FALSE_DISCOVERY_RATE = 0.05  # over all claims of a ledger; the error rate of a 
 
 def mean_reading(replicates: ArrayLike) -> Reading:
     """The mean of independent replicates with its standard error s/√n."""
-    values = np.asarray(replicates, float)
+    values = arrays.numbers("replicates", replicates)
     if values.size < 2 or not np.isfinite(values).all():
         return Reading(math.nan, math.nan, values.size, Status.FEW_REPLICATES)
     # Squares of extreme numbers leave float64; a division by a power of two is exact.
@@ -147,7 +148,7 @@ def judge_exactly(quantity: str, values: ArrayLike, region: Region) -> Part:
 
     With a NaN among the values, or without values, it is undecided: both p-values are 1.
     """
-    values = np.asarray(values, float).ravel()
+    values = arrays.numbers("values", values).ravel()
     if values.size == 0 or np.isnan(values).any():  # not measured: neither inside nor outside
         return Part(
             quantity, math.nan, math.nan, math.nan, region, 1.0, 1.0, values.size, exact=True

@@ -19,7 +19,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from attnlens.core import checks
+from attnlens.core import arrays, checks
 
 Kind = Literal["rows", "images", "tokens", "texts"]
 AXES = {"rows": 2, "images": 3, "tokens": 3}
@@ -36,8 +36,8 @@ class Dataset:
     texts     a tuple of n strings
 
     `labels` (n,) are class numbers, whose names are in `classes`, or real numbers if `classes` is
-    empty. `history` describes each processing step in words. `splits` has the hash of every set
-    that was split from the same data together with this one.
+    empty; all NaN where there are no labels. `history` describes each processing step in words.
+    `splits` has the hash of every set that was split from the same data together with this one.
 
     >>> rows = Dataset("mine", "rows", np.eye(3), np.array([0, 1, 1]), ("no", "yes"), "me", "none")
     >>> print(rows)
@@ -56,6 +56,22 @@ class Dataset:
 
     def __post_init__(self) -> None:
         checks.one_of("kind", self.kind, get_args(Kind))
+        # Masks, text and complex numbers raise here; labels become the numbers that they are.
+        if self.kind != "texts":
+            checked = arrays.plain(f"inputs of {self.name}", self.inputs)
+            is_object = checked.dtype == object  # other types are kept, without a copy
+            read = checked if is_object else np.empty(0, checked.dtype)
+            numbers = arrays.numbers(f"inputs of {self.name}", read)
+            object.__setattr__(self, "inputs", numbers if is_object else checked)
+        labels = arrays.plain(f"labels of {self.name}", self.labels)
+        if labels.dtype.kind != "f" or not np.isnan(labels).all():
+            labels = arrays.labels(f"labels of {self.name}", labels)
+        object.__setattr__(self, "labels", labels)
+        if self.labels.dtype.kind not in arrays.NUMBERS:
+            raise checks.BadInput(
+                f"labels of {self.name} must be class numbers, or real numbers without classes; "
+                f"got {self.labels.dtype}; give the names of classes as `classes`."
+            )
         shape = np.shape(self.inputs)
         if self.kind in AXES and len(shape) != AXES[self.kind]:
             raise checks.BadInput(
@@ -66,6 +82,12 @@ class Dataset:
             raise checks.BadInput(
                 f"there must be one label for each of the {len(self.inputs)} inputs; got labels of "
                 f"shape {np.shape(self.labels)}."
+            )
+        known = np.isin(self.labels, np.arange(len(self.classes)))
+        if self.classes and not known.all():
+            raise checks.BadInput(
+                f"labels of {self.name} must be numbers of its {len(self.classes)} classes, from 0 "
+                f"to {len(self.classes) - 1}; got {self.labels[~known][0]}."
             )
         if isinstance(self.inputs, np.ndarray) and not np.isfinite(self.inputs).all():
             raise checks.BadInput(

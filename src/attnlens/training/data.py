@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from attnlens.core import checks
+from attnlens.core import arrays, checks
 from attnlens.networks.layout import Layout
 from attnlens.networks.losses import named
 
@@ -33,11 +33,13 @@ def as_data(name: str, inputs: Any, targets: Any, dtype: str, per_seed: bool) ->
                 )
             mapped = streaming.handle(array)
             return mapped._replace(shape=(1, *mapped.shape))
-        array = np.asarray(array)
+        array = arrays.plain(name, array)
         if np.issubdtype(array.dtype, np.floating):
             array = array.astype(dtype)
         elif np.issubdtype(array.dtype, np.integer):
-            array = array.astype(np.int32)
+            array = streaming.int32(name, array)
+        elif array.dtype.kind == "c":
+            raise checks.BadInput(f"{name} must be real numbers; got complex ones.")
         return array if per_seed else array[None]
 
     return jax.tree.map(leaf, Data(inputs, targets))
@@ -45,7 +47,13 @@ def as_data(name: str, inputs: Any, targets: Any, dtype: str, per_seed: bool) ->
 
 def row_count(name: str, data: Data) -> int:
     """The number of samples in each data set, the same for inputs and targets."""
-    lengths = {leaf.shape[1] for leaf in jax.tree.leaves(data, is_leaf=streaming.is_mapped)}
+    leaves = jax.tree.leaves(data, is_leaf=streaming.is_mapped)
+    if any(len(leaf.shape) < 2 for leaf in leaves):
+        raise checks.BadInput(
+            f"inputs and targets of {name} must be arrays with samples along the first axis; got "
+            f"single numbers; convert lists by numpy.asarray."
+        )
+    lengths = {leaf.shape[1] for leaf in leaves}
     if len(lengths) != 1:
         raise checks.BadInput(
             f"inputs and targets of {name} must have equally many samples; got {sorted(lengths)}."

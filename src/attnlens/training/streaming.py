@@ -53,4 +53,17 @@ def gather(array: np.ndarray, rows: np.ndarray, dtype: str) -> np.ndarray:
     values = np.asarray(array[in_file_order])
     if np.issubdtype(values.dtype, np.floating):
         values = values.astype(dtype, copy=False)
+    elif np.issubdtype(values.dtype, np.integer):
+        values = int32("the data", values)
     return values[inverse.reshape(rows.shape)]
+
+
+def int32(name: str, array: np.ndarray) -> np.ndarray:
+    """Whole numbers in 32 bits, in which larger ones would wrap."""
+    limits = np.iinfo(np.int32)
+    if array.size and (array.min() < limits.min or array.max() > limits.max):
+        raise checks.BadInput(
+            f"whole numbers of {name} must fit into 32 bits; got {array.min()} to {array.max()}; "
+            f"convert them to floating point."
+        )
+    return array.astype(np.int32)

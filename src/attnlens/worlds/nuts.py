@@ -65,7 +65,7 @@ class Nuts(eqx.Module):
         checks.whole("chains", self.chains, at_least=2)
         checks.whole("warmup", self.warmup, at_least=10)
         checks.whole("draws", self.draws, at_least=4)
-        checks.whole("seed", self.seed)
+        checks.seed_number("seed", self.seed)
         checks.whole("particles", self.particles, at_least=4 * modes.REFERENCES)
         if not 0.5 <= self.target < 1:
             raise checks.BadInput(f"target must be from 0.5 to below 1; got {self.target!r}.")

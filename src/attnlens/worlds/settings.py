@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from attnlens.core import arrays
 from attnlens.core.checks import BadInput
 
 Numbers = float | int | Sequence[Any] | np.ndarray
@@ -75,10 +76,7 @@ def square_root(matrix: np.ndarray) -> np.ndarray:
 
 
 def _numbers(name: str, values: Any) -> np.ndarray:
-    try:
-        array = np.asarray(values, np.float64)
-    except (TypeError, ValueError):
-        raise BadInput(f"{name} must be numbers; got {values!r}.") from None
+    array = arrays.numbers(name, values)
     if not np.isfinite(array).all():
         raise BadInput(f"{name} must be finite; got {values!r}.")
     return array

@@ -274,6 +274,20 @@ def test_units_of_features_do_not_matter(spread: int):
             assert theirs.scores[name].value == pytest.approx(score.value, rel=1e-6, nan_ok=True)
 
 
+@pytest.mark.parametrize("unit", [1e-12, 1e-2, 1e2, 3e7, 1e12])
+def test_the_unit_of_one_pretraining_target_does_not_hide_the_others(unit: float):
+    """A pretraining target in cents, beside others in millions, each with noise."""
+    random = np.random.default_rng(0)
+    features, heads = random.standard_normal((400, 4)), random.standard_normal((4, 3))
+    targets = features @ heads + 0.3 * random.standard_normal((400, 3))
+    downstream = features @ heads[:, :1] + 0.1 * random.standard_normal((400, 1))
+    units = np.array([1.0, 1.0, unit])
+    answer = known_condition_number(heads[:, 0], (heads * units).T / math.sqrt(3), tolerance=1e-15)
+    # √3: the target is one of three questions. Slopes have errors of 0.3/√400, beside heads of 1.
+    assert answer == pytest.approx(math.sqrt(3), rel=1e-3)
+    assert estimate(features, targets * units, downstream).kappa == pytest.approx(answer, rel=0.03)
+
+
 def test_a_constant_column_and_a_repeated_one_change_nothing():
     latents, pretraining_target, target = task(200, 0.1)
     target = target[:, None]

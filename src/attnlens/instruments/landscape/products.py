@@ -31,7 +31,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from attnlens.core import checks
+from attnlens.core import arrays, checks
 from attnlens.networks.losses import Loss, named
 
 MATRICES = ("hessian", "gauss-newton", "fisher")
@@ -125,6 +125,8 @@ class Subject:
             )
         self.chunk = None if chunk is None else checks.whole("chunk", chunk, at_least=1)
         self.rows = 0 if data is None else _rows(data)
+        _check_masks("params", params)
+        _check_masks("data", data)
         with self.numbers():
             trainable, self.rest = eqx.partition(params, is_parameter)
             self.leaves, self.tree = jax.tree.flatten(trainable)
@@ -158,14 +160,15 @@ class Subject:
 
     def restore(self, vector: np.ndarray) -> Any:
         """A vector as a tree of the parameters' structure."""
-        arrays = [
+        parts = [
             np.asarray(vector[place], self.precision).reshape(shape)
             for (_, place), shape in zip(self.places(), self.shapes, strict=True)
         ]
-        return eqx.combine(jax.tree.unflatten(self.tree, arrays), self.rest)
+        return eqx.combine(jax.tree.unflatten(self.tree, parts), self.rest)
 
     def flatten(self, params: Any) -> np.ndarray:
         """A tree of the parameters' structure as a vector."""
+        _check_masks("every tree", params)
         leaves, tree = jax.tree.flatten(eqx.filter(params, is_parameter))
         shapes = [np.shape(leaf) for leaf in leaves]
         if tree != self.tree or shapes != self.shapes:
@@ -281,6 +284,13 @@ class Subject:
         return jnp.asarray(leaf)
 
 
+def _check_masks(name: str, tree: Any) -> None:
+    """Raise `BadInput` if an array of a tree has masked entries: JAX drops masks."""
+    for leaf in jax.tree.leaves(tree):
+        if isinstance(leaf, np.ma.MaskedArray):
+            arrays.plain(name, leaf)
+
+
 def is_parameter(leaf: Any) -> bool:
     """Whether a leaf of a tree holds parameters: floating-point arrays do."""
     return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.floating)
@@ -324,7 +334,20 @@ def flat_loss(loss: Any, params: Any, data: Any) -> tuple[Any, Any]:
     arguments = () if data is None else (data,)
 
     def value(w: Array) -> Float[Array, ""]:
-        return loss(eqx.combine(restore(w), rest), *arguments)
+        try:
+            result = loss(eqx.combine(restore(w), rest), *arguments)
+        except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
+            raise checks.BadInput(
+                "loss must consist of JAX operations; got one that needs the values of its "
+                "parameters; use jax.numpy for numpy, and no float()."
+            ) from error
+        if np.shape(result) or not is_parameter(jnp.asarray(result)):
+            kind = jnp.asarray(result)
+            raise checks.BadInput(
+                f"loss must return one floating-point number; got {kind.dtype} of shape "
+                f"{kind.shape}; take the mean over samples."
+            )
+        return result
 
     return vector, value
 

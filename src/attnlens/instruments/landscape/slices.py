@@ -42,6 +42,7 @@ DIRECTIONS = ("random", "hessian", "hessian-ends", "principal")
 NORMALISED = ("filter", "array", "none")
 BIASES = ("ignore", "own")
 QUANTITIES = ("loss", "smallest-eigenvalue", "hessian-ratio")
+MOST_POINTS = {1: 1_000_000, 2: 2000}  # per axis, by the number of axes
 CALL = 64  # points per compiled call
 MEMORY = 1 << 30  # limit in bytes for the intermediate arrays of one batch of points
 
@@ -99,7 +100,7 @@ def surface(
         raise checks.BadInput(f"dims must be 1 or 2; got {dims!r}.")
     checks.one_of("quantity", quantity, QUANTITIES)
     checks.one_of("biases", biases, BIASES)
-    checks.whole("points", points, at_least=2)
+    checks.whole("points", points, at_least=2, at_most=MOST_POINTS[dims])
     checks.whole("draws", draws, at_least=1)
     checks.seed_number("seed", seed)
     if normalise is not None:
@@ -116,6 +117,11 @@ def surface(
     if dims == 2:
         x, y = (part.ravel() for part in np.meshgrid(axis, axis))
         values = measure(subject, chosen, np.stack([x, y], 1)).reshape(points, points)
+        if not np.isfinite(values).any():
+            raise checks.BadInput(
+                f"the {quantity} must be finite somewhere in the plane; got none of "
+                f"{values.size:,} points; check the loss, or give a smaller span."
+            )
         return LossPlane(
             quantity,
             names[0],

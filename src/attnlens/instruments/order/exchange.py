@@ -157,7 +157,7 @@ def exchangeability(
     >>> result.effects["neighbours"].value > 0.5
     True
     """
-    checks.whole("permutations", permutations, at_least=1)
+    checks.whole("permutations", permutations, at_least=1, at_most=1_000_000)
     random = np.random.default_rng(checks.seed_number("seed", seed))
     sequences = read(tokens, mask)
     y, s = columns(sequences)

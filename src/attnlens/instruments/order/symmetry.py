@@ -61,7 +61,7 @@ def equivariance(
     >>> equivariance(lambda x: x.cumsum(0), np.eye(4)).value
     1.0
     """
-    checks.whole("permutations", permutations, at_least=2)
+    checks.whole("permutations", permutations, at_least=2, at_most=100_000)
     random = np.random.default_rng(checks.seed_number("seed", seed))
     given = arrays.plain("tokens", tokens)
     if given.dtype.kind not in arrays.NUMBERS:  # embeddings, or the numbers of tokens

@@ -195,7 +195,7 @@ def condition_number(
     table = _features("features", features)
     questions, question_classes = _targets("pretraining", pretraining, len(table))
     targets, classes = _targets("downstream", downstream, len(table))
-    checks.whole("resamples", resamples, at_least=24)
+    checks.whole("resamples", resamples, at_least=24, at_most=100_000)
     if len(table) < max(24, 3 * (table.shape[1] + 1)):
         raise checks.BadInput(
             f"condition_number needs at least 24 samples and three per feature; got "

@@ -14,11 +14,14 @@ zero. A column that varies by no more than the rounding of its values is constan
 eigenvalue of at most 1e−13 of its largest: its own rounding is about d ε, and features that are
 linear combinations of others in float32 leave (6e−8)² = 4e−15.
 
-Noise. In whitened features B̂ = B + E, where E has variance σ²/n in each entry: E B̂ᵀB̂ = BᵀB +
-(Σσ²/n) I. The second term is subtracted; likewise for c. A direction counts as *covered by
-pretraining* when its singular value in B̂ is above σ(√k + √d)/√n, the largest that noise alone
-gives (Vershynin, High-Dimensional Probability, 2018, theorem 4.4.5). κ is infinite when the part of
-c outside of these directions is more than noise: above the 99.9 % quantile of its regression error.
+Noise. In whitened features B̂ = B + E, where row i of E has the variance σᵢ²/n in each entry. Row i
+is divided by dᵢ = max(σᵢ/√n, ℓ), so that no noise is above one. A direction counts as *covered by
+pretraining* when its singular value in D⁻¹B̂ is above √k + √d, the largest that noise alone gives
+(Vershynin, High-Dimensional Probability, 2018, theorem 4.4.5). E(D⁻¹B̂)ᵀ(D⁻¹B̂) = (D⁻¹B)ᵀ(D⁻¹B) +
+Σ(σᵢ²/(n dᵢ²)) I: the second term is subtracted; likewise for c. The level ℓ is the largest noise at
+first. If the part of c outside of the covered directions is more than noise, above the 99.9 %
+quantile of its regression error, ℓ is lowered, until every row is divided by its own noise: the
+noise of a target in cents must not hide one in millions. κ is infinite where c is still outside.
 """
 
 from __future__ import annotations
@@ -60,24 +63,54 @@ def estimate(
     b, b_noise = _slopes(white, pretraining)
     c, c_noise = _slopes(white, downstream)
     k, d = b.shape
-    _, strengths, axes = np.linalg.svd(b, full_matrices=False)
-    edge = math.sqrt(b_noise.max(initial=0)) * (math.sqrt(k) + math.sqrt(d))
-    covered = strengths > max(edge, 1e-9 * strengths.max(initial=0))
-    inside = c @ axes[covered].T
-    outside = float((c**2).sum() - (inside**2).sum())
+    noise = np.sqrt(np.maximum(b_noise, (1e-9 * np.linalg.norm(b, axis=1)) ** 2))
+    # A constant target has a row of zeros.
+    b, noise = b[noise > 0], noise[noise > 0]
     total = float((c**2).sum())
-    uncovered = d - int(covered.sum())
     explained = 1 - len(white) * float(c_noise.sum()) / float(downstream.var(0).sum())
-    if uncovered and outside > max(c_noise.sum() * _chi_square(uncovered), 1e-9 * total):
+    for level in _levels(noise):
+        scales = np.maximum(noise, level)[:, None]
+        columns, strengths, axes = np.linalg.svd(b / scales, full_matrices=False)
+        covered = strengths > math.sqrt(k) + math.sqrt(d)
+        inside = c @ axes[covered].T
+        outside = total - float((inside**2).sum())
+        uncovered = d - int(covered.sum())
+        if not uncovered or outside <= max(c_noise.sum() * _chi_square(uncovered), 1e-9 * total):
+            break
+    else:
         return KappaEstimate(math.inf, outside / total, explained)
-    # Bias correction: noise adds to BᵀB in each covered direction, and to c.
-    energy = strengths[covered] ** 2 - b_noise.sum()
-    energy = np.maximum(energy, 0.1 * strengths[covered] ** 2) / k
     if not covered.any():
         return KappaEstimate(0.0, 0.0, explained)
-    matrix = (inside / energy) @ inside.T - np.diag(c_noise) * (1 / energy).sum()
+    # Bias correction: noise adds to BᵀB in each covered direction, and to c.
+    bias = float(((noise[:, None] / scales) ** 2).sum())
+    shrunk = np.sqrt(np.maximum(strengths**2 - bias, 0.1 * strengths**2))[covered]
+    inverse = math.sqrt(k) * _inverse_root(scales * columns[:, covered] * shrunk)
+    reached = inverse @ inside.T
+    matrix = reached.T @ reached - np.diag(c_noise) * float((inverse**2).sum())
     kappa = math.sqrt(max(float(np.linalg.eigvalsh(matrix)[-1]), 0.0))
     return KappaEstimate(kappa, 0.0, explained)
+
+
+def _levels(noise: Float[np.ndarray, " _k"]) -> np.ndarray:
+    """Powers of 1/4 times the largest noise, down to the smallest."""
+    if not noise.size:
+        return np.ones(1)
+    count = 1 + math.ceil(math.log(noise.max() / noise.min(), 4))
+    return noise.max() * 4.0 ** -np.arange(count)
+
+
+def _inverse_root(matrix: Float[np.ndarray, "_k rank"]) -> Float[np.ndarray, "rank rank"]:
+    """G with GᵀG = (matrixᵀ matrix)⁻¹.
+
+    Rows may differ in size by any factor: with the largest row first and column pivoting, the
+    rounding error of a QR factorisation is relative in every row (Cox and Higham, 1998).
+    """
+    from scipy.linalg import qr, solve_triangular
+
+    largest_first = np.argsort(-np.abs(matrix).max(1))
+    triangle, pivots = qr(matrix[largest_first], mode="r", pivoting=True)
+    rank = matrix.shape[1]
+    return solve_triangular(triangle[:rank], np.eye(rank)[pivots], trans="T")
 
 
 def standardised(

@@ -19,6 +19,8 @@ import numpy as np
 
 from attnlens.core import arrays, checks
 
+LARGEST = 1e150  # standard deviation of a column whose variance fits into float64
+
 
 class WeightedRows(NamedTuple):
     """Distinct rows, sorted: inputs (n, p), labels (n, outputs), and weights, all above zero."""
@@ -145,8 +147,12 @@ class RowScaling(NamedTuple):
         share = weights / weights.sum()
         with np.errstate(over="ignore", invalid="ignore"):
             mean = share @ values
-            scale = np.sqrt(share @ (values - mean) ** 2)
-        if not (np.isfinite(mean).all() and np.isfinite(scale).all()):
+            deviations = values - mean
+            # Squares of numbers far from 1 leave float64; a power of two changes no digit.
+            _, exponents = np.frexp(np.abs(deviations).max(0))
+            squares = np.ldexp(deviations, -exponents) ** 2
+            scale = np.ldexp(np.sqrt(share @ squares), exponents)
+        if not (np.isfinite(mean).all() and np.isfinite(scale).all() and scale.max() < LARGEST):
             raise checks.BadInput(
                 "X and y must be small enough for their variance to fit into float64; got values "
                 "above 1e150; scale them down."

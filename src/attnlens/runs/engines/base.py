@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from attnlens.core.arrays import plain
 from attnlens.core.cells import DTYPES, LARGEST_ARRAY, Cell, Fault
 from attnlens.core.checks import is_text
 from attnlens.core.user_code import reason
@@ -77,7 +78,7 @@ def compute(measure: str, arm: str, parameters: Mapping[str, Any], seeds: Any) -
         measured = function(arm, parameters, seeds)
     except SystemExit as error:  # would end the worker without a reason
         raise RuntimeError(reason(error)) from error
-    values = {key: np.asarray(value) for key, value in measured.items()}
+    values = {key: plain(f"array {key!r}", value) for key, value in measured.items()}
     for key, value in values.items():
         if not isinstance(key, str) or not is_text(key):
             raise TypeError(f"the name of an array must be text; got {key!r}")
