@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnlens import transfer
+from attnlens import condition_number, transfer
+from attnlens.advice.questions.transfer import error_today
 from attnlens.core import AnswerOutcome, BadInput
 
 ROWS = 300
@@ -129,3 +130,12 @@ def test_too_few_samples_and_missing_features_raise_one_sentence(tmp_path: Path)
     table = write_csv(tmp_path / "only.csv", p=pretraining[:, 0], y=task)
     with pytest.raises(BadInput, match="must have a column of numbers that vary"):
         transfer(table, "p", "y")
+
+
+def test_no_error_rate_is_above_one():
+    """24 rows of labels that the features do not hold: the t interval goes beyond 1."""
+    random = np.random.default_rng(0)
+    z = random.normal(size=(24, 2))
+    result = condition_number(z, z, np.arange(24) % 6, resamples=24)
+    assert result.error.interval()[1] > 1
+    assert error_today(result, classes=True).answer.endswith(" to 1)")
