@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from attnlens import condition_number, transfer
 from attnlens.advice.questions.transfer import error_today
 from attnlens.core import AnswerOutcome, BadInput
+from attnlens.core.readings import Reading
 
 ROWS = 300
 STRENGTHS, HEAD = np.array([1.0, 1.0, 0.2]), np.array([0.0, 0.6, 0.8])
@@ -133,9 +135,8 @@ def test_too_few_samples_and_missing_features_raise_one_sentence(tmp_path: Path)
 
 
 def test_no_error_rate_is_above_one():
-    """24 rows of labels that the features do not hold: the t interval goes beyond 1."""
-    random = np.random.default_rng(0)
-    z = random.normal(size=(24, 2))
-    result = condition_number(z, z, np.arange(24) % 6, resamples=24)
-    assert result.error.interval()[1] > 1
-    assert error_today(result, classes=True).answer.endswith(" to 1)")
+    z = np.random.default_rng(0).normal(size=(24, 2))
+    result = condition_number(z, z, z[:, 0] > 0, resamples=24)
+    wide = dataclasses.replace(result, error=Reading(0.95, 0.05, 24))
+    assert wide.error.interval()[1] > 1
+    assert error_today(wide, classes=True).answer.endswith(" to 1)")

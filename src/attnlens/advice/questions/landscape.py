@@ -106,8 +106,8 @@ def sharpness(curvature: Curvature) -> Answer:
     step = f"; gradient descent is unstable with steps above {2 / largest:.2g}" * (largest > 0)
     evidence = (
         f"every parameter off by {format_percent(NUDGE)} at random: loss {rise:+.2g} ± "
-        f"{error:.1g}; largest eigenvalue {_bound(curvature, top=True)}{largest:.3g}, trace {curvature.trace.value:.3g} ± "
-        f"{curvature.trace.standard_error:.1g}{step}"
+        f"{error:.1g}; largest eigenvalue {_bound(curvature, top=True)}{largest:.3g}, trace "
+        f"{curvature.trace.value:.3g} ± {curvature.trace.standard_error:.1g}{step}"
     )
     readings = {
         "rise": measured,

@@ -25,8 +25,8 @@ CLOSE = 10.0  # κ² up to which a bound on the error is useful in practice
 def condition(result: Transfer) -> Answer:
     """Does pretraining cover what the task needs?
 
-    "Yes" and "weakly" need the whole 95 % interval of κ² on one side of `CLOSE`; so does "no", which
-    means that a part of the target is in directions that pretraining does not show at all. Where
+    "Yes" and "weakly" need the whole 95 % interval of κ² on one side of `CLOSE`. So does "no": a
+    part of the target is in directions of which pretraining shows nothing. Where
     more than 2.5 % of resamples make κ infinite, the interval has no upper end and nothing is
     decided.
     """
