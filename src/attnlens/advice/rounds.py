@@ -30,6 +30,7 @@ from .budget import (
 )
 from .phrases import QuestionWords, for_lack_of_time
 from .questions import decision, guidelines, labels, landscape, order, tokens
+from .questions.decision import Contest, Decision
 from .subjects import DataSubject, data_subject
 from .trained_model import trained_curvature
 from .trials import Trial
@@ -159,23 +160,17 @@ def _round(
     choice, fewest = labels.fewest_labels(curves, goal, trial.trivial)
     more = [] if error is None else [labels.more_labels(choice, error, trial.total)]
     contest = trial.contest(curves)
-    recommended, words = decision.decision(contest)
+    first, words = decision.decision(contest)
     yield [words, fewest, *more], [choice.curves.figure()]
+    yield [_twice_the_labels(trial, contest, first)], []
 
     contest = trial.with_transformers(contest)
     recommended, words = decision.decision(contest)
     drawn: list[View] = [decision.figure(contest, recommended)] if recommended.ranking else []
     yield [words, decision.attention_adds(contest)], drawn
 
-    if recommended.learned:
-        half = trial.errors_with_half(recommended.model, contest.labels)
-        whole = contest.errors[recommended.model]
-        doubled = decision.twice_the_labels(
-            recommended.model, half, whole, contest.labels, contest.inflation
-        )
-    else:
-        doubled = decision.DOUBLED.unknown("no contender learns from these labels yet")
-    yield [doubled], []
+    if (recommended.model, recommended.learned) != (first.model, first.learned):
+        yield [_twice_the_labels(trial, contest, recommended)], []
 
     effect = order.label_effect(trial, choice)
     if subject.sequences is None:
@@ -191,6 +186,17 @@ def _round(
     curvature = trained_curvature(trial, choice.model)
     description = f"{choice.model} on {len(trial.data.inputs):,} rows"
     yield [landscape.health(curvature, description)], [curvature.figure()]
+
+
+def _twice_the_labels(trial: Trial, contest: Contest, recommended: Decision) -> Answer:
+    """What twice the labels would buy with the recommended contender."""
+    if not recommended.learned:
+        return decision.DOUBLED.unknown("no contender learns from these labels yet")
+    half = trial.errors_with_half(recommended.model, contest.labels)
+    whole = contest.errors[recommended.model]
+    return decision.twice_the_labels(
+        recommended.model, half, whole, contest.labels, contest.inflation
+    )
 
 
 def _questions(subject: DataSubject, error: float | None) -> list[QuestionWords]:

@@ -24,6 +24,7 @@ from attnlens.core.statistics import implied_error, mean_reading
 from attnlens.core.status import Status
 
 from . import learners, pipelines
+from .error_tables import above_zero, default_target
 from .labelled import inflation, labelled, split_folds, usable_sizes
 from .powerlaw import fit_power_law
 from .sample_size import (
@@ -38,6 +39,7 @@ from .sample_size import (
 
 SIZES = 8  # default number of sizes
 FOLDS = 8  # default number of folds
+FEWEST_FOR_BACK_TEST = 3  # sizes: a power law goes through two points, and is tested at a third
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class LearningCurves(Tabular):
     the methods. `inflation` has one factor per size, by which standard errors are multiplied
     because training sets overlap. `test_rows`, for classes only, is the number of test rows in all
     folds together: an error is a count of wrong rows among these. `none_wrong[name]` says at which
-    sizes no test row was wrong; `errors` holds half a wrong row there (see `_above_zero`). An error
+    sizes no test row was wrong; `errors` holds half a wrong row there (`above_zero`). An error
     that is not finite is that of a learner that diverged or predicted NaN: its reading, its n(ε)
     and everything else that is computed from it have the status `NOT_FINITE`.
     """
@@ -127,16 +129,31 @@ class LearningCurves(Tabular):
     def more_labels(self, labels: int) -> dict[str, tuple[SampleSize, SampleSize]]:
         """Each learner's error at the largest size and, extrapolated, with `labels` more."""
         checks.whole("labels", labels, at_least=1)
-        now, then = float(self.sizes[-1]), float(self.sizes[-1] + labels)
         errors = {}
         for name, draws in self._draws.items():
-            today = np.exp(draws.logs[:, -1])
-            # The measured error times the factor that the power law predicts.
-            later = today * draws.law.error(then) / draws.law.error(now)
-            if self.test_rows:  # no error rate is above one
-                today, later = np.minimum(today, 1.0), np.minimum(later, 1.0)
+            today = self._possible(np.exp(draws.logs[:, -1]))
+            later = self._possible(draws.extrapolated(float(self.sizes[-1] + labels)))
             errors[name] = (_with_interval(today), _with_interval(later, Status.EXTRAPOLATED))
         return errors
+
+    def back_test(self) -> dict[str, tuple[SampleSize, Reading]]:
+        """Each learner's error at the largest size, extrapolated from the smaller sizes as
+        `more_labels` extrapolates, and measured. Empty with fewer than three sizes."""
+        if len(self.sizes) < FEWEST_FOR_BACK_TEST:
+            return {}
+        sizes, errors = np.array(self.sizes, float), np.array([*self.errors.values()])
+        earlier = curve_draws(sizes[:-1], errors[..., :-1], np.array(self.inflation)[:-1])
+        return {
+            name: (
+                _with_interval(self._possible(draws.extrapolated(sizes[-1])), Status.EXTRAPOLATED),
+                self[name].readings[-1],
+            )
+            for name, draws in zip(self.errors, earlier, strict=True)
+        }
+
+    def _possible(self, errors: np.ndarray) -> np.ndarray:
+        """Draws of an error; no error rate is above one."""
+        return np.minimum(errors, 1.0) if self.test_rows else errors
 
     def laws(self) -> dict[str, dict[str, SampleSize]]:
         """exponent, scale and floor of a n^(−b) + c, and the exponent of the plain a n^(−b)."""
@@ -176,6 +193,10 @@ class LearningCurves(Tabular):
         lines.append(f"With {more} more labels ({more} → {2 * more}), if the power law continues:")
         for name, (now, then) in self.more_labels(more).items():
             lines.append(f"  {name}: {now.value:.3g} → {then}")
+        if tests := self.back_test():
+            lines.append(f"Back-test, the error with {more} labels from the smaller sizes:")
+        for name, (expected, measured) in tests.items():
+            lines.append(f"  {name}: {expected}; measured {_cell(measured)}")
         return "\n".join(lines)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -337,13 +358,13 @@ def learning_curve(
         )
     rates = bool(data.classes) and score is None
     tested = sum(len(fold.test) for fold in parts)
-    errors = {name: _above_zero(table, tested if rates else 0) for name, table in measured.items()}
+    errors = {name: above_zero(table, tested if rates else 0) for name, table in measured.items()}
     quantity = "error rate" if data.classes else "relative squared error"
     return LearningCurves(
         data=str(data) if rows is None else rows.describe(data),
         quantity=quantity if score is None else score.quantity,
         sizes=sizes,
-        target_error=_default_target(errors, tested if rates else 0)
+        target_error=default_target(errors, tested if rates else 0)
         if target_error is None
         else target_error,
         errors={name: tuple(map(tuple, table.tolist())) for name, table in errors.items()},
@@ -353,35 +374,6 @@ def learning_curve(
             name: tuple((table == 0).all(0).tolist()) for name, table in measured.items() if rates
         },
     )
-
-
-def _default_target(errors: Mapping[str, np.ndarray], test_rows: int) -> float:
-    """A little above what the best learner reaches, so that its n(ε) lies inside the range.
-
-    One that does not learn must not decide what error the others are asked for. An error of less
-    than one wrong test row cannot be measured.
-    """
-    means = [table.mean(0) for table in errors.values()]
-    reached = [mean[np.isfinite(mean)].min() for mean in means if np.isfinite(mean).any()]
-    if not reached:
-        raise checks.BadInput(
-            f"a learning curve needs a learner with finite predictions; got none from "
-            f"{', '.join(errors)}; check the estimators, or lower training's learning_rate."
-        )
-    target = 1.1 * float(min(reached))
-    return max(target, 1 / test_rows) if test_rows else target
-
-
-def _above_zero(errors: np.ndarray, test_rows: int) -> np.ndarray:
-    """Errors with a logarithm: at sizes where all are zero, the smallest that can be measured.
-
-    Error rates: half a row counts as wrong. With none of n rows wrong, the posterior of the error
-    under Jeffreys' prior is Beta(½, n + ½): its mean is ½/(n + 1), and its standard deviation,
-    about √½/n, is the reported standard error. Numbers: ε², the squared rounding of a prediction
-    relative to the standard deviation of the labels.
-    """
-    least = 0.5 / test_rows if test_rows else float(np.finfo(float).eps) ** 2
-    return np.where((errors == 0).all(0), least, errors)
 
 
 def _cell(reading: Reading) -> str:
