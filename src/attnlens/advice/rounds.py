@@ -28,6 +28,7 @@ from .budget import (
     limit_effort,
     sample_rows,
 )
+from .contenders import check_own_models
 from .phrases import QuestionWords, for_lack_of_time
 from .questions import decision, guidelines, labels, landscape, order, tokens
 from .questions.decision import Contest, Decision
@@ -56,6 +57,7 @@ def advise(
     rounds: Sequence[Effort] = ROUNDS,
     training: Mapping[str, Any] | None = None,
     map: Callable[..., Iterable[Any]] | None = None,
+    models: Mapping[str, Any] | None = None,
 ) -> Sheet:
     """Does attention help on these data, and how much would more labels, tokens or structure?
 
@@ -73,6 +75,8 @@ def advise(
     map: a function that trains groups of networks, `map(function, groups, check)`, such as a
         `RayMap`; check() is called while it waits, and raises when the time is up. If not given,
         networks are trained in this process. It changes no answer, only how far the budget reaches.
+    models: scikit-learn estimators of your own by name, as further contenders; they receive the
+        same numbers as the others, tokens flattened.
 
     Interrupting it (Ctrl-C) after the first answer, or losing the cluster, gives the answers so
     far. Returns a `Sheet` with one answer per question, each with its evidence. The formulas are
@@ -83,7 +87,7 @@ def advise(
     checks.whole("hidden", hidden, at_least=1, at_most=10_000)
     if error is not None:
         checks.positive("error", error)
-    settings = learners.settings(training)
+    settings, own = learners.settings(training), check_own_models(models)
     say = notebook_line(progress) or (lambda line: None)
     deadline = Deadline(total, say=say)
     first_deadline = Deadline(max(total, FIRST_ROUND_SECONDS), held=True, say=say)
@@ -97,7 +101,7 @@ def advise(
         for number, effort in enumerate(efforts, 1):
             limit = first_deadline if number == 1 else deadline
             say(f"round {number} of {len(efforts)}, {deadline.remaining}: {effort}")
-            results = _round(subject, effort, error, hidden, seed, settings, limit, map)
+            results = _round(subject, effort, error, hidden, seed, settings, limit, map, own)
             for new_answers, new_figures in results:
                 for answer in new_answers:
                     latest[answer.name] = (number, answer)
@@ -145,6 +149,7 @@ def _round(
     settings: Mapping[str, Any],
     deadline: Deadline,
     map: Callable[..., Iterable[Any]] | None,
+    models: Mapping[str, Any],
 ) -> Iterator[Answers]:
     """Answers and figures of one round, the most useful first, each as soon as it is known."""
     deadline()
@@ -153,7 +158,8 @@ def _round(
     if map is not None:
         training["map"] = partial(map, check=deadline)
     elsewhere = None if map is None else deadline
-    trial = Trial.of(rows, effort, len(subject.data.inputs), hidden, seed, training, elsewhere)
+    total = len(subject.data.inputs)
+    trial = Trial.of(rows, effort, total, hidden, seed, training, elsewhere, models)
 
     curves = trial.learning_curves()
     goal = labels.default_goal(curves, trial.trivial) if error is None else labels.Goal(error)
