@@ -185,7 +185,7 @@ def ordered_inflation(
 class Score:
     """A scorer of scikit-learn as an error: −score if that is how it is negated, else 1 − score."""
 
-    scorer: Callable[..., float]
+    scorer: Any
     name: str
     negated: bool
 
@@ -240,7 +240,7 @@ def pipeline_errors(
     from joblib import Parallel, delayed
 
     jobs = [(name, fold, size) for name in models for fold in parts for size in sizes]
-    results = Parallel(n_jobs=n_jobs, return_as="generator")(
+    results: Any = Parallel(n_jobs=n_jobs, return_as="generator")(
         delayed(_one_error)(name, models[name], rows, data, fold, size, score)
         for name, fold, size in jobs
     )
@@ -264,7 +264,8 @@ def _one_error(
 ) -> float:
     from sklearn.base import clone
 
-    train, fitted = fold.train[:size], clone(model)
+    fitted: Any = clone(model)
+    train = fold.train[:size]
     tests = rows.take(fold.test)
     try:
         fitted.fit(rows.take(train), data.labels[train])
