@@ -29,6 +29,7 @@ PATTERNS = {"compile", "match", "search", "fullmatch", "findall", "finditer", "s
 MAY_TAKE_APART = {
     # what a user writes: names of modules, columns and addresses, durations
     "advice/loss_surface.py:from_name",
+    "cli/advise.py:_own_models",
     "claims/registry.py:find",
     "claims/lens.py:__post_init__",
     "cli/claims.py:_write_template",
@@ -45,6 +46,7 @@ MAY_TAKE_APART = {
     "core/numerical_path.py:names_by_xla",
     "core/sheets.py:__getattr__",
     "instruments/landscape/hessian.py:_blocks",
+    "instruments/samples/pipelines.py:of",  # names of scores of scikit-learn
     "integrations/torch/modules.py:tolerant",
     "runs/code_version.py:imports",
     "runs/code_version.py:native_libraries",

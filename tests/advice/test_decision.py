@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.linalg import hadamard
+from sklearn.dummy import DummyRegressor
+from sklearn.linear_model import LinearRegression
 
 from attnlens.advice import contenders
+from attnlens.advice.budget import Effort
 from attnlens.advice.questions import decision
 from attnlens.advice.questions.decision import Contest
+from attnlens.advice.trials import Trial
+from attnlens.core.checks import BadInput
 from attnlens.core.sheets import AnswerOutcome
+from attnlens.instruments.samples.curves import LearningCurves
 from attnlens.instruments.samples.labelled import labelled
 
 FOLDS = 8
@@ -117,3 +124,42 @@ def test_the_order_of_cost_keeps_the_users_own_models_last():
         "transformer",
         "mine",
     ]
+
+
+def test_models_of_the_users_own_are_contenders():
+    random = np.random.default_rng(0)
+    x = random.normal(size=(60, 2))
+    data = labelled(x, x[:, 0])
+    models = contenders.check_own_models({"mine": LinearRegression(), "mean": DummyRegressor()})
+    trial = Trial.of(data, Effort(60, 3, 4, 10), 60, 4, 0, {}, models=models)
+    # Only the size and the errors of the networks' curves are used.
+    tables = {"baseline": ((1.0, 0.5),) * 3}
+    curves = LearningCurves("", "", (10, 40), 0.5, tables, (1.0, 1.0))
+    found = trial.contest(curves)
+    assert found.errors["mine"].max() < 1e-20
+    assert found.errors["mean"].mean() > 0.9
+    assert decision.decide(found).ranking[-1].name == "mean"
+    assert trial.errors_with_half("mine", 40).max() < 1e-20
+    broken = Trial.of(data, Effort(60, 3, 4, 10), 60, 4, 0, {}, models={"mine": _Broken()})
+    with pytest.raises(BadInput, match="the model 'mine' failed in line"):
+        broken.contest(curves)
+
+
+class _Broken(DummyRegressor):
+    def fit(self, X, y, sample_weight=None):
+        raise KeyError("no such column")
+
+
+@pytest.mark.parametrize(
+    ("models", "message"),
+    [
+        ([LinearRegression()], "must be a mapping from names"),
+        ({"linear": LinearRegression()}, "a name that no other contender has; got 'linear'"),
+        ({"mine": LinearRegression}, "got the class LinearRegression"),
+        ({"mine": 3}, "must be a scikit-learn estimator"),
+    ],
+    ids=["list", "taken", "class", "number"],
+)
+def test_a_model_that_cannot_be_used_raises_one_sentence(models: Any, message: str):
+    with pytest.raises(BadInput, match=message):
+        contenders.check_own_models(models)

@@ -35,7 +35,7 @@ def test_a_flat_minimum_has_its_exact_numbers():
     # tr(D H D) = 3·1² + 1·2² + 2·1² = 9, so 10 % off costs ½ · 0.01 · 9 = 0.045.
     assert math.isclose(sharp.readings["rise"].value, 0.045, rel_tol=1e-12)
     assert sharp.answer.startswith("flat")
-    assert "steps below 0.67" in sharp.evidence  # 2/λ_max
+    assert "unstable with steps above 0.67" in sharp.evidence  # 2/λ_max
     ends = sheet.spectrum.readings
     assert math.isclose(ends["top_1"].value, 3, rel_tol=1e-12)
     assert math.isclose(ends["bottom_1"].value, 1, rel_tol=1e-12)
@@ -75,6 +75,24 @@ def test_answers_follow_the_curvature(bend, height, away, question, words):
 )
 def test_the_outcome_says_whether_it_is_a_minimum(bend, away, outcome: AnswerOutcome):
     assert landscape(quadratic(bend, 1.0, away), **SMALL).minimum.outcome is outcome
+
+
+def test_eigenvalues_of_the_lanczos_method_are_bounds():
+    """600 parameters are too many to form the matrix: Ritz values lie inside of the spectrum."""
+    scales = np.linspace(1.0, 2.0, 600)
+
+    def loss(w, data):
+        return 0.5 * jnp.sum(jnp.asarray(scales) * w**2) + jnp.mean(data[0])
+
+    sheet = landscape((np.ones(600), loss, np.ones((1, 1))), points=3, eigenpairs=1)
+    ends = sheet.spectrum.readings
+    assert ends["top_1"].value <= 2 <= ends["top_1"].value + ends["top_1"].standard_error
+    assert ends["bottom_1"].value >= 1 >= ends["bottom_1"].value - ends["bottom_1"].standard_error
+    assert sheet.spectrum.answer.startswith("largest at least ")
+    assert "smallest at most " in sheet.spectrum.answer
+    assert "largest eigenvalue at least " in sheet.sharpness.evidence
+    exact = landscape(quadratic((3, 1, 2), 1.0), **SMALL)
+    assert exact.spectrum.answer.startswith("largest 3")
 
 
 def test_the_sheet_is_strict_json():

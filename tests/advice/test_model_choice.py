@@ -16,6 +16,7 @@ from attnlens.advice.questions.labels import (
     ModelChoice,
     default_goal,
     fewest_labels,
+    gain_of_labels,
     label_ratio,
     labels_needed,
     more_labels,
@@ -248,3 +249,27 @@ def test_the_target_error_is_that_of_the_best_model():
     result = learning_curve(x, x[:, 0] + 0.3 * random.normal(size=60), models=models, folds=4)
     best = min(reading.value for reading in result["linear"].readings)
     assert result.target_error == pytest.approx(1.1 * best, rel=1e-12)
+
+
+def test_a_back_test_extrapolates_a_law_and_misses_a_plateau():
+    measured = curves(0.0, baseline=(1, 0.5))
+    expected, last = measured.back_test()["baseline"]
+    assert expected.value == pytest.approx(last.value, rel=1e-9)  # 1024^(−1/2), from 16, 64, 256
+    noisy = curves(0.02, baseline=(1, 0.5))
+    flat = {
+        "baseline": tuple((*row[:-1], row[-2]) for row in noisy.errors["baseline"])
+    }  # from 256 labels on
+    expected, last = dataclasses.replace(noisy, errors=flat).back_test()["baseline"]
+    assert expected.high < last.value
+    answer = gain_of_labels(noisy, 1024)
+    assert "back-test, 1,024 labels from fewer: baseline 0.03" in answer.evidence
+    assert "baseline_back_test" in answer.readings
+    assert (
+        dataclasses.replace(
+            noisy,
+            sizes=SIZES[:2],
+            errors={"baseline": tuple(row[:2] for row in noisy.errors["baseline"])},
+            inflation=(1.0, 1.0),
+        ).back_test()
+        == {}
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -11,8 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnlens import transfer
+from attnlens import condition_number, transfer
+from attnlens.advice.questions.transfer import error_today
 from attnlens.core import AnswerOutcome, BadInput
+from attnlens.core.readings import Reading
 
 ROWS = 300
 STRENGTHS, HEAD = np.array([1.0, 1.0, 0.2]), np.array([0.0, 0.6, 0.8])
@@ -129,3 +132,11 @@ def test_too_few_samples_and_missing_features_raise_one_sentence(tmp_path: Path)
     table = write_csv(tmp_path / "only.csv", p=pretraining[:, 0], y=task)
     with pytest.raises(BadInput, match="must have a column of numbers that vary"):
         transfer(table, "p", "y")
+
+
+def test_no_error_rate_is_above_one():
+    z = np.random.default_rng(0).normal(size=(24, 2))
+    result = condition_number(z, z, z[:, 0] > 0, resamples=24)
+    wide = dataclasses.replace(result, error=Reading(0.95, 0.05, 24))
+    assert wide.error.interval()[1] > 1
+    assert error_today(wide, classes=True).answer.endswith(" to 1)")

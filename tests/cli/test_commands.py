@@ -66,8 +66,14 @@ def test_advise_reads_a_file_and_writes_a_page(tmp_path: Path):
     x = random.normal(size=(80, 3))
     rows = np.column_stack([x, x[:, 0] > 0])
     np.savetxt(tmp_path / "t.csv", rows, delimiter=",", header="a,b,c,y", comments="")
-    done = attnlens("advise", "t.csv", "--target", "y", "--budget", "1s", cwd=tmp_path, **HERE)
+    source = (
+        "from sklearn.dummy import DummyClassifier\n\ndef guess():\n    return DummyClassifier()\n"
+    )
+    (tmp_path / "mine.py").write_text(source)
+    options = ("--budget", "1s", "--model", "mine:guess", "--verbose")
+    done = attnlens("advise", "t.csv", "--target", "y", *options, cwd=tmp_path, **HERE)
     assert done.returncode == 0, done.stderr
+    assert "guess 0." in done.stdout  # its error, in the evidence of the decision
     assert "round 1 of" in done.stderr
     assert "Which model needs the fewest labels?" in done.stdout
     assert (tmp_path / "attnlens-advice" / "report.html").exists()

@@ -8,6 +8,7 @@
     transformer         `FeatureTransformer`: columns or positions with an identity of their own
     uniform-attention   the same transformer, every weight of attention 1/L: what attention adds is
                         the difference between the two; it is not a contender
+    the user's own      estimators of scikit-learn, on the same numbers as the others
     tf-idf              of texts: logistic or ridge regression on weighted word counts
 
 All are trained on the same rows of the same folds. The two networks of lens B also have learning
@@ -22,7 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from attnlens.instruments.samples import learners
+from attnlens.core import checks
+from attnlens.instruments.samples import learners, pipelines
 from attnlens.instruments.samples.labelled import Labelled
 from attnlens.networks import FeatureTransformer
 
@@ -48,6 +50,31 @@ def estimators(data: Labelled, seed: int) -> dict[str, Any]:
 def transformers(data: Labelled) -> dict[str, Any]:
     """Recipes for the transformer and for the same one with uniform attention."""
     return {TRANSFORMER: transformer(data), UNIFORM: transformer(data, uniform_attention=True)}
+
+
+def check_own_models(models: Any) -> dict[str, Any]:
+    """The user's own estimators by name; raises `BadInput` for anything else."""
+    if models is None:
+        return {}
+    if not isinstance(models, Mapping):
+        raise checks.BadInput(
+            f"models must be a mapping from names to scikit-learn estimators, such as "
+            f"{{'forest': RandomForestClassifier()}}; got a {type(models).__name__}."
+        )
+    for name, model in models.items():
+        if not isinstance(name, str) or name in (*CHEAPEST_FIRST, UNIFORM):
+            raise checks.BadInput(
+                f"a model of your own must have a name that no other contender has; got {name!r}; "
+                f"rename it."
+            )
+        if isinstance(model, type) or not pipelines.is_estimator(model):
+            what = (
+                f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
+            )
+            raise checks.BadInput(
+                f"model {name!r} must be a scikit-learn estimator with fit and predict; got {what}."
+            )
+    return dict(models)
 
 
 def linear(data: Labelled) -> Any:

@@ -28,8 +28,10 @@ from .budget import (
     limit_effort,
     sample_rows,
 )
+from .contenders import check_own_models
 from .phrases import QuestionWords, for_lack_of_time
 from .questions import decision, guidelines, labels, landscape, order, tokens
+from .questions.decision import Contest, Decision
 from .subjects import DataSubject, data_subject
 from .trained_model import trained_curvature
 from .trials import Trial
@@ -55,6 +57,7 @@ def advise(
     rounds: Sequence[Effort] = ROUNDS,
     training: Mapping[str, Any] | None = None,
     map: Callable[..., Iterable[Any]] | None = None,
+    models: Mapping[str, Any] | None = None,
 ) -> Sheet:
     """Does attention help on these data, and how much would more labels, tokens or structure?
 
@@ -72,6 +75,8 @@ def advise(
     map: a function that trains groups of networks, `map(function, groups, check)`, such as a
         `RayMap`; check() is called while it waits, and raises when the time is up. If not given,
         networks are trained in this process. It changes no answer, only how far the budget reaches.
+    models: scikit-learn estimators of your own by name, as further contenders; they receive the
+        same numbers as the others, tokens flattened.
 
     Interrupting it (Ctrl-C) after the first answer, or losing the cluster, gives the answers so
     far. Returns a `Sheet` with one answer per question, each with its evidence. The formulas are
@@ -82,7 +87,7 @@ def advise(
     checks.whole("hidden", hidden, at_least=1, at_most=10_000)
     if error is not None:
         checks.positive("error", error)
-    settings = learners.settings(training)
+    settings, own = learners.settings(training), check_own_models(models)
     say = notebook_line(progress) or (lambda line: None)
     deadline = Deadline(total, say=say)
     first_deadline = Deadline(max(total, FIRST_ROUND_SECONDS), held=True, say=say)
@@ -96,7 +101,7 @@ def advise(
         for number, effort in enumerate(efforts, 1):
             limit = first_deadline if number == 1 else deadline
             say(f"round {number} of {len(efforts)}, {deadline.remaining}: {effort}")
-            results = _round(subject, effort, error, hidden, seed, settings, limit, map)
+            results = _round(subject, effort, error, hidden, seed, settings, limit, map, own)
             for new_answers, new_figures in results:
                 for answer in new_answers:
                     latest[answer.name] = (number, answer)
@@ -144,6 +149,7 @@ def _round(
     settings: Mapping[str, Any],
     deadline: Deadline,
     map: Callable[..., Iterable[Any]] | None,
+    models: Mapping[str, Any],
 ) -> Iterator[Answers]:
     """Answers and figures of one round, the most useful first, each as soon as it is known."""
     deadline()
@@ -152,30 +158,25 @@ def _round(
     if map is not None:
         training["map"] = partial(map, check=deadline)
     elsewhere = None if map is None else deadline
-    trial = Trial.of(rows, effort, len(subject.data.inputs), hidden, seed, training, elsewhere)
+    total = len(subject.data.inputs)
+    trial = Trial.of(rows, effort, total, hidden, seed, training, elsewhere, models)
 
     curves = trial.learning_curves()
     goal = labels.default_goal(curves, trial.trivial) if error is None else labels.Goal(error)
     choice, fewest = labels.fewest_labels(curves, goal, trial.trivial)
     more = [] if error is None else [labels.more_labels(choice, error, trial.total)]
     contest = trial.contest(curves)
-    recommended, words = decision.decision(contest)
+    first, words = decision.decision(contest)
     yield [words, fewest, *more], [choice.curves.figure()]
+    yield [_twice_the_labels(trial, contest, first)], []
 
     contest = trial.with_transformers(contest)
     recommended, words = decision.decision(contest)
     drawn: list[View] = [decision.figure(contest, recommended)] if recommended.ranking else []
     yield [words, decision.attention_adds(contest)], drawn
 
-    if recommended.learned:
-        half = trial.errors_with_half(recommended.model, contest.labels)
-        whole = contest.errors[recommended.model]
-        doubled = decision.twice_the_labels(
-            recommended.model, half, whole, contest.labels, contest.inflation
-        )
-    else:
-        doubled = decision.DOUBLED.unknown("no contender learns from these labels yet")
-    yield [doubled], []
+    if (recommended.model, recommended.learned) != (first.model, first.learned):
+        yield [_twice_the_labels(trial, contest, recommended)], []
 
     effect = order.label_effect(trial, choice)
     if subject.sequences is None:
@@ -191,6 +192,17 @@ def _round(
     curvature = trained_curvature(trial, choice.model)
     description = f"{choice.model} on {len(trial.data.inputs):,} rows"
     yield [landscape.health(curvature, description)], [curvature.figure()]
+
+
+def _twice_the_labels(trial: Trial, contest: Contest, recommended: Decision) -> Answer:
+    """What twice the labels would buy with the recommended contender."""
+    if not recommended.learned:
+        return decision.DOUBLED.unknown("no contender learns from these labels yet")
+    half = trial.errors_with_half(recommended.model, contest.labels)
+    whole = contest.errors[recommended.model]
+    return decision.twice_the_labels(
+        recommended.model, half, whole, contest.labels, contest.inflation
+    )
 
 
 def _questions(subject: DataSubject, error: float | None) -> list[QuestionWords]:

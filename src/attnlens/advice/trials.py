@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
 
 from attnlens.core import checks
+from attnlens.core.user_code import user_code
 from attnlens.instruments import learning_curve
 from attnlens.instruments.samples import learners
 from attnlens.instruments.samples.curves import LearningCurves
@@ -26,7 +27,7 @@ from attnlens.instruments.samples.labelled import (
 )
 
 from . import contenders
-from .budget import Deadline, Effort
+from .budget import Deadline, Effort, OutOfTime
 from .comparisons import ErrorChange, KeptShare
 from .questions.decision import Contest
 
@@ -58,6 +59,7 @@ class Trial:
     seed: int
     training: Mapping[str, Any]
     deadline: Deadline | None = None
+    models: Mapping[str, Any] = field(default_factory=dict)  # estimators of the user's own
 
     @classmethod
     def of(
@@ -69,9 +71,11 @@ class Trial:
         seed: int,
         training: Mapping[str, Any],
         deadline: Deadline | None = None,
+        models: Mapping[str, Any] | None = None,
     ) -> Trial:
         folds = split_folds(data, effort.folds, seed)
-        return cls(data, folds, effort, total, hidden, seed, training, deadline)
+        own = models or {}
+        return cls(data, folds, effort, total, hidden, seed, training, deadline, own)
 
     @property
     def task(self) -> str:
@@ -122,6 +126,9 @@ class Trial:
         errors |= {name: self.contender_errors(name, recipes[name], size) for name in recipes}
         if self.data.texts is not None:
             errors[contenders.TF_IDF] = self.text_errors(size)
+        for name, model in self.models.items():
+            with user_code(f"the model {name!r}", OutOfTime):
+                errors[name] = self.contender_errors(name, model, size)
         return Contest(errors, size, self.inflation, self.trivial, self.quantity)
 
     def with_transformers(self, contest: Contest) -> Contest:
@@ -159,6 +166,7 @@ class Trial:
             **dict(zip(MODELS, MODELS, strict=True)),
             **contenders.estimators(self.data, self.seed),
             **contenders.transformers(self.data),
+            **self.models,
         }
         return self.contender_errors(name, recipes[name], size // 2)
 

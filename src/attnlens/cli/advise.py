@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -42,6 +43,14 @@ def advise(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Use at most so many CPUs of the Ray cluster.")
     ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="A function that returns a scikit-learn estimator, or a mapping from names to "
+            "them: further contenders. Can be repeated.",
+        ),
+    ] = None,
     as_json: AsJson = False,
     verbose: Verbose = False,
     out: PageFolder = Path("attnlens-advice"),
@@ -57,6 +66,7 @@ def advise(
 
     limit, mapping = parse_duration(budget), map_of(engine.value, address, workers)
     try:
+        models = _own_models(model or [])
         loaded = reading.read(file, target=target)
         # A cluster of our own starts before JAX, which does not support being forked. Ray reports
         # lost nodes on standard output, which is for the answers.
@@ -70,11 +80,26 @@ def advise(
                 seed=reading.seed,
                 progress=_say,
                 map=map,
+                models=models,
             )
     except KeyboardInterrupt:
         print("attnlens: interrupted before the first answer.", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
     show_sheet(sheet, out, as_json, verbose)
+
+
+def _own_models(paths: list[str]) -> dict[str, Any]:
+    """The estimators that the named functions return, called as their functions are."""
+    if not paths:
+        return {}
+    sys.path.insert(0, str(Path.cwd()))  # as `python -m` would
+    from attnlens.advice.loss_surface import from_name
+
+    models: dict[str, Any] = {}
+    for path in paths:
+        made = from_name(path)
+        models |= made if isinstance(made, Mapping) else {path.partition(":")[2]: made}
+    return models
 
 
 def _say(line: str) -> None:

@@ -7,8 +7,10 @@ import math
 import numpy as np
 import pytest
 
+from attnlens.core.status import Status
 from attnlens.instruments.samples.sample_size import (
     CurveDraws,
+    SampleSize,
     crossing,
     curve_draws,
     non_increasing,
@@ -138,3 +140,8 @@ def test_extrapolated_sizes_have_their_coverage_where_larger_sizes_are_noisier()
         hits += result.low <= (4 / (error - floor)) ** 2 <= result.high
     # Most intervals have no upper end, so their coverage may exceed 95 %.
     assert hits / SIMULATIONS >= COVERAGE[0]
+
+
+def test_a_number_below_the_first_size_without_an_upper_end_is_not_called_infinite():
+    text = str(SampleSize(24.0, 0.0, math.inf, Status.AT_MOST))
+    assert text == "24 or fewer, without an upper end"

@@ -14,7 +14,7 @@ from attnlens.claims.exchangeability.condition_encoder import pairs, target
 from attnlens.core.checks import BadInput
 from attnlens.core.status import Status
 from attnlens.instruments.transfer.condition import predicts
-from attnlens.instruments.transfer.kappa import estimate
+from attnlens.instruments.transfer.kappa import estimate, interval, log_estimate, unseen_bound
 from attnlens.worlds.seeding import episode_keys
 
 RNG = np.random.default_rng(2)
@@ -124,14 +124,59 @@ def test_the_interval_contains_the_estimate_when_features_are_many():
 
 
 @pytest.mark.slow
-def test_the_interval_has_its_coverage():
-    """95 % nominal, and somewhat less for BCa with 200 samples. Fewer than 170 of 200 intervals
-    cover with probability 1/36,000 if the coverage is 0.93, and almost always if it is 0.80."""
-    covered = 0
-    for seed in range(200):
-        result = condition_number(*task(200, 0.5, seed), resamples=200, seed=seed)
-        covered += result.interval[0] <= KAPPA <= result.interval[1]
-    assert covered >= 170
+@pytest.mark.parametrize("weak", [WEAK, 0.1, 0.05, 0.02])
+def test_intervals_cover_in_weak_and_unseen_directions(weak: float):
+    """From a direction that is seen well to one that is never told from noise. With coverage 0.95,
+    fewer than 66 of 75 cover with probability 1/200; without twice the noise it was 0.92, 0.82,
+    0.67 and 0."""
+    true, covered, unbounded = math.sqrt((1 + weak**-2) / 2), 0, 0
+    for seed in range(75):
+        latent, answers, label = task(200, 0.5, seed, moment=np.diag([1.0, 1.0, 1.0, weak**2]))
+        targets = label[:, None]
+        found = estimate(latent, answers, targets)
+        random = np.random.default_rng(seed)
+        logs = np.array(
+            [
+                log_estimate(latent, answers, targets, random.integers(200, size=200), 2.0)
+                for _ in range(60)
+            ]
+        )
+        low, high = interval(found, logs, latent, answers, targets)
+        covered += low <= true <= high
+        unbounded += math.isinf(high)
+        assert low < math.inf
+    assert covered >= 66
+    assert (unbounded == 75) == (weak == 0.02)
+
+
+@pytest.mark.slow
+def test_the_standard_error_of_the_transfer_error_is_that_of_new_data():
+    """Without the factor for overlapping folds it was 0.82 of the true one. The spread of 150 data
+    sets is known to within 1/√300, so 4 standard errors below 1 are 0.77 and above are 1.23."""
+    errors = []
+    for seed in range(150):
+        latent, answers, label = task(60, 0.5, seed, queries=4)
+        errors.append(condition_number(latent, answers, label, resamples=24).error)
+    spread = np.std([error.value for error in errors], ddof=1)
+    reported = math.sqrt(np.mean([error.standard_error**2 for error in errors]))
+    assert 0.85 < reported / spread < 1.23
+
+
+def test_an_unseen_direction_has_a_lower_bound():
+    """No direction is covered by more than noise: the truth is finite, and above the bound."""
+    data = [task(200, 0.5, seed, moment=np.diag([1.0, 1.0, 1.0, 0.02**2])) for seed in range(20)]
+    true = math.sqrt((1 + 0.02**-2) / 2)
+    for latent, answers, label in data:
+        bound = unseen_bound(latent, answers, label[:, None])
+        # δ = e₄ gives |c₄| √k/e_B with e_B about σ(√32 + √4 + 3)/√200: 10.6 of 35. What is lost in
+        # ĉ, in the other directions and by the choice of δ leaves at least a third of that.
+        assert 10.6 / 3 < bound < true
+    latent, answers, label = data[-1]
+    bound = unseen_bound(latent, answers, label[:, None])
+    result = condition_number(latent, answers, label, resamples=24)
+    assert result.kappa.value == math.inf
+    assert result.interval == (pytest.approx(bound, rel=1e-12), math.inf)
+    assert f"at least {bound:.3g}" in str(result)
 
 
 def test_kappa_error_and_scores_are_all_printed():
@@ -153,7 +198,8 @@ def test_kappa_error_and_scores_are_all_printed():
         latent, answers, (target > 0).astype(int), source=np.full((200, 2), 0.5), resamples=24
     )
     entropy = -np.mean(np.log(np.where(target > 0, (target > 0).mean(), (target <= 0).mean())))
-    assert given.scores["LEEP"].value == pytest.approx(-entropy, rel=1e-12)
+    # Each row is left out of the shares that it is judged by, which costs about 1/200.
+    assert -entropy - 2 / 200 < given.scores["LEEP"].value < -entropy
 
 
 def test_error_and_scores_are_those_of_the_frozen_features():

@@ -12,7 +12,7 @@ import scipy.stats
 from sklearn.linear_model import BayesianRidge
 
 from attnlens.core.checks import BadInput
-from attnlens.instruments.transfer.scores import h_score, leep, log_me
+from attnlens.instruments.transfer.scores import h_score, leep, left_out_leep, log_me
 
 RNG = np.random.default_rng(4)
 FEATURES = RNG.standard_normal((60, 4)) @ np.diag([2.0, 1.0, 0.5, 0.1])
@@ -106,3 +106,32 @@ def test_h_score_of_noise_is_zero_on_average():
 def test_h_score_and_its_rank_rule_do_not_depend_on_units():
     units = 10.0 ** np.linspace(-150, 150, FEATURES.shape[1])
     assert h_score(FEATURES * units, CLASSES) == pytest.approx(h_score(FEATURES, CLASSES), rel=1e-9)
+
+
+def test_left_out_leep_equals_a_loop_over_the_other_rows():
+    random = np.random.default_rng(4)
+    source, labels = random.dirichlet(np.ones(4), 30), np.arange(30) % 3
+    logs = []
+    for i in range(30):
+        rest = np.delete(np.arange(30), i)
+        share = ((labels[rest] == labels[i]).sum() + 1 / 3) / 30
+        mass = source[rest[labels[rest] == labels[i]]].sum(0)
+        conditional = (mass + share) / (source[rest].sum(0) + 1)
+        logs.append(math.log(conditional @ source[i]))
+    assert left_out_leep(source, labels) == pytest.approx(np.mean(logs), rel=1e-12)
+
+
+def test_leep_of_a_source_of_noise_is_not_above_that_of_a_constant_one():
+    random = np.random.default_rng(0)
+    labels = np.arange(60) % 3
+    left_out, same_rows = np.array(
+        [
+            (left_out_leep(source, labels), leep(source, labels))
+            for source in random.dirichlet(np.full(5, 0.3), (200, 60))
+        ]
+    ).T
+    constant = -math.log(3)
+    assert left_out.mean() < constant
+    assert same_rows.mean() > constant + 8 * same_rows.std() / math.sqrt(200)
+    # A source that tells the class is still far above.
+    assert left_out_leep(np.eye(3)[labels], labels) > constant + 1

@@ -246,6 +246,14 @@ def gain_of_labels(curves: LearningCurves, more: int) -> Answer:
         error = implied_error(later.low, later.high, folds)
         readings[name] = Reading(later.value, error, folds)
     evidence = "extrapolated by the fitted power law with a floor; 95 % intervals"
+    tests = []
+    for name, (expected, measured) in curves.back_test().items():
+        tests.append(
+            f"{name} {expected.value:.3g} ({_interval(expected)}), measured {measured.value:.3g}"
+        )
+        readings[f"{name}_back_test"] = estimate_reading(expected, measured.count)
+    if tests:
+        evidence += f"; back-test, {curves.sizes[-1]:,} labels from fewer: {'; '.join(tests)}"
     words = "; ".join(changes)
     return question.answer(AnswerOutcome.VALUE, words, evidence, readings=readings)
 

@@ -11,6 +11,11 @@ With loss L, gradient g, Hessian H with largest eigenvalue λ_max, parameters w 
                ½ · 0.1² · tr(D H D) on average, to second order; unlike λ_max this does not depend
                on how the same function is parametrised
 
+Eigenvalues that were not computed from the whole matrix come from the Lanczos method: they are
+those of a projection of H, so λ_max is at least the largest and λ_min at most the smallest of them.
+The words say so. Gradient descent with steps above 2/λ_max is unstable; so it is above 2 over a
+lower bound of λ_max.
+
 The thresholds are conventions of this package: a possible decrease by less than one hundredth of
 the loss counts as settled, a rise by up to a tenth of the loss as flat, by more than all of it as
 sharp.
@@ -98,11 +103,11 @@ def sharpness(curvature: Curvature) -> Answer:
     measured = Reading(half * scaled.value, half * scaled.standard_error, scaled.count)
     rise, error = measured.value, measured.standard_error
     largest = curvature.largest
-    step = f"; gradient descent is stable with steps below {2 / largest:.2g}" * (largest > 0)
+    step = f"; gradient descent is unstable with steps above {2 / largest:.2g}" * (largest > 0)
     evidence = (
         f"every parameter off by {format_percent(NUDGE)} at random: loss {rise:+.2g} ± "
-        f"{error:.1g}; largest eigenvalue {largest:.3g}, trace {curvature.trace.value:.3g} ± "
-        f"{curvature.trace.standard_error:.1g}{step}"
+        f"{error:.1g}; largest eigenvalue {_bound(curvature, top=True)}{largest:.3g}, trace "
+        f"{curvature.trace.value:.3g} ± {curvature.trace.standard_error:.1g}{step}"
     )
     readings = {
         "rise": measured,
@@ -151,10 +156,13 @@ def spectrum(curvature: Curvature) -> Answer:
         for pairs in (curvature.top, curvature.bottom)
     )
     worst = max(pair.residual for pair in (*curvature.top, *curvature.bottom))
-    words = f"largest {top}; smallest {bottom}; trace {curvature.trace.value:.4g}"
+    words = (
+        f"largest {_bound(curvature, top=True)}{top}; smallest {_bound(curvature, top=False)}"
+        f"{bottom}; trace {curvature.trace.value:.4g}"
+    )
     evidence = (
         f"each to within {worst:.1g} (its residual); trace ± {curvature.trace.standard_error:.1g}; "
-        f"scaled by the parameters: largest {scaled.value:.4g}"
+        f"scaled by the parameters: largest {_bound(curvature, top=True)}{scaled.value:.4g}"
     )
     readings = {
         f"{end}_{i}": Reading(pair.value, pair.residual, 1)
@@ -163,6 +171,13 @@ def spectrum(curvature: Curvature) -> Answer:
     }
     readings["scaled_largest"] = Reading(scaled.value, scaled.residual, 1)
     return SPECTRUM.answer(AnswerOutcome.VALUE, words, evidence, readings=readings)
+
+
+def _bound(curvature: Curvature, top: bool) -> str:
+    """ "at least " or "at most ", unless the eigenvalues are those of the whole matrix."""
+    if curvature.exact:
+        return ""
+    return "at least " if top else "at most "
 
 
 def _eigenvalue(pair: Eigenpair) -> str:

@@ -25,15 +25,21 @@ CLOSE = 10.0  # κ² up to which a bound on the error is useful in practice
 def condition(result: Transfer) -> Answer:
     """Does pretraining cover what the task needs?
 
-    "Yes" and "weakly" need the whole 95 % interval of κ² on one side of `CLOSE`. Where more than
-    2.5 % of resamples make κ infinite, the interval has no upper end and nothing is decided.
+    "Yes" and "weakly" need the whole 95 % interval of κ² on one side of `CLOSE`. So does "no": a
+    part of the target is in directions of which pretraining shows nothing. Where
+    more than 2.5 % of resamples make κ infinite, the interval has no upper end and nothing is
+    decided.
     """
     kappa, (low, high) = result.kappa, result.interval
     readings = {"kappa": kappa}
     if math.isinf(kappa.value):
-        return CONDITION.answer(
-            AnswerOutcome.NO, "no: κ is infinite", kappa.reason, readings=readings
-        )
+        if low**2 <= CLOSE:
+            evidence = f"{kappa.reason}; κ is at least {low:.3g} (95 %)"
+            return CONDITION.unknown(evidence, readings=readings)
+        words = "no: κ is infinite"
+        if math.isfinite(low):
+            words = f"no: κ is at least {low:.3g} (95 %), without an upper end"
+        return CONDITION.answer(AnswerOutcome.NO, words, kappa.reason, readings=readings)
     if kappa.value == 0:
         evidence = "pretraining targets do not depend on the features by more than noise"
         return CONDITION.unknown(evidence, readings=readings)
@@ -64,7 +70,8 @@ def error_today(result: Transfer, classes: bool) -> Answer:
     """How large is the error today? `classes`: whether the target is a class."""
     low, high = result.error.interval()
     what = "error rate" if classes else "squared error as a share of the variance"
-    words = f"{what} {result.error.value:.3g} ({max(low, 0.0):.3g} to {high:.3g})"
+    low, high = max(low, 0.0), min(high, 1.0) if classes else high
+    words = f"{what} {result.error.value:.3g} ({low:.3g} to {high:.3g})"
     evidence = "a linear head on samples that it has not seen, five folds"
     readings = {"transfer_error": result.error}
     return ERROR.answer(AnswerOutcome.VALUE, words, evidence, readings=readings)

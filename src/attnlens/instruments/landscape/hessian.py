@@ -105,11 +105,13 @@ class Curvature(Tabular):
 
     def __str__(self) -> str:
         how = "exact" if self.exact else "estimated"
+        # Ritz values lie inside of the spectrum.
+        at_least, at_most = ("", "") if self.exact else ("at least ", "at most ")
         rows = [
             f"{self.matrix} of {self.size} parameters ({how}): loss {self.loss:.6g}, gradient norm "
             f"{self.gradient_norm:.2g}",
-            f"  largest   {_pairs(self.top)}",
-            f"  smallest  {_pairs(self.bottom)}",
+            f"  largest   {at_least}{_pairs(self.top)}",
+            f"  smallest  {at_most}{_pairs(self.bottom)}",
             f"  trace     {_number(self.trace)}",
         ]
         if self.scaled_largest is not None and self.scaled_trace is not None:

@@ -9,7 +9,7 @@ and its intervals.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -19,12 +19,13 @@ import numpy as np
 from attnlens.core import checks
 from attnlens.core.drawing import Figure, Point, Series
 from attnlens.core.frames import Tabular
-from attnlens.core.readings import Curve, Reading
+from attnlens.core.readings import LEVEL, Curve, Reading
 from attnlens.core.statistics import implied_error, mean_reading
 from attnlens.core.status import Status
 
-from . import learners
-from .labelled import Labelled, inflation, labelled, split_folds, usable_sizes
+from . import learners, pipelines
+from .error_tables import above_zero, default_target
+from .labelled import inflation, labelled, split_folds, usable_sizes
 from .powerlaw import fit_power_law
 from .sample_size import (
     CurveDraws,
@@ -38,6 +39,7 @@ from .sample_size import (
 
 SIZES = 8  # default number of sizes
 FOLDS = 8  # default number of folds
+FEWEST_FOR_BACK_TEST = 3  # sizes: a power law goes through two points, and is tested at a third
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class LearningCurves(Tabular):
     the methods. `inflation` has one factor per size, by which standard errors are multiplied
     because training sets overlap. `test_rows`, for classes only, is the number of test rows in all
     folds together: an error is a count of wrong rows among these. `none_wrong[name]` says at which
-    sizes no test row was wrong; `errors` holds half a wrong row there (see `_above_zero`). An error
+    sizes no test row was wrong; `errors` holds half a wrong row there (`above_zero`). An error
     that is not finite is that of a learner that diverged or predicted NaN: its reading, its n(ε)
     and everything else that is computed from it have the status `NOT_FINITE`.
     """
@@ -112,19 +114,46 @@ class LearningCurves(Tabular):
         error = mean.standard_error * self.inflation[-1]
         return Reading(mean.value, error, mean.count, mean.status)
 
+    @property
+    def recommended(self) -> str:
+        """The first model, in the order given, that is not shown to be worse than the best with all
+        labels: list models from the simplest on. Bonferroni over the comparisons."""
+        last = {name: self[name].readings[-1] for name in self.errors}
+        usable = [name for name in last if last[name].status is Status.OK]
+        if not usable:
+            raise checks.BadInput(f"no model has a finite error: {', '.join(last)}; check them.")
+        best = min(usable, key=lambda name: last[name].value)
+        level = 1 - (1 - LEVEL) / max(len(usable) - 1, 1)
+        return next(n for n in usable if not self.difference(n, best).interval(level)[0] > 0)
+
     def more_labels(self, labels: int) -> dict[str, tuple[SampleSize, SampleSize]]:
         """Each learner's error at the largest size and, extrapolated, with `labels` more."""
         checks.whole("labels", labels, at_least=1)
-        now, then = float(self.sizes[-1]), float(self.sizes[-1] + labels)
         errors = {}
         for name, draws in self._draws.items():
-            today = np.exp(draws.logs[:, -1])
-            # The measured error times the factor that the power law predicts.
-            later = today * draws.law.error(then) / draws.law.error(now)
-            if self.test_rows:  # no error rate is above one
-                today, later = np.minimum(today, 1.0), np.minimum(later, 1.0)
+            today = self._possible(np.exp(draws.logs[:, -1]))
+            later = self._possible(draws.extrapolated(float(self.sizes[-1] + labels)))
             errors[name] = (_with_interval(today), _with_interval(later, Status.EXTRAPOLATED))
         return errors
+
+    def back_test(self) -> dict[str, tuple[SampleSize, Reading]]:
+        """Each learner's error at the largest size, extrapolated from the smaller sizes as
+        `more_labels` extrapolates, and measured. Empty with fewer than three sizes."""
+        if len(self.sizes) < FEWEST_FOR_BACK_TEST:
+            return {}
+        sizes, errors = np.array(self.sizes, float), np.array([*self.errors.values()])
+        earlier = curve_draws(sizes[:-1], errors[..., :-1], np.array(self.inflation)[:-1])
+        return {
+            name: (
+                _with_interval(self._possible(draws.extrapolated(sizes[-1])), Status.EXTRAPOLATED),
+                self[name].readings[-1],
+            )
+            for name, draws in zip(self.errors, earlier, strict=True)
+        }
+
+    def _possible(self, errors: np.ndarray) -> np.ndarray:
+        """Draws of an error; no error rate is above one."""
+        return np.minimum(errors, 1.0) if self.test_rows else errors
 
     def laws(self) -> dict[str, dict[str, SampleSize]]:
         """exponent, scale and floor of a n^(−b) + c, and the exponent of the plain a n^(−b)."""
@@ -164,6 +193,10 @@ class LearningCurves(Tabular):
         lines.append(f"With {more} more labels ({more} → {2 * more}), if the power law continues:")
         for name, (now, then) in self.more_labels(more).items():
             lines.append(f"  {name}: {now.value:.3g} → {then}")
+        if tests := self.back_test():
+            lines.append(f"Back-test, the error with {more} labels from the smaller sizes:")
+        for name, (expected, measured) in tests.items():
+            lines.append(f"  {name}: {expected}; measured {_cell(measured)}")
         return "\n".join(lines)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -249,12 +282,19 @@ def learning_curve(
     starts: int = 1,
     seed: int = 0,
     training: Mapping[str, Any] | None = None,
+    scoring: Any = None,
+    groups: Any = None,
+    ordered: bool = False,
+    n_jobs: int | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> LearningCurves:
     """Test error of several learners over the number of labels, paired, with n(ε) and its interval.
 
         n(ε) = the smallest n with E error(n) ≤ ε;   beyond the largest n, error(n) ≈ a n^(−b) + c
 
     X: rows (n, p), or tokens (n, L, t). y: numbers, or classes; `task` overrides what is inferred.
+        Where all models are scikit-learn estimators, X may also be a DataFrame with categories and
+        missing values, or texts: pipelines receive the rows as they are.
     models: names of the four models of lens B ("baseline", "known-attention", "self-attention",
         "multi-layer"), or a mapping from your own names to such a name, to a function of a random
         key that returns a network (as for `fit`; it receives standardised inputs in X's shape), or
@@ -266,6 +306,12 @@ def learning_curve(
     attention: f(X) for known attention, an array of X's shape or a function that returns one.
     starts: random initialisations per network; the one with the smallest training loss is used.
     training: arguments for `fit`, such as {"steps": 2000, "l2": 1e-3}.
+    groups: one label per row; rows of a group are tested in the same fold.
+    ordered: rows are in the order of time: models are trained on the latest rows before those that
+        they are tested on.
+    scoring, n_jobs, progress: of scikit-learn estimators: a score such as "roc_auc", turned into an
+        error; trainings at the same time, as in scikit-learn; a function that receives a line of
+        text after each training.
 
     >>> random = np.random.default_rng(0)
     >>> X = random.normal(size=(60, 3))
@@ -273,57 +319,61 @@ def learning_curve(
     >>> [reading.count for reading in curves["baseline"].readings]
     [3, 3]
     """
-    data = labelled(X, y, task)
     checks.whole("hidden", hidden, at_least=1, at_most=10_000)
     checks.whole("starts", starts, at_least=1, at_most=1_000)
     checks.seed_number("seed", seed)
     if target_error is not None:
         checks.positive("target_error", target_error)
     settings = learners.settings(training)
-    parts = split_folds(data, folds, seed)
-    sizes = usable_sizes(sizes, data, parts, SIZES)
-    measure = learners.choose(models, data, attention, hidden)
-    measured = {name: run(parts, sizes, seed, settings, starts) for name, run in measure.items()}
-    errors = {name: _above_zero(table, data) for name, table in measured.items()}
-    if target_error is None:
-        # A little above what the best learner reaches, so that its n(ε) lies inside the range. One
-        # that does not learn must not decide what error the others are asked for.
-        means = [table.mean(0) for table in errors.values()]
-        reached = [mean[np.isfinite(mean)].min() for mean in means if np.isfinite(mean).any()]
-        if not reached:
-            raise checks.BadInput(
-                f"a learning curve needs a learner with finite predictions; got none from "
-                f"{', '.join(errors)}; check the estimators, or lower training's learning_rate."
-            )
-        target_error = 1.1 * float(min(reached))
-        if data.classes:  # an error of less than one wrong test row cannot be measured
-            target_error = max(target_error, 1 / len(data.inputs))
+    rows = pipelines.raw_rows(X, models, scoring, n_jobs, progress)
+    data = labelled(X, y, task) if rows is None else rows.labelled(y, task)
+    together = None if rows is None or ordered else rows.equal()
+    if groups is not None:
+        if ordered:
+            raise checks.BadInput("groups and ordered cannot both be given; leave one of them out.")
+        together = pipelines.check_groups(groups, len(data.inputs))
+    parts = (
+        pipelines.ordered_folds(data, folds)
+        if ordered
+        else split_folds(data, folds, seed, together)
+    )
+    least_share = 0.0 if rows is None else pipelines.LEAST_SHARE
+    sizes = usable_sizes(sizes, data, parts, SIZES, least_share)
+    at = np.array(sizes, float)
+    if ordered:
+        pipelines.check_ordered_classes(data, parts, sizes[0])
+        factors = pipelines.ordered_inflation(at, parts)
+    else:
+        factors = inflation(at, len(data.inputs), folds)
+    score = None if scoring is None else pipelines.Score.of(scoring)
+    if rows is None:
+        measure = learners.choose(models, data, attention, hidden)
+        measured = {
+            name: run(parts, sizes, seed, settings, starts) for name, run in measure.items()
+        }
+    else:
+        assert isinstance(models, Mapping)
+        measured = pipelines.pipeline_errors(
+            models, rows, data, parts, sizes, score, n_jobs, progress
+        )
+    rates = bool(data.classes) and score is None
+    tested = sum(len(fold.test) for fold in parts)
+    errors = {name: above_zero(table, tested if rates else 0) for name, table in measured.items()}
+    quantity = "error rate" if data.classes else "relative squared error"
     return LearningCurves(
-        data=str(data),
-        quantity="error rate" if data.classes else "relative squared error",
+        data=str(data) if rows is None else rows.describe(data),
+        quantity=quantity if score is None else score.quantity,
         sizes=sizes,
-        target_error=target_error,
+        target_error=default_target(errors, tested if rates else 0)
+        if target_error is None
+        else target_error,
         errors={name: tuple(map(tuple, table.tolist())) for name, table in errors.items()},
-        inflation=tuple(inflation(np.array(sizes, float), len(data.inputs), folds).tolist()),
-        test_rows=len(data.inputs) if data.classes else 0,
+        inflation=tuple(factors.tolist()),
+        test_rows=tested if rates else 0,
         none_wrong={
-            name: tuple((table == 0).all(0).tolist())
-            for name, table in measured.items()
-            if data.classes
+            name: tuple((table == 0).all(0).tolist()) for name, table in measured.items() if rates
         },
     )
-
-
-def _above_zero(errors: np.ndarray, data: Labelled) -> np.ndarray:
-    """Errors with a logarithm: at sizes where all are zero, the smallest that can be measured.
-
-    Classes: half a row counts as wrong. With none of n rows wrong, the posterior of the error under
-    Jeffreys' prior is Beta(½, n + ½): its mean is ½/(n + 1), and its standard deviation, about
-    √½/n, is the reported standard error. Numbers: ε², the squared rounding of a prediction relative
-    to the standard deviation of the labels.
-    """
-    least = 0.5 / len(data.inputs) if data.classes else float(np.finfo(float).eps) ** 2
-    return np.where((errors == 0).all(0), least, errors)
 
 
 def _cell(reading: Reading) -> str:

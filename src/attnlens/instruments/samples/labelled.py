@@ -127,8 +127,13 @@ def _check_classes(names: np.ndarray, counts: np.ndarray) -> None:
         )
 
 
-def split_folds(data: Labelled, count: int, seed: int) -> list[Fold]:
-    """`count` disjoint test sets, each with the other rows in a random, stratified order."""
+def split_folds(
+    data: Labelled, count: int, seed: int, groups: Int[np.ndarray, " rows"] | None = None
+) -> list[Fold]:
+    """`count` disjoint test sets, each with the other rows in a random, stratified order.
+
+    groups: of rows that must be tested in one fold; by default those with equal inputs.
+    """
     checks.whole("folds", count, at_least=3)
     rows = len(data.inputs)
     if count > rows // 2:
@@ -137,8 +142,14 @@ def split_folds(data: Labelled, count: int, seed: int) -> list[Fold]:
             f"{count}."
         )
     labels = data.labels if data.classes else np.zeros(rows, int)
-    tests = _test_rows(_equal_rows(data.inputs), labels, count, np.random.default_rng(seed))
+    together = _equal_rows(data.inputs) if groups is None else groups
+    tests = _test_rows(together, labels, count, np.random.default_rng(seed))
     if not _usable(tests, labels):
+        if groups is not None:
+            raise checks.BadInput(
+                f"groups must leave each of {count} folds two test rows and training rows of every "
+                f"class; got {len(np.unique(groups))} groups; give fewer folds."
+            )
         tests = _test_rows(np.arange(rows), labels, count, np.random.default_rng(seed))
     random = np.random.default_rng(seed)
     random.permutation(rows)
@@ -206,10 +217,13 @@ def inflation(
     return np.sqrt(1 + count / (count - 1) * overlap)
 
 
-def usable_sizes(sizes: Any, data: Labelled, parts: list[Fold], count: int) -> tuple[int, ...]:
-    """The sample sizes: those given, checked, or `count` log-spaced ones."""
+def usable_sizes(
+    sizes: Any, data: Labelled, parts: list[Fold], count: int, least_share: float = 0.0
+) -> tuple[int, ...]:
+    """The sample sizes: those given, checked, or `count` log-spaced ones, of at least
+    `least_share` of the largest."""
     most = min(len(fold.train) for fold in parts)
-    least = max(4, 2 * data.classes)
+    least = max(4, 2 * data.classes, math.ceil(least_share * most))
     if sizes is None:
         return tuple(np.unique(np.geomspace(least, most, count).round().astype(int)).tolist())
     sizes = tuple(checks.whole("each size", size, at_least=1) for size in sizes)

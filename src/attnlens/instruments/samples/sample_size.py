@@ -61,6 +61,8 @@ class SampleSize(Tabular):
         return [{"value": self.value, **ends, "status": self.status.value}]
 
     def __str__(self) -> str:
+        if self.status is Status.AT_MOST and math.isinf(self.high):
+            return f"{_format(self.value)} or fewer, without an upper end"
         if self.status is Status.AT_MOST:
             return f"{self.status} {_format(self.high)}"
         if self.status is Status.AT_LEAST:
@@ -84,6 +86,11 @@ class CurveDraws(NamedTuple):
     def finite(self) -> bool:
         """Whether every mean error is a positive number; else nothing can be computed from it."""
         return bool(np.isfinite(self.logs).all())
+
+    def extrapolated(self, size: float) -> Float[np.ndarray, " draws"]:
+        """The error at a size beyond the largest: the last one times the factor of the law."""
+        last = float(self.sizes[-1])
+        return np.exp(self.logs[:, -1]) * self.law.error(size) / self.law.error(last)
 
     @property
     def reach(self) -> float:

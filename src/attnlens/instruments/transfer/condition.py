@@ -36,7 +36,7 @@ from attnlens.core.status import Status
 from ..samples.labelled import inflation
 from . import kappa
 from .kappa import KappaReading
-from .scores import h_score, leep, log_me
+from .scores import h_score, left_out_leep, log_me
 
 FOLDS = 5
 MOST_CLASSES = 1000  # each becomes a column of ones and zeros
@@ -48,7 +48,8 @@ class Transfer(Tabular):
     """The readings about a pretrained representation and a downstream target.
 
     kappa: the condition number. Where it is infinite, `kappa.outside` is the share of the target
-        outside of what pretraining covers; `interval` is its 95 % interval (BCa).
+        outside of what pretraining covers; `interval` is its 95 %
+        interval, which starts at a lower bound of κ there.
     error: the measured transfer error of a linear head on held-out samples: the unexplained share
         of variance (numbers) or the share of wrong classes.
     scores: LogME, H-score and LEEP; where one is not defined, its status is the reason.
@@ -77,7 +78,7 @@ class Transfer(Tabular):
         low, high = self.interval
         kappa = f"{self.kappa.value:.3g}, 95 % interval {low:.3g} to {high:.3g}"
         if math.isinf(self.kappa.value):
-            kappa = f"{self.kappa.value:.3g}: {self.kappa.reason}"
+            kappa = f"{self.kappa.value:.3g}, at least {low:.3g}: {self.kappa.reason}"
         explained = f"{self.explained:.0%} of the target's variance"
         rows = [("condition number", kappa), ("of what features explain", explained)]
         rows += [("transfer error, measured", str(self.error))]
@@ -211,7 +212,7 @@ def condition_number(
     size = len(table)
     logs = np.array(
         [
-            kappa.log_estimate(table, questions, targets, random.integers(size, size=size))
+            kappa.log_estimate(table, questions, targets, random.integers(size, size=size), 2.0)
             for _ in range(resamples)
         ]
     )
@@ -293,7 +294,7 @@ def _scores(features, targets, classes, question_classes, source) -> dict[str, R
     if source is None:
         return {**scores, "LEEP": Reading(math.nan, math.nan, 0, Status.NEEDS_SOURCE)}
     probabilities = _finite("source", source, 2)
-    return {**scores, "LEEP": _score(leep(probabilities, classes), len(features))}
+    return {**scores, "LEEP": _score(left_out_leep(probabilities, classes), len(features))}
 
 
 def _source(columns: np.ndarray, classes: np.ndarray) -> np.ndarray | None:

@@ -22,6 +22,18 @@ pretraining* when its singular value in D⁻¹B̂ is above √k + √d, the larg
 first. If the part of c outside of the covered directions is more than noise, above the 99.9 %
 quantile of its regression error, ℓ is lowered, until every row is divided by its own noise: the
 noise of a target in cents must not hide one in millions. κ is infinite where c is still outside.
+
+Resamples. The slopes of a bootstrap resample are B̂ + E* with E* as large as E, so their squares
+contain the noise twice, and twice of it is subtracted (`copies=2`). With one subtraction resamples
+of weak directions have too small a κ: intervals covered in 0.67 to 0.82 of data sets where a
+direction is as weak as a tenth to a twentieth of the others (200 rows); now in 0.97 or more.
+
+Unseen directions. Where κ is infinite its interval is (bound, ∞). For every δ
+
+    κ ≥ ⟨c, δ⟩ √k/‖B δ‖ ≥ (⟨ĉ, δ⟩ − e_c ‖δ‖) √k/(‖B̂ δ‖ + e_B ‖δ‖)
+
+where e_c and e_B bound the errors of ĉ and of B̂ (in operator norm), each with probability 98.75 %.
+This holds for all δ at once, so the largest of several is used.
 """
 
 from __future__ import annotations
@@ -38,10 +50,7 @@ from attnlens.core.status import Status
 
 LEVEL = 0.95
 INDEPENDENT = 1e-13  # share of the largest eigenvalue of the correlation matrix; see "Rank" above
-GROUPS = 50  # of the jackknife that gives the acceleration of the interval
-# If a smaller share of the resamples lies on one side of the estimate, resampling itself has
-# shifted them by more than their spread.
-ONE_SIDED = 0.1
+PENALTIES = (0.3, 1.0, 3.0)  # of the directions that `unseen_bound` tries, in units of the noise
 
 
 class KappaEstimate(NamedTuple):
@@ -57,8 +66,12 @@ def estimate(
     features: Float[np.ndarray, "samples _d"],
     pretraining: Float[np.ndarray, "samples _k"],
     downstream: Float[np.ndarray, "samples _outputs"],
+    copies: float = 1.0,
 ) -> KappaEstimate:
-    """κ by the formulas above, in features whitened by their own covariance."""
+    """κ by the formulas above, in features whitened by their own covariance.
+
+    copies: how many times the error variance of the slopes their squares contain; 2 for a resample.
+    """
     white = whitened(features)
     b, b_noise = _slopes(white, pretraining)
     c, c_noise = _slopes(white, downstream)
@@ -82,11 +95,11 @@ def estimate(
     if not covered.any():
         return KappaEstimate(0.0, 0.0, explained)
     # Bias correction: noise adds to BᵀB in each covered direction, and to c.
-    bias = float(((noise[:, None] / scales) ** 2).sum())
+    bias = copies * float(((noise[:, None] / scales) ** 2).sum())
     shrunk = np.sqrt(np.maximum(strengths**2 - bias, 0.1 * strengths**2))[covered]
     inverse = math.sqrt(k) * _inverse_root(scales * columns[:, covered] * shrunk)
     reached = inverse @ inside.T
-    matrix = reached.T @ reached - np.diag(c_noise) * float((inverse**2).sum())
+    matrix = reached.T @ reached - copies * np.diag(c_noise) * float((inverse**2).sum())
     kappa = math.sqrt(max(float(np.linalg.eigvalsh(matrix)[-1]), 0.0))
     return KappaEstimate(kappa, 0.0, explained)
 
@@ -159,15 +172,53 @@ def _chi_square(freedom: int) -> float:
     return float(chdtri(freedom, 0.001))
 
 
-def log_estimate(features, pretraining, downstream, rows) -> float:
-    """log κ from some of the rows."""
-    kappa = estimate(features[rows], pretraining[rows], downstream[rows]).kappa
+def unseen_bound(
+    features: Float[np.ndarray, "samples _d"],
+    pretraining: Float[np.ndarray, "samples _k"],
+    downstream: Float[np.ndarray, "samples _outputs"],
+) -> float:
+    """A lower limit of κ that needs no direction to be covered; see "Unseen directions" above.
+
+    >>> z = np.random.default_rng(0).standard_normal((400, 2))
+    >>> unseen_bound(z, z * [1.0, 0.0], z[:, 1:])
+    inf
+    """
+    from scipy.special import chdtri
+
+    white = whitened(features)
+    b, b_noise = _slopes(white, pretraining)
+    c, c_noise = _slopes(white, downstream)
+    k, d = b.shape
+    tail = (1 - LEVEL) / 4  # half of one side, for each of the two errors
+    # Gaussian concentration: ‖E‖ exceeds σ(√k + √d + t)/√n with probability at most exp(−t²/2).
+    edge = math.sqrt(b_noise.max(initial=0)) * (
+        math.sqrt(k) + math.sqrt(d) + math.sqrt(-2 * math.log(tail))
+    )
+    _, strengths, axes = np.linalg.svd(b, full_matrices=True)
+    strengths = np.append(strengths, np.zeros(d - len(strengths)))
+    rounding = 1e-9 * max(strengths.max(initial=0), np.finfo(float).tiny)
+    best = 0.0
+    for head, variance in zip(c, c_noise, strict=True):
+        loss = math.sqrt(variance * float(chdtri(d, tail)))
+        for share in PENALTIES:
+            along = (axes @ head) / (strengths**2 + (share * edge + rounding) ** 2)
+            length = float(np.linalg.norm(along))
+            gain = float(axes @ head @ along) - loss * length
+            cost = float(np.linalg.norm(strengths * along)) + edge * length
+            if gain > 0:
+                best = max(best, gain * math.sqrt(k) / cost if cost > rounding * length else np.inf)
+    return best
+
+
+def log_estimate(features, pretraining, downstream, rows, copies: float = 1.0) -> float:
+    """log κ from some of the rows; `copies` as for `estimate`."""
+    kappa = estimate(features[rows], pretraining[rows], downstream[rows], copies).kappa
     return math.log(kappa) if kappa > 0 else -math.inf
 
 
 @dataclass(frozen=True)
 class KappaReading(BoundedReading):
-    """The condition number κ, with its 95 % interval (BCa).
+    """The condition number κ, with its 95 % interval.
 
     explained: the share of the downstream target's variance that the features explain.
     outside: the share of the target outside of what pretraining covers; 0 where κ is finite.
@@ -214,38 +265,23 @@ def reading(
 def interval(
     result: KappaEstimate, logs: np.ndarray, features, pretraining, downstream
 ) -> tuple[float, float]:
-    """BCa bootstrap interval (Efron, JASA 1987): percentiles of the resamples, corrected for bias
-    and acceleration.
+    """exp(log κ ± z s): z the quantile of the normal distribution, since s comes from resamples of
+    one data set and not from a number of replicates, and s the standard deviation of the finite
+    logs of the resamples. An end is infinite, or 0, where more than 2.5 % of the resamples are.
 
-    With nearly as many features as samples, resampling itself shifts κ, because resamples repeat
-    some rows and omit others. Where it shifts nine in ten of them to one side of the estimate,
-    their percentiles are not usable, and the interval is exp(log κ ± z s), with s the larger of
-    the standard errors from the resamples and from the jackknife, and z the quantile of the normal
-    distribution: s comes from resamples of one data set, not from a number of replicates.
+    Percentiles, or those corrected for bias and acceleration (BCa; Efron, JASA 1987), need not
+    contain the estimate where there are nearly as many features as samples: resamples repeat some
+    rows and omit others, which shifts nearly all of them to one side.
     """
-    from scipy.special import ndtr, ndtri
+    from scipy.special import ndtri
 
-    if math.isinf(result.kappa) or result.kappa <= 0:
+    if math.isinf(result.kappa):
+        return unseen_bound(features, pretraining, downstream), math.inf
+    if result.kappa <= 0:
         return result.kappa, result.kappa
-    at = math.log(result.kappa)
-    groups = np.array_split(np.arange(len(features)), min(GROUPS, len(features)))
-    keep = [np.setdiff1d(np.arange(len(features)), group) for group in groups]
-    jackknife = np.array([log_estimate(features, pretraining, downstream, rows) for rows in keep])
-    influence = jackknife.mean() - jackknife if np.isfinite(jackknife).all() else np.zeros(1)
-    spread = float((influence**2).sum())
-    acceleration = float((influence**3).sum()) / (6 * spread**1.5) if spread > 0 else 0.0
-    share = float((logs < at).mean())
-    if min(share, 1 - share) < ONE_SIDED:
-        finite = logs[np.isfinite(logs)]
-        count = len(influence)
-        errors = math.sqrt(spread * (count - 1) / count), float(np.std(finite))
-        half = float(ndtri((1 + LEVEL) / 2)) * max(errors)
-        return math.exp(at - half), math.exp(at + half)
-    bias = float(ndtri(share))
-    limits = []
-    for tail in ((1 - LEVEL) / 2, (1 + LEVEL) / 2):
-        moved = bias + float(ndtri(tail))
-        level = float(ndtr(bias + moved / (1 - acceleration * moved)))
-        place = int(np.clip(round(level * (len(logs) - 1)), 0, len(logs) - 1))
-        limits.append(math.exp(np.sort(logs)[place]))
-    return limits[0], limits[1]
+    tail = (1 - LEVEL) / 2
+    finite = logs[np.isfinite(logs)]
+    half = -float(ndtri(tail)) * (float(finite.std(ddof=1)) if finite.size > 1 else math.inf)
+    low = 0.0 if (logs == -np.inf).mean() > tail else result.kappa * math.exp(-half)
+    high = math.inf if (logs == np.inf).mean() > tail else result.kappa * math.exp(half)
+    return low, high

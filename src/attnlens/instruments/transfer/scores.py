@@ -5,7 +5,7 @@
     H-score   tr( Cov(f)⁻¹ Cov(E[f | y]) )         f features, y classes
               (Bao et al., An Information-Theoretic Approach to Transferability, ICIP 2019)
     LEEP      mean log Σ_s P̂(y | s) θ_s(x),        θ_s(x) the source model's class probabilities
-              (Nguyen et al., LEEP, ICML 2020)
+              (Nguyen et al., LEEP, ICML 2020); here with P̂ from the other rows (`left_out_leep`)
 
 For all three, higher is better. Rows are samples.
 """
@@ -97,12 +97,36 @@ def h_score(features: Table, classes: Int[np.ndarray, " samples"]) -> float:
 
 def leep(source: Table, classes: Int[np.ndarray, " samples"]) -> float:
     """The mean log likelihood of the labels given the source model's classes, at most 0."""
+    _check_probabilities(source)
+    _, numbers = np.unique(classes, return_inverse=True)
+    joint = np.eye(numbers.max() + 1)[numbers].T @ source  # (class, source class)
+    conditional = joint / np.maximum(joint.sum(0), np.finfo(float).tiny)
+    return float(np.log((conditional[numbers] * source).sum(-1)).mean())
+
+
+def left_out_leep(source: Table, classes: Int[np.ndarray, " samples"]) -> float:
+    """LEEP where P̂(y | s) of each row is that of all *other* rows.
+
+    P̂ of the same rows has seen the label that it is judged by, so that a source of pure noise
+    scores above one that is constant. Without row i, one more row with the classes in their shares
+    keeps P̂ defined where no other row is of source class s:
+
+        P̂₋ᵢ(y | s) = (Σ_{j≠i, y_j = y} θ_s(x_j) + p₋ᵢ(y)) / (Σ_{j≠i} θ_s(x_j) + 1)
+
+    p₋ᵢ(y) is itself (the other rows of class y + 1/classes)/n.
+    """
+    _check_probabilities(source)
+    names, numbers = np.unique(classes, return_inverse=True)
+    members = np.eye(len(names))[numbers]
+    joint = (members.T @ source)[numbers] - source  # (row, source class), without the row itself
+    others = (members.sum(0)[numbers] - 1 + 1 / len(names)) / len(source)
+    conditional = (joint + others[:, None]) / (source.sum(0) - source + 1)
+    return float(np.log((conditional * source).sum(-1)).mean())
+
+
+def _check_probabilities(source: Table) -> None:
     if (source < 0).any() or not np.allclose(source.sum(-1), 1):
         raise checks.BadInput(
             "source must hold one row of probabilities per sample, each with the sum 1; "
             "give the softmax of the source model's outputs."
         )
-    _, numbers = np.unique(classes, return_inverse=True)
-    joint = np.eye(numbers.max() + 1)[numbers].T @ source  # (class, source class)
-    conditional = joint / np.maximum(joint.sum(0), np.finfo(float).tiny)
-    return float(np.log((conditional[numbers] * source).sum(-1)).mean())
