@@ -69,6 +69,7 @@ CLAIMS: dict[str, str] = {
 BUILT_IN = {
     "A": "attnlens.claims.exchangeability:LENS",
     "B": "attnlens.claims.sample_complexity:LENS",
+    "C": "attnlens.claims.later_theory:LENS",
 }
 
 
