@@ -76,7 +76,7 @@ GRID = Grid(
     arm_settings={GIVEN: {"compared": GIVEN}, PLAIN: {"compared": PLAIN}},
     blocks={
         PREDICTION: {"smoke": 1, "default": 10, "full": 72},
-        GIVEN: {"smoke": 1, "default": 2, "full": 24},
+        GIVEN: {"smoke": 1, "default": 6, "full": 24},
         PLAIN: {"smoke": 1, "default": 5, "full": 24},
     },
     seeds_per_block={"smoke": 4, "default": 16, "full": 16},
