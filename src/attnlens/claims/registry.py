@@ -62,8 +62,8 @@ CLAIMS: dict[str, str] = {
     "B.noisy-images": "attnlens.claims.sample_complexity.noisy_images:CLAIM",
     "B.reviews": "attnlens.claims.sample_complexity.reviews:CLAIM",
 }
-"""Claims of lenses A and B by id, as "module:NAME"; in the order of the ledger. Other lenses declare
-theirs themselves: `lenses()` has all."""
+"""Claims of lenses A and B by id, as "module:NAME"; in the order of the ledger. Other lenses
+declare theirs themselves: `lenses()` has all."""
 
 
 # The lenses of attnlens, as in its entry points; a source tree that is not installed has none.

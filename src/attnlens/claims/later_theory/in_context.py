@@ -69,7 +69,7 @@ GRID = Grid(
         "steps": {"smoke": 300, "default": 1000, "full": 1000},
         # Prompts per step. The distance is that of the gradient's noise: 0.035 with 256 prompts and
         # 0.022 with 512, at N = 4 (pilot).
-        "batch": 512,
+        "batch": {"smoke": 128, "default": 512, "full": 512},
         "learning_rate": 0.05,  # at first; it falls to zero as a cosine
         "test_prompts": {"smoke": 4096, "default": 65_536, "full": 65_536},
     },
@@ -83,7 +83,7 @@ GRID = Grid(
         INVERSE: {"smoke": 1, "default": 1, "full": 2},
         OTHER_START: {"smoke": 1, "default": 3, "full": 6},
     },
-    seeds_per_block=8,
+    seeds_per_block={"smoke": 4, "default": 8, "full": 8},
     cost=lambda parameters, seeds: (
         1.0 + seeds * parameters["steps"] * (1 + parameters["examples"]) * 2e-5
     ),

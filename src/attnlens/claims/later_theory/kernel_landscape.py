@@ -178,6 +178,7 @@ def descent(parameters: Mapping[str, Any], kernel: str, seed: int) -> DescentEnd
         seeds, l2 = np.array([seed], np.uint32), np.float64(parameters["l2"])
         ended = newton.search(problem, seeds, None, data, test, l2)
         end = newton.SearchResult(*jax.tree.map(np.asarray, tuple(ended)))
+        gradient, vector = np.asarray(end.gradient_norm), np.asarray(end.vector)
         size = Layout.of(recipe).size
     penalty = parameters["l2"] * np.sum(end.vector**2, 1)
     converged = np.isfinite(end.loss) & (end.gradient_norm <= parameters["tolerance"])
@@ -186,7 +187,7 @@ def descent(parameters: Mapping[str, Any], kernel: str, seed: int) -> DescentEnd
         for row, norm, good in zip(end.eigenvalues, end.gradient_norm, converged, strict=True)
     ]
     excess = end.test_loss / test.targets.var()
-    return DescentEnds(np.array(index), excess, end.loss - penalty, end.gradient_norm, end.vector)
+    return DescentEnds(np.array(index), excess, end.loss - penalty, gradient, vector)
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:

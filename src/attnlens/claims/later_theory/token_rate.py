@@ -18,8 +18,8 @@ where k' ~ N(2q, I), since e^{2q·k} N(0, I) = e^{2R²} N(2q, I), and E‖k' −
 
 Two parts: n·MSE over this constant, at every n, d and R; and the slope of the root-mean-square
 error in n. The constant needs n ≫ e^{R²}, the number of tokens that an effective token costs. At
-R = 1 the mean squared error is 0.97 of its limit at n = 1024. At R = 2 it is 0.4 of it there, and at
-R = 3, the control, 0.007, and 0.03 at n = 16,384 (pilot).
+R = 1 the mean squared error is 0.97 of its limit at n = 1024. At R = 2 it is 0.4 of it there, and
+at R = 3, the control, 0.007, and 0.03 at n = 16,384 (pilot).
 
 An episode draws n tokens. The weights w depend on the components t along q only, so given these the
 expectation over the d − 1 other components is exact: E‖SM_n − q‖² = (Σ w t − R)² + (d − 1) Σ w². A
