@@ -2,7 +2,8 @@
 
     python tools/lens_page.py keep DIR [DIR ...]        results folders -> docs/runs/default.json
     python tools/lens_page.py keep-full DIR [DIR ...]   full profile -> docs/runs/full.json
-    python tools/lens_page.py write                     both -> docs/lens-a.md and docs/lens-b.md
+    python tools/lens_page.py add DIR [DIR ...]         like keep, but adds to what is stored
+    python tools/lens_page.py write                     both -> docs/lens-a.md and so on
 
 `keep` copies from results folders of `attnlens verify` what the pages need: the claim's row of the
 ledger, its parts, the outcomes of its controls, and the points of its figures. If several folders
@@ -39,6 +40,7 @@ DIGITS = 6  # significant digits of a number in a figure: a pixel is a thousandt
 TITLES = {
     "A": "exchangeability and latent variables",
     "B": "sample complexity and the loss landscape",
+    "C": "later theory",
 }
 
 NOT_BY_HOLM = " (not by Holm)"
@@ -87,6 +89,12 @@ WHY = {
         "An earlier design compared attention with a wider network that could not represent the "
         "teacher: it measured which of the two can, and its control, attention against itself "
         "with rescaled weights, could not fail."
+    ),
+    ("C.kernel-landscape", "refuted"): (
+        "The Gaussian kernel ends badly about as often as softmax. Bad minima of these networks "
+        "come from training attention and values together (B.spurious-minima), and that is the "
+        "same for both kernels. The paper's networks are wide and ours are not, so this refutes "
+        "the statement for small networks only."
     ),
     ("B.noisy-images", "refuted"): (
         "Attention does far better than the plain network, but weights by the norm of a patch do "
@@ -139,12 +147,25 @@ REFERENCES = {
         "the Royal Statistical Society B* 58, 267–288.",
         VASWANI,
     ),
+    "C": (
+        "Barnfield, N., Cui, H. and Lu, Y. M. (2025). High-dimensional analysis of single-layer "
+        "attention for sparse-token classification. arXiv:2509.25153.",
+        "Bohbot, L., Letrouit, C., Peyré, G. and Vialard, F.-X. (2025). Token sample complexity of "
+        "attention. arXiv:2512.10656.",
+        "Song, B., Han, B., Zhang, S., Ding, J. and Hong, M. (2024). Unraveling the gradient "
+        "descent dynamics of transformers. *Advances in Neural Information Processing Systems* 37. "
+        "arXiv:2411.07538.",
+        "Zhang, R., Frei, S. and Bartlett, P. L. (2024). Trained transformers learn linear models "
+        "in-context. *Journal of Machine Learning Research* 25(49), 1–55. arXiv:2306.09927.",
+    ),
 }
 
 
-def keep(folders: list[Path], file: Path = RUN, draw: bool = True) -> None:
-    """Write what the pages need of these runs, one line per claim."""
-    runs, claims = [], {}
+def keep(folders: list[Path], file: Path = RUN, draw: bool = True, add: bool = False) -> None:
+    """Write what the pages need of these runs, one line per claim; with `add`, beside what is
+    stored."""
+    stored = json.loads(file.read_text()) if add else {"runs": [], "claims": {}}
+    runs, claims = stored["runs"], stored["claims"]
     for folder in folders:
         with Store.reading(folder) as store:
             ledger, page = finished(store)
@@ -202,7 +223,8 @@ def page(lens: str, file: Path = RUN, full: Path = FULL) -> str:
     of_lens = [claim for claim in find() if claim.lens == lens]
     claims = [claim for claim in of_lens if claim.id in kept["claims"]]
     entries = {claim.id: kept["claims"][claim.id]["entry"] for claim in claims}
-    first, *later = kept["runs"]
+    runs = [run for run in kept["runs"] if any(name in entries for name in run["claims"])]
+    first, *later = runs or kept["runs"]
     lines = [
         f"# Lens {lens}: {TITLES[lens]}",
         "",
@@ -482,6 +504,8 @@ def main(arguments: list[str]) -> None:
     match arguments:
         case ["keep", _, *_]:
             keep([Path(folder) for folder in arguments[1:]])
+        case ["add", _, *_]:
+            keep([Path(folder) for folder in arguments[1:]], add=True)
         case ["keep-full", _, *_]:
             keep([Path(folder) for folder in arguments[1:]], FULL, draw=False)
         case ["write"]:

@@ -45,7 +45,7 @@ ROOT = Path(__file__).parent.parent
 # Pages that do not exist are left out; a page of docs/ that is not listed here goes to "In depth".
 NAVIGATION: dict[str, list[str]] = {
     "Start here": ["index.md", "start/practitioner.md", "start/researcher.md", "glossary.md"],
-    "The two lenses": ["theory.md", "lens-a.md", "lens-b.md"],
+    "The lenses": ["theory.md", "lens-a.md", "lens-b.md", "lens-c.md"],
     "How to": [
         "howto/attention-or-not.md",
         "howto/labels.md",

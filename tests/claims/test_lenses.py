@@ -12,6 +12,7 @@ import pytest
 
 from attnlens import load
 from attnlens.claims import CLAIMS, Lens, Paper, find, lenses
+from attnlens.claims.later_theory import LENS as LATER
 from attnlens.core import plugins
 from attnlens.core.checks import BadInput, ResourceError
 from attnlens.runs import provenance
@@ -80,7 +81,7 @@ def test_a_broken_lens_is_named_and_left_out(name: str, packages: Packages, caps
     source, entry, says = BROKEN[name]
     packages.add(name, source, entry)
     packages.add("good", GOOD.format("Y"), "Y = good:LENS")
-    assert list(lenses()) == ["A", "B", "Y"]
+    assert list(lenses()) == ["A", "B", "C", "Y"]
     assert lenses()["A"].package == "attnlens"
     lenses()  # a second call says nothing
     captured = capsys.readouterr()
@@ -121,7 +122,7 @@ def test_claims_of_other_packages_are_found_and_broken_ones_left_out(packages: P
     packages.add("partly", source, "Y = partly:LENS")
     template = Path(plugins.__file__).parents[1] / "cli" / "claim_template.txt"
     (packages.folder / "y_claims.py").write_text(template.read_text().replace("@ID@", "Y.median"))
-    assert [claim.id for claim in find()] == [*CLAIMS, "Y.median"]
+    assert [claim.id for claim in find()] == [*CLAIMS, *LATER.claims, "Y.median"]
     lines = capsys.readouterr().err.splitlines()
     assert [line.split(" is left out")[0] for line in lines] == [
         f"attnlens: the claim {name} of the package partly" for name in ("Y.gone", "Y.other")
@@ -167,7 +168,8 @@ def test_the_entry_points_of_attnlens_are_those_of_a_source_tree():
 
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     assert project["entry-points"][plugins.LENSES] == BUILT_IN
-    assert [name for lens, *_ in lenses().values() for name in lens.claims] == list(CLAIMS)
+    names = [name for lens, *_ in lenses().values() for name in lens.claims]
+    assert names == [*CLAIMS, *LATER.claims]
 
 
 def test_a_paper_has_authors():

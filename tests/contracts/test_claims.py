@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from attnlens.claims import CLAIMS, Claim, Measured, find
+from attnlens.claims import CLAIMS, Claim, Measured, find, lenses
 from attnlens.claims.claim import PREDICTION, PROFILES
 from attnlens.claims.power import claim_power
 from attnlens.core.cells import Cell
@@ -26,12 +26,14 @@ each_claim = pytest.mark.parametrize("claim", ALL, ids=lambda claim: claim.id)
 
 
 def test_the_registry_lists_each_claim_under_its_own_id():
-    assert [claim.id for claim in ALL] == list(CLAIMS)
+    declared = [name for lens, *_ in lenses().values() for name in lens.claims]
+    assert [claim.id for claim in ALL] == declared
+    assert declared[: len(CLAIMS)] == list(CLAIMS)  # lenses A and B
 
 
 @each_claim
 def test_a_claim_has_all_its_texts(claim: Claim):
-    assert re.fullmatch(r"[AB]\.[a-z-]+", claim.id)
+    assert re.fullmatch(r"[ABC]\.[a-z-]+", claim.id)
     for name in ("title", "statement", "formula", "prediction", "source"):
         assert getattr(claim, name).strip(), name
     meanings = [claim.meaning.of(outcome) for outcome in ("supported", "refuted", "undecided")]
@@ -47,16 +49,22 @@ PAPERS = {
     "A": "Lens A (Zhang et al., 2022, arXiv 2212.14852)",
     "B": "Lens B (ICLR 2021 submission)",
 }
+PAPERS_OF_LENS_C = {
+    "C.token-rate": "Bohbot et al. (2025, arXiv 2512.10656)",
+    "C.in-context": "Zhang, Frei and Bartlett (2023, arXiv 2306.09927)",
+    "C.sparse-tokens": "Barnfield, Cui and Lu (2025, arXiv 2509.25153)",
+    "C.kernel-landscape": "Song, Han, Zhang, Ding and Hong (2024, arXiv 2411.07538)",
+}
 OWN = "Our own prediction"
 # In docs/theory.md: the numbers of each lens's predictions, and the section without numbers.
-NUMBERS = {"A": range(1, 15), "B": range(15, 21)}
+NUMBERS = {"A": range(1, 15), "B": range(15, 21), "C": range(21, 25)}
 SECTION = "section A(a)"
 
 
-def source_problems(lens: str, source: str) -> list[str]:
+def source_problems(lens: str, source: str, paper: str = "") -> list[str]:
     """What is missing in the source of a claim of this lens; empty if it is complete."""
     problems = []
-    if not source.startswith((PAPERS[lens], OWN)):
+    if not source.startswith((paper or PAPERS[lens], OWN)):
         problems.append("does not begin with the paper of its lens, nor as our own prediction")
     place = re.search(r"docs/theory\.md, (?:prediction (\d+)\b|(.+))", source)
     if place is None:
@@ -70,9 +78,11 @@ def source_problems(lens: str, source: str) -> list[str]:
 
 @each_claim
 def test_a_claim_names_its_source(claim: Claim):
-    assert source_problems(claim.lens, claim.source) == []
+    paper = PAPERS_OF_LENS_C.get(claim.id, "")
+    assert source_problems(claim.lens, claim.source, paper) == []
     docstring = sys.modules[claim.measure.__module__].__doc__ or ""
-    assert {"A": "Zhang et al., 2022", "B": "ICLR 2021 submission"}[claim.lens] in docstring
+    words = {"A": "Zhang et al., 2022", "B": "ICLR 2021 submission", "C": paper[-16:-1]}
+    assert words[claim.lens] in docstring
     assert "docs/theory.md" in docstring
 
 

@@ -1,4 +1,4 @@
-"""Every claim by id. To add one: write its file, then add its line here.
+"""Claims of lenses A and B by id; to add one, write its file, then add its line here. All lenses.
 
 Other packages add lenses with claims of their own through entry points
 (`attnlens.core.plugins`); the lenses of attnlens are loaded in the same way.
@@ -62,13 +62,15 @@ CLAIMS: dict[str, str] = {
     "B.noisy-images": "attnlens.claims.sample_complexity.noisy_images:CLAIM",
     "B.reviews": "attnlens.claims.sample_complexity.reviews:CLAIM",
 }
-"""Claims by id, as "module:NAME"; in the order of the ledger."""
+"""Claims of lenses A and B by id, as "module:NAME"; in the order of the ledger. Other lenses
+declare theirs themselves: `lenses()` has all."""
 
 
 # The lenses of attnlens, as in its entry points; a source tree that is not installed has none.
 BUILT_IN = {
     "A": "attnlens.claims.exchangeability:LENS",
     "B": "attnlens.claims.sample_complexity:LENS",
+    "C": "attnlens.claims.later_theory:LENS",
 }
 
 

@@ -24,6 +24,41 @@ PAPERS = r"""@misc{zhang2022attention,
     8KhxoxKP3iL},
 }
 """
+LATER = r"""@article{zhang2024trained,
+  author = {Zhang, Ruiqi and Frei, Spencer and Bartlett, Peter L.},
+  title = {Trained Transformers Learn Linear Models In-Context},
+  journal = {Journal of Machine Learning Research},
+  volume = {25},
+  number = {49},
+  pages = {1--55},
+  year = {2024},
+}
+
+@misc{song2024unraveling,
+  author = {Song, Bingqing and Han, Boran and Zhang, Shuai and Ding, Jie and Hong, Mingyi},
+  title = {Unraveling the Gradient Descent Dynamics of Transformers},
+  year = {2024},
+  eprint = {2411.07538},
+  archiveprefix = {arXiv},
+}
+
+@misc{barnfield2025sparse,
+  author = {Barnfield, Nicholas and Cui, Hugo and Lu, Yue M.},
+  title = {High-Dimensional Analysis of Single-Layer Attention for Sparse-Token Classification},
+  year = {2025},
+  eprint = {2509.25153},
+  archiveprefix = {arXiv},
+}
+
+@misc{bohbot2025token,
+  author = {Bohbot, L{\'e}a and Letrouit, Cyril and Peyr{\'e}, Gabriel and Vialard,
+    Fran{\c c}ois-Xavier},
+  title = {Token Sample Complexity of Attention},
+  year = {2025},
+  eprint = {2512.10656},
+  archiveprefix = {arXiv},
+}
+"""
 
 
 def bibtex(ledger: Mapping[str, Any]) -> str:
@@ -53,8 +88,10 @@ def bibtex(ledger: Mapping[str, Any]) -> str:
   note = {{Run {named}{finished}}},
 }}
 """
+    letters = {lens["letter"] for lens in ledger.get("lenses", ())}
+    own = [PAPERS, LATER] if "C" in letters else [PAPERS]
     others = [lens for lens in ledger.get("lenses", ()) if lens["package"] != "attnlens"]
-    return "\n".join([PAPERS, *map(_paper, others), tool, run])
+    return "\n".join([*own, *map(_paper, others), tool, run])
 
 
 def _paper(lens: Mapping[str, Any]) -> str:

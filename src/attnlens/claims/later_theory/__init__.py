@@ -1,0 +1,29 @@
+"""Claims of lens C: what later papers have proved about attention since lenses A and B.
+
+The lens is declared as another package would declare one: by plain data, in one module that imports
+nothing heavy (docs/howto/publish-a-lens.md).
+"""
+
+from attnlens.claims import Lens, Paper
+
+LENS = Lens(
+    "C",
+    "later theory",
+    Paper(
+        "Later theory of attention: one paper per claim",
+        (
+            "Ruiqi Zhang and others",
+            "Bingqing Song and others",
+            "Nicholas Barnfield and others",
+            "Léa Bohbot and others",
+        ),
+        2025,
+        "arXiv:2306.09927, 2411.07538, 2509.25153, 2512.10656",
+    ),
+    {
+        "C.token-rate": "attnlens.claims.later_theory.token_rate:CLAIM",
+        "C.in-context": "attnlens.claims.later_theory.in_context:CLAIM",
+        "C.sparse-tokens": "attnlens.claims.later_theory.sparse_tokens:CLAIM",
+        "C.kernel-landscape": "attnlens.claims.later_theory.kernel_landscape:CLAIM",
+    },
+)
