@@ -45,7 +45,9 @@ def folder() -> str:
         import transformers
 
         pytorch()  # the seed
-        transformers.BertModel(transformers.BertConfig(**SHAPE)).save_pretrained(place)
+        transformers.BertModel(transformers.BertConfig.from_dict(dict(SHAPE))).save_pretrained(
+            place
+        )
     return str(place)
 
 

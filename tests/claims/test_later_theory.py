@@ -151,5 +151,6 @@ def test_a_student_with_the_weights_of_its_teacher_gives_its_answers(kernel: str
         model,
         (latent.query[0], latent.key[0], latent.value[0], latent.first, latent.second[None]),
     )
+    assert episode.answer is not None
     answers = jax.vmap(model)(episode.query)
     np.testing.assert_allclose(answers, episode.answer, rtol=2e-5, atol=1e-6)

@@ -79,7 +79,7 @@ def test_masked_entries_are_never_taken_for_numbers(name: str):
         ({"inputs": TABLE.astype(str)}, "must be real numbers; got text"),
         ({"inputs": TABLE + 1j}, "must be real numbers; got complex numbers"),
         ({"inputs": TABLE.astype("datetime64[s]")}, "must be real numbers; got dates"),
-        ({"inputs": np.where(TABLE > 8, None, TABLE)}, "finite numbers"),
+        ({"inputs": np.where(TABLE > 8, np.array(None, object), TABLE)}, "finite numbers"),
         ({"labels": np.array([0, None, 1, 1], object)}, "a label in every row; got None in row 1"),
         ({"labels": np.array([0, 1, np.nan, 1])}, "NaN or infinity in row 2"),
         ({"labels": np.array(["a", "b", "a", "b"])}, "must be class numbers"),

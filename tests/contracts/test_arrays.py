@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
+import jax.numpy as jnp
 import jaxtyping
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ pytest.importorskip("sklearn", reason="needs scikit-learn")
 
 ROWS = 24
 TABLE = np.random.default_rng(3).integers(-4, 5, size=(ROWS, 3)).astype(float)
+TOKENS = (jnp.asarray(TABLE),) * 3
 OTHER = np.random.default_rng(4).normal(size=(ROWS, 2))
 TARGET = TABLE[:, 0] - 0.5 * TABLE[:, 1] + OTHER[:, 0]
 
@@ -254,7 +256,7 @@ SEEDED: dict[str, Callable[[int], Any]] = {
     "inference_error": lambda seed: attnlens.inference_error(softmax, WORLD, (4,), seed=seed),
     "learning_curve": lambda seed: attnlens.learning_curve(TABLE, TARGET, seed=seed),
     "stationarity": lambda seed: attnlens.stationarity({"a": None}, WORLD, seed=seed),
-    "linear": lambda seed: linear(TABLE, TABLE, TABLE, features="positive", seed=seed),
+    "linear": lambda seed: linear(*TOKENS, features="positive", seed=seed),
     "Nuts": lambda seed: Nuts(seed=seed),
     "RandomFeatures": lambda seed: RandomFeatures(2, 3, seed=seed),
     "surface": lambda seed: attnlens.surface(np.sum, TARGET, seed=seed),

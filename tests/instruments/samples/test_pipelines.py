@@ -50,11 +50,12 @@ def by_hand(y: np.ndarray, model: Any, error: Any) -> np.ndarray:
     """The errors (fold, size) by scikit-learn alone."""
     rows = RawRows.of(FRAME)
     parts = split_folds(rows.labelled(y, None), FOLDS, 0, rows.equal())
+    estimator: Any = clone(model)
     return np.array(
         [
             [
                 error(
-                    clone(model).fit(FRAME.iloc[fold.train[:n]], y[fold.train[:n]]),
+                    estimator.fit(FRAME.iloc[fold.train[:n]], y[fold.train[:n]]),
                     FRAME.iloc[fold.test],
                     y[fold.test],
                 )

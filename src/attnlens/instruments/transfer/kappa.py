@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -80,6 +80,7 @@ def estimate(
     # A constant target has a row of zeros.
     b, noise = b[noise > 0], noise[noise > 0]
     total = float((c**2).sum())
+    outside = 0.0
     explained = 1 - len(white) * float(c_noise.sum()) / float(downstream.var(0).sum())
     for level in _levels(noise):
         scales = np.maximum(noise, level)[:, None]
@@ -121,9 +122,9 @@ def _inverse_root(matrix: Float[np.ndarray, "_k rank"]) -> Float[np.ndarray, "ra
     from scipy.linalg import qr, solve_triangular
 
     largest_first = np.argsort(-np.abs(matrix).max(1))
-    triangle, pivots = qr(matrix[largest_first], mode="r", pivoting=True)
-    rank = matrix.shape[1]
-    return solve_triangular(triangle[:rank], np.eye(rank)[pivots], trans="T")
+    factors: Any = qr(matrix[largest_first], mode="economic", pivoting=True)
+    _, triangle, pivots = factors
+    return solve_triangular(triangle.T, np.eye(len(triangle))[pivots], lower=True)
 
 
 def standardised(
