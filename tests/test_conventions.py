@@ -41,11 +41,13 @@ MAY_TAKE_APART = {
     "core/durations.py:parse_duration",
     "runs/engines/ray_connection.py:_host_and_port",
     "runs/engines/ray_connection.py:same_cluster",
-    # names of modules, functions, attributes and parameters
+    # names of modules, functions, attributes, parameters and folders
+    "advice/inspection/inspecting.py:_name",
     "core/numerical_path.py:library_names",
     "core/numerical_path.py:names_by_xla",
     "core/sheets.py:__getattr__",
     "instruments/landscape/hessian.py:_blocks",
+    "instruments/layers/torch_recording.py:is_torch_module",
     "instruments/samples/pipelines.py:of",  # names of scores of scikit-learn
     "integrations/torch/modules.py:tolerant",
     "runs/code_version.py:imports",

@@ -109,7 +109,7 @@ def test_the_sheet_is_strict_json():
         ((CENTRE, 7, None), "the second is a int"),
         ((CENTRE, "no such loss", None), "loss must be one of"),
         ((CENTRE, lambda w: jnp.sum(w) * jnp.nan), "must be finite at params"),
-        ((CENTRE, lambda w: w), "must be one number for (params, data)"),
+        ((CENTRE, lambda w: w), "must return one floating-point number; got float64 of shape (3,)"),
         ((CENTRE, lambda w: 1 / 0), "ZeroDivisionError"),
         (({}, lambda w: 0.0), "at least one floating-point array"),
         ((CENTRE, lambda w, data: jnp.sum(w), {"x": np.ones(3), "y": np.ones(4)}), "equally many"),

@@ -65,7 +65,8 @@ def test_the_layer_with_the_predicted_matrix_has_the_predicted_loss():
     """50,000 prompts; the relative standard error of the mean of squared errors is about 1 %."""
     cov = in_context.covariance(3, [0.5, 1.5])
     matrix = in_context.predicted(cov, 4)
-    layer = in_context.Layer(np.array([0.0, 0, 1]), np.concatenate([matrix, np.zeros((1, 2))]))
+    weights = np.concatenate([matrix, np.zeros((1, 2))])
+    layer = in_context.LinearLayer(np.array([0.0, 0, 1]), weights)
     root = jnp.asarray(np.linalg.cholesky(cov).T)
     errors = in_context.squared_error(layer, in_context.prompts(jax.random.key(0), root, 50_000, 4))
     assert float(errors.mean()) == pytest.approx(in_context.loss_of(matrix, cov, 4), rel=0.04)

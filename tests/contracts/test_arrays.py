@@ -164,6 +164,10 @@ REFUSED_BY_SCIKIT_LEARN = [form for form in UNUSABLE if form in ("masked", "ragg
 def test_what_holds_no_numbers_raises_one_sentence(name: str, form: str):
     if name in ORDER and form in ("text", "masked", "ragged"):
         pytest.skip("text is categories, masked entries are no tokens, a list is ragged")
+    if (name, form) == ("learning_curve, X", "one text"):
+        pytest.skip(
+            "pipelines get objects as they are; scikit-learn reads the text '1' as a number"
+        )
     # scikit-learn's own checks of an estimator's inputs raise ValueError and TypeError.
     ours = (ValueError, TypeError) if "Attention" in name else BadInput
     with pytest.raises(ours) as caught:
@@ -235,7 +239,7 @@ def test_every_function_of_the_package_that_takes_an_array_is_here():
         # worlds, functions or models instead of arrays; their own tests give them arrays
         *("advise", "curvature", "from_torch", "generalisation", "inference_error", "inspect"),
         *("landscape", "representation", "stationarity", "surface", "tightening", "verify"),
-        *("guidelines", "load", "replicate"),
+        *("amortised_posterior", "calibration", "guidelines", "load", "replicate"),
         # records and modules
         *("Cell", "Curve", "Reading", "Surface", "Verdict", "__version__"),
         *("attention", "data", "integrations", "networks", "worlds"),

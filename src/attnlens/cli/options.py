@@ -148,9 +148,9 @@ def with_file_options(
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
-        def run(**arguments: Any) -> None:
-            reading = FileOptions(**{name: arguments.pop(name) for name in options})
-            command(reading=reading, **arguments)
+        def run(*places: Any, **arguments: Any) -> None:
+            given = {name: arguments.pop(name, kind.default) for name, kind in options.items()}
+            command(*places, reading=FileOptions(**given), **arguments)
 
         signature = inspect.signature(command, eval_str=True)
         parameters = list(signature.parameters.values())

@@ -110,7 +110,7 @@ RULE = Rule(
 )
 
 
-class Layer(NamedTuple):
+class LinearLayer(NamedTuple):
     """The part of linear attention that reaches its output: p and A of the module's docstring."""
 
     value: Any  # (d + 1,)
@@ -157,7 +157,7 @@ def prompts(key: Array, root: Array, count: int, examples: int) -> Prompts:
     return Prompts(tokens, inputs[:, -1], answers[:, -1])
 
 
-def squared_error(layer: Layer, given: Prompts) -> Array:
+def squared_error(layer: LinearLayer, given: Prompts) -> Array:
     """(ŷ − y)², one per prompt."""
     examples = given.tokens.shape[-1] - 1
     read = jnp.einsum("p,bpn->bn", layer.value, given.tokens)
@@ -178,7 +178,7 @@ def train(
     steps: int,
     batch: int,
     test: int,
-) -> tuple[Layer, Array]:
+) -> tuple[LinearLayer, Array]:
     """A trained layer and its mean squared error on fresh prompts, one per key."""
     for_start, for_steps, for_test = jax.random.split(key, 3)
     dim = len(root)
@@ -186,15 +186,15 @@ def train(
     theta = jax.random.normal(first, (dim, dim), root.dtype)
     theta = theta @ theta.T
     theta = theta / jnp.linalg.norm(theta)
-    suitable = Layer(jnp.eye(dim + 1)[-1], jnp.concatenate([theta, jnp.zeros((1, dim))]))
-    other = Layer(
+    suitable = LinearLayer(jnp.eye(dim + 1)[-1], jnp.concatenate([theta, jnp.zeros((1, dim))]))
+    other = LinearLayer(
         jax.random.normal(first, (dim + 1,), root.dtype),
         jax.random.normal(second, (dim + 1, dim), root.dtype),
     )
     layer = jax.tree.map(lambda a, b: start_scale * jnp.where(suited, a, b), suitable, other)
     adam = optax.adam(optax.cosine_decay_schedule(rate, steps))  # type: ignore[arg-type]
 
-    def risk(layer: Layer, key: Array, count: int) -> Array:
+    def risk(layer: LinearLayer, key: Array, count: int) -> Array:
         return jnp.mean(squared_error(layer, prompts(key, root, count, examples)))
 
     def step(state: Any, key: Array) -> tuple[Any, None]:

@@ -20,8 +20,9 @@ pretraining* when its singular value in D⁻¹B̂ is above √k + √d, the larg
 (Vershynin, High-Dimensional Probability, 2018, theorem 4.4.5). E(D⁻¹B̂)ᵀ(D⁻¹B̂) = (D⁻¹B)ᵀ(D⁻¹B) +
 Σ(σᵢ²/(n dᵢ²)) I: the second term is subtracted; likewise for c. The level ℓ is the largest noise at
 first. If the part of c outside of the covered directions is more than noise, above the 99.9 %
-quantile of its regression error, ℓ is lowered, until every row is divided by its own noise: the
-noise of a target in cents must not hide one in millions. κ is infinite where c is still outside.
+quantile of its regression error, ℓ is lowered, until no row is divided by more than four times its
+own noise: the noise of a target in cents must not hide one in millions. κ is infinite where c is
+still outside.
 
 Resamples. The slopes of a bootstrap resample are B̂ + E* with E* as large as E, so their squares
 contain the noise twice, and twice of it is subtracted (`copies=2`). With one subtraction resamples
@@ -106,10 +107,10 @@ def estimate(
 
 
 def _levels(noise: Float[np.ndarray, " _k"]) -> np.ndarray:
-    """Powers of 1/4 times the largest noise, down to the smallest."""
+    """Powers of 1/4 times the largest noise, down to less than 4 times the smallest."""
     if not noise.size:
         return np.ones(1)
-    count = 1 + math.ceil(math.log(noise.max() / noise.min(), 4))
+    count = 1 + math.floor(math.log(noise.max() / noise.min(), 4))
     return noise.max() * 4.0 ** -np.arange(count)
 
 
