@@ -5,6 +5,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 # Monotonic clocks have an arbitrary start, on Linux the boot of the machine. With this variable
 # they start at half a second, as on a machine that has just booted (`test_clock.py`).
@@ -34,6 +35,7 @@ CHECKED = [
 install_import_hook(CHECKED, "beartype.beartype")
 
 import jax  # noqa: E402
+import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
@@ -69,6 +71,19 @@ def bounded_memory() -> Iterator[None]:
     statm = Path("/proc/self/statm")
     if statm.exists() and int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > 2e9:
         jax.clear_caches()
+
+
+@pytest.fixture(autouse=True)
+def generators_start_anew(request: pytest.FixtureRequest) -> None:
+    """Random generators of a test's file start as at its import: the order in which two processes
+    run the tests changes no number."""
+    for name, value in vars(request.module).items():
+        if isinstance(value, np.random.Generator):
+            place = (request.module.__name__, name)
+            value.bit_generator.state = STATES.setdefault(place, value.bit_generator.state)
+
+
+STATES: dict[tuple[str, str], Any] = {}
 
 
 @pytest.fixture
