@@ -19,7 +19,8 @@ SMALL: dict[str, Any] = {"points": 3, "eigenpairs": 2}
 
 
 def quadratic(bend: tuple[float, ...], height: float, away: tuple[float, ...] = (0, 0, 0)):
-    """½ (w − m)ᵀ diag(bend) (w − m) + height, at w = m + away."""
+    """(point, loss, data) for the loss ½ (w − m)ᵀ diag(bend) (w − m) + height; m is CENTRE, and the
+    point is m + away."""
 
     def loss(w, data):
         apart = w - jnp.asarray(CENTRE)

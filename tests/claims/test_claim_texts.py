@@ -35,7 +35,7 @@ def test_numbers_of_a_sentence():
 
 
 def known_numbers(claim: Claim) -> set[float]:
-    """The numbers that the rule and the settings of a claim contain, also as per cent and exp."""
+    """The numbers of a claim's rule and settings, each also as a percentage and as exp(x)."""
     assert isinstance(claim.judge, Rule)
     values = claim.plan.values("default")  # type: ignore[attr-defined]
     works = list(claim.plan("default"))

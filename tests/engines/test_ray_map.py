@@ -191,7 +191,7 @@ def test_an_operating_system_error_on_a_node_is_retried(on_fake: RayMap):
 
 
 def hung(on_fake: RayMap, *tasks: int) -> None:
-    """These tasks of the fake never end; of the others, the newest ends first."""
+    """Make the fake Ray never finish `tasks`; of the others it finishes the newest first."""
 
     def candidates(pending: list[int]) -> list[int]:
         others = [task for task in pending if task not in tasks]

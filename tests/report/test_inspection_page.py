@@ -15,7 +15,7 @@ from browser import artefact, chromium, needs_browser, visit
 from toy_claims import HOSTILE_TEXT
 
 LIMIT = 6_000_000  # bytes of a page for 12 layers of 12 heads
-SPIKE = 200  # of 255: the weight of every token on the one before it
+SPIKE = 200  # attention of each token on the one before, on the scale of the page (0 to 255)
 
 
 def inspection(word: str, layers: int = 2, heads: int = 2, tokens: int = 4) -> Inspection:

@@ -129,8 +129,8 @@ def group_hangs(group: Any) -> None:
 
 
 def trains(function: Callable[[Any], Any], marker: str, group: Any) -> Any:
-    """`function` of a group. A node that is to be lost touches the marker and goes on training
-    until it is killed, for a minute at most."""
+    """Apply `function` to a group. With TOY_LOST_NODE set, create `marker`, which tells the test
+    that it may kill this node, and repeat the computation until then, for a minute at most."""
     result, began = function(group), time.monotonic()
     while "TOY_LOST_NODE" in os.environ and time.monotonic() - began < 60:
         Path(marker).touch()

@@ -35,7 +35,7 @@ class QuestionWords:
         known: bool = True,
         readings: Mapping[str, Reading] | None = None,
     ) -> Answer:
-        """The answer with this outcome, in these words."""
+        """Make the `Answer` to this question; `known` is false where the data do not decide it."""
         return Answer(
             self.words, words, evidence, known, readings or {}, self.name, self.subject, outcome
         )

@@ -99,8 +99,8 @@ def _check_lengths(lengths: dict[str, int]) -> None:
 def _read(path: str | Path, alone: bool = True) -> FileColumns:
     """The columns of a file that vary.
 
-    `alone` is false where targets come from another file: rows are then matched by number, so
-    every row must be read.
+    alone: whether the targets are in the same file. Otherwise row i of one file belongs to row i of
+    the other, and no rows may be left out.
     """
     from attnlens.data import read
 

@@ -1,4 +1,5 @@
-"""Options that several commands share, each declared once."""
+"""Options that several commands share, each declared once. An option of one command is declared in
+the file of that command."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ def plan(
 def selection(
     names: Sequence[str] | None, settings: Mapping[str, Any] | None = None
 ) -> list[Claim]:
-    """The claims with these names; with `settings`, the variation of the one that is named."""
+    """The claims with these names; with `settings`, one claim with those settings replaced."""
     claims = find(names)
     if not settings:
         return claims

@@ -140,7 +140,8 @@ def _pooled(ranges: Sequence[MeasuredArms]) -> MeasuredArms:
 def _entry(claim: Claim, ranges: Sequence[Judged], pooled: Judged) -> dict[str, Any]:
     """What the ranges say about one claim."""
     parts = pooled.verdict.parts
-    # Quantities are paired by their place in the rule: their names may hold measured numbers.
+    # Quantities of different ranges are matched by position and not by name: a name may contain
+    # a measured number.
     complete = [judged for judged in ranges if len(judged.verdict.parts) == len(parts)]
     return {
         "id": claim.id,

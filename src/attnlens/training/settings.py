@@ -188,7 +188,7 @@ class Settings:
         return optax.join_schedules([before, after], [self.warmup])
 
     def optimise(self) -> optax.GradientTransformation:
-        """The optimiser, with clipping of the gradient before it."""
+        """The optimiser; if `clip` is set, gradients are clipped before it."""
         chosen = OPTIMISERS[self.optimiser] if isinstance(self.optimiser, str) else self.optimiser
         steps = chosen(self.rate())
         if self.clip is None:

@@ -38,7 +38,8 @@ def groups(
     """Indices of points in groups of equal points, in order of increasing loss.
 
     A point belongs to a group if its loss agrees with that of the group's first point to a relative
-    `within` and their distance is at most `within`: points of equal loss far apart stay two.
+    `within` and their distance is at most `within`: points of equal loss far apart form
+    groups of their own.
     """
     merged: list[list[int]] = []
     for i in np.argsort(losses, kind="stable"):

@@ -35,11 +35,13 @@ APART = 0.25  # chains whose shares of a mode differ by more stay in their modes
 
 
 class Opinion(NamedTuple):
-    """What particles say about draws of chains.
+    """Comparison of the draws of Markov chains with particles tempered from the prior.
 
-    `gap` has one row per kind of comparison (mean, spread, modes): the largest difference of those
-    that are significant, 0 where none is. `effective` is the smallest effective number of
-    particles. `shares` and `chain_shares` are shares of modes; most columns are empty.
+    gap: the largest significant difference in mean, in spread and in the weights of modes; 0 where
+        no difference is significant.
+    effective: the smallest effective number of particles.
+    shares, chain_shares: the weight of each mode among the particles, and among the draws of each
+        chain; columns beyond the number of modes that were found are zero.
     """
 
     gap: Float[Array, " kinds"]

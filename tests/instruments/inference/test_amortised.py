@@ -68,7 +68,8 @@ def test_the_density_integrates_to_one_between_the_bounds(bounded):
     opened = np.linspace(-40, 40, 40_001)
     inside = bounded.scales.support.closed(opened[:, None])
     logs = bounded.log_prob(inside, TOKENS)
-    # ∫ q(z) dz = ∫ q(z(y)) dz/dy dy, by the trapezoidal rule; its weight at rounded ends is 0.
+    # ∫ q(z) dz = ∫ q(z(y)) dz/dy dy, by the trapezoidal rule. Where rounding moves z
+    # onto a bound, dz/dy is zero.
     volume = bounded.scales.support.log_volume(inside)
     density = np.exp(logs - volume, where=np.isfinite(logs), out=np.zeros_like(logs))
     # Beyond y = 37 rounding moves z onto the upper bound, where the density counts as zero.

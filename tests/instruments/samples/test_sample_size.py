@@ -37,8 +37,9 @@ def exact(
 def noisy(
     random: np.random.Generator, laws: np.ndarray, std: float | np.ndarray = 0.2
 ) -> np.ndarray:
-    """Errors (models, replicates, sizes) about the laws, with log-normal noise of mean one. Half of
-    its variance is shared by the models, so that pairing matters."""
+    """Errors (models, replicates, sizes) around the laws, with log-normal noise of mean one.
+
+    Half of its variance is shared by the models, so that pairing matters."""
     shape = (len(laws), REPLICATES, len(SIZES))
     shared = random.normal(size=(1, *shape[1:]))
     noise = std * (shared + random.normal(size=shape)) / math.sqrt(2)

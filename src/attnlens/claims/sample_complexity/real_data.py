@@ -148,7 +148,7 @@ class UniformAttention(eqx.Module):
 
 
 def set_sizes(parameters: Mapping[str, Any]) -> dict[str, int]:
-    """Samples of each set of a split; the largest number of labels is that of the training set."""
+    """The number of samples in each set of a split; training has the largest of `counts`."""
     own = {name: parameters[f"{name}_samples"] for name in ("validation", "test")}
     return {"train": max(parameters["counts"]), **own}
 

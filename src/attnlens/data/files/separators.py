@@ -32,7 +32,7 @@ NAMES = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "bar": "|", "
 NO_SEPARATOR = "\0"  # for a table of one column: text does not contain it
 MOST_LINES = 200  # that are looked at
 MOST_CHARACTERS = 2**20  # that are looked at, after the first line
-LEAST_SCORE = 1e-9  # a consistent separator is better than none, whatever its fields hold
+LEAST_SCORE = 1e-9  # of a consistent separator: above 0, the score of a table without one
 SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
 
 

@@ -170,7 +170,7 @@ def pooled(
 def shuffled(
     rows: int, tokens: Float[np.ndarray, "length dims"], random: np.random.Generator
 ) -> Float[np.ndarray, "rows length dims"]:
-    """One sequence in `rows` orders, each uniform and any two independent."""
+    """`rows` permutations of one sequence, each uniform, and pairwise independent."""
     length, dims = tokens.shape
     pool = draw_pool(rows, length, dims, 1, random) or Pool.of(uniform(rows, length, random))
     ordered = np.take(np.take(tokens, pool.a, axis=0), pool.b, axis=1)

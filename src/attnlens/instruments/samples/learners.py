@@ -149,7 +149,7 @@ def network_errors(
     """Test errors of a network trained on each fold's first n rows, all in one call of `fit`.
 
     Of several random initialisations (`starts`) the one with the smallest final training loss is
-    used. Several penalties in `training` give as many columns for each size.
+    used. With k penalties in `training`, each size has k columns, one per penalty.
     """
     inputs, tests, targets, undo = prepared(layout, data, parts, sizes)
     members = starts * len(parts)

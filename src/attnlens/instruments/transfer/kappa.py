@@ -168,7 +168,7 @@ def _slopes(white: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def _chi_square(freedom: int) -> float:
-    """The 99.9 % quantile of χ²."""
+    """The 99.9 % quantile of χ² with these degrees of freedom."""
     from scipy.special import chdtri
 
     return float(chdtri(freedom, 0.001))

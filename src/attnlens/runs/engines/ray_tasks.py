@@ -1,4 +1,4 @@
-"""Jobs on Ray: retries of lost jobs and second copies of stragglers.
+"""Jobs on Ray: retries of lost jobs and second copies of stragglers. (Scheduling: `ray_cells.py`.)
 
 retries     are made here, not by Ray (`max_retries=0`), so that every loss of a process or a node
             is recorded as a fault
