@@ -66,6 +66,26 @@ def numbers(name: str, values: Any) -> np.ndarray:
     )
 
 
+def real_numbers(name: str, values: Any) -> np.ndarray:
+    """`values` as real numbers in their own type; objects become whole numbers, truth values or
+    float64.
+
+    >>> [real_numbers("y", np.array(y, object)).dtype.kind for y in ([1, 2], [True], [1, 0.5])]
+    ['i', 'b', 'f']
+    """
+    array = plain(name, values)
+    if array.dtype.kind in NUMBERS:
+        return array
+    if array.dtype.name == "bfloat16":
+        return array.astype(np.float32)
+    as_float64 = numbers(name, array)
+    try:
+        typed = np.array(array.tolist())
+    except ValueError:  # objects that NumPy takes for sequences
+        return as_float64
+    return typed if typed.dtype.kind in "biu" and typed.shape == array.shape else as_float64
+
+
 def finite_numbers(name: str, values: Any) -> np.ndarray:
     """`values` as float64, without NaN and infinities."""
     array = numbers(name, values)

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import fdtrc, stdtr
 
+from . import arrays
 from .readings import LEVEL, t_quantile
 
 
@@ -44,7 +45,8 @@ def heterogeneity(
     >>> heterogeneity([1.0, 1.0, 1.0], [0.1, 0.2, 0.1], [8, 8, 8])
     Heterogeneity(q=0.0, degrees=2, p=1.0)
     """
-    x, s, n = (np.asarray(values, float) for values in (estimates, errors, counts))
+    given = {"estimates": estimates, "errors": errors, "counts": counts}
+    x, s, n = (arrays.numbers(*item) for item in given.items())
     k = x.size
     usable = np.isfinite(x).all() and np.isfinite(s).all() and (s > 0).all() and (n > 1).all()
     if k < 2 or not usable:

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from scipy.special import stdtr
 
 from attnlens.core import arrays
+from attnlens.core.checks import BadInput
 from attnlens.core.readings import LEVEL, Reading, t_quantile
 from attnlens.core.status import Status
 from attnlens.core.verdicts import Decision, Part, Region, Verdict
@@ -78,7 +79,7 @@ def slopes(x: ArrayLike, y: ArrayLike) -> np.ndarray:
     >>> slopes([0.0, 1.0, 2.0], [[1.0, 2.0, 3.0], [0.0, -1.0, -2.0]]).tolist()
     [1.0, -1.0]
     """
-    x, y = np.asarray(x, float), np.asarray(y, float)
+    x, y = _points(x, y)
     centred = x - x.mean()
     return (y * centred).sum(-1) / (centred**2).sum()
 
@@ -91,14 +92,26 @@ def rank_correlations(x: ArrayLike, y: ArrayLike) -> np.ndarray:
     >>> rank_correlations([1, 2, 3], [[5.0, 6.0, 9.0], [3.0, 1.0, 2.0]]).tolist()
     [1.0, -0.5]
     """
-    a, b = (_centred_ranks(np.asarray(values, float)) for values in (x, y))
+    a, b = map(_centred_ranks, _points(x, y))
     with np.errstate(invalid="ignore"):
         return (a * b).sum(-1) / np.sqrt((a**2).sum(-1) * (b**2).sum(-1))
 
 
+def _points(x: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """x (points) and y (…, points) as numbers."""
+    across, along = arrays.numbers("x", x), arrays.numbers("y", y)
+    if across.shape[-1:] != along.shape[-1:]:
+        raise BadInput(
+            f"y must have one number for each of the points in x along its last axis; got shapes "
+            f"{along.shape} and {across.shape}."
+        )
+    return across, along
+
+
 def _centred_ranks(values: np.ndarray) -> np.ndarray:
     """How many values are smaller minus how many are larger: twice the rank minus its mean."""
-    return np.sign(values[..., :, None] - values[..., None, :]).sum(-1)
+    with np.errstate(invalid="ignore"):  # of two infinities
+        return np.sign(values[..., :, None] - values[..., None, :]).sum(-1)
 
 
 def log_of_mean(rows: ArrayLike) -> np.ndarray:
@@ -117,10 +130,12 @@ def log_of_mean(rows: ArrayLike) -> np.ndarray:
     >>> log_of_mean(np.full((3, 1), np.e)).ravel().tolist()
     [1.0, 1.0, 1.0]
     """
-    rows = np.asarray(rows, float)
+    rows = arrays.numbers("rows", rows)
     count = len(rows)
-    means, others = rows.mean(0), (rows.sum(0) - rows) / (count - 1)
+    if count < 2:
+        return np.full(rows.shape, np.nan)
     with np.errstate(invalid="ignore", divide="ignore"):
+        means, others = rows.mean(0), (rows.sum(0) - rows) / (count - 1)
         logs = count * np.log(means) - (count - 1) * np.log(others)
     return np.where(np.isfinite(logs).all(0), logs, np.nan)
 

@@ -28,7 +28,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Key
 
-from attnlens.core import checks, statistics
+from attnlens.core import arrays, checks, statistics
 from attnlens.core.drawing import Figure, Point, Series
 from attnlens.core.frames import Tabular
 from attnlens.core.readings import Curve, Reading
@@ -169,8 +169,23 @@ def calibration_of(latent: Any, draws: Any, tokens: Any, seed: int = 0) -> Calib
     >>> calibration_of(latent, 0.3 * draws, np.zeros((400, 5, 1))).calibrated  # too narrow
     False
     """
-    latent, draws, tokens = (np.asarray(part, float) for part in (latent, draws, tokens))
-    random = np.random.default_rng(seed)
+    given = {"latent": latent, "draws": draws, "tokens": tokens}
+    latent, draws, tokens = (arrays.finite_numbers(*item) for item in given.items())
+    shapes = latent.shape, draws.shape, tokens.shape
+    fit_together = (
+        tuple(map(len, shapes)) == (2, 3, 3)
+        and latent.shape == (draws.shape[0], draws.shape[2])
+        and len(latent) == len(tokens)
+        and min(map(min, shapes)) > 0
+    )
+    if not fit_together:
+        raise checks.BadInput(
+            f"latent, draws and tokens must have shapes (episodes, dim), (episodes, M, dim) and "
+            f"(episodes, length, token_dim); got {shapes[0]}, {shapes[1]} and {shapes[2]}."
+        )
+    for name, array in (("latent", latent), ("draws", draws), ("tokens", tokens)):
+        arrays.moderate(name, array)
+    random = np.random.default_rng(checks.seed_number("seed", seed))
     scale = latent.std(0) + (latent.std(0) == 0)
     summary = tokens.mean(1)
     summary = (summary - summary.mean(0)) / (summary.std(0) + (summary.std(0) == 0))

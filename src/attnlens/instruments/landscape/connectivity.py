@@ -21,7 +21,7 @@ import numpy as np
 import optax
 from jaxtyping import Array
 
-from attnlens.core import checks
+from attnlens.core import arrays, checks
 from attnlens.core.drawing import Figure, Point, Series
 from attnlens.core.frames import Tabular
 from attnlens.core.readings import Curve, Reading
@@ -101,7 +101,7 @@ def interpolate(
     """
     checks.whole("points", points, at_least=2)
     subject = Subject(loss, start, data, chunk=chunk, precision=precision)
-    move = subject.flatten(end) - subject.vector
+    move = _finite_end(subject, end) - subject.vector
     at = np.linspace(-beyond, 1 + beyond, points)
     return _curve(at, losses(subject, move[None], at[:, None]))
 
@@ -136,7 +136,7 @@ def connect(
     checks.positive("learning_rate", learning_rate)
     checks.whole("batch", batch, at_least=1)
     subject = Subject(loss, start, data, precision=precision)
-    first, last = subject.vector, subject.flatten(end)
+    first, last = subject.vector, _finite_end(subject, end)
     random = np.random.default_rng(checks.seed_number("seed", seed))
     optimiser = optax.adam(optax.cosine_decay_schedule(learning_rate, steps))
     with subject.numbers():
@@ -180,6 +180,12 @@ def _rows(subject: Subject, batch: int, random: np.random.Generator) -> Any:
         return None
     chosen = np.sort(random.choice(subject.rows, min(batch, subject.rows), replace=False))
     return jax.tree.map(lambda leaf: subject.cast(leaf[chosen]), subject.data)
+
+
+def _finite_end(subject: Subject, end: Any) -> np.ndarray:
+    """`end` as a vector, if both ends are finite: every loss between them would be NaN."""
+    arrays.finite_numbers("start", subject.vector)
+    return arrays.finite_numbers("end", subject.flatten(end))
 
 
 def _curve(at: np.ndarray, values: np.ndarray) -> Curve:

@@ -114,19 +114,15 @@ class Subject:
         chunk: int | None = None,
         precision: str = "float64",
     ):
-        self.loss, self.data, self.precision = (
-            loss,
-            data,
-            checks.one_of("precision", precision, PRECISIONS),
-        )
+        self.loss, self.precision = loss, checks.one_of("precision", precision, PRECISIONS)
         if not callable(loss):
             raise checks.BadInput(
                 f"loss must be a function of (params, data); got {type(loss).__name__}."
             )
         self.chunk = None if chunk is None else checks.whole("chunk", chunk, at_least=1)
-        self.rows = 0 if data is None else _rows(data)
+        self.data = None if data is None else jax.tree.map(self._native, data)
+        self.rows = 0 if data is None else _rows(self.data)
         _check_masks("params", params)
-        _check_masks("data", data)
         with self.numbers():
             trainable, self.rest = eqx.partition(params, is_parameter)
             self.leaves, self.tree = jax.tree.flatten(trainable)
@@ -134,6 +130,8 @@ class Subject:
                 raise checks.BadInput(
                     "params must hold at least one floating-point array; got none."
                 )
+            if not any(np.size(leaf) for leaf in self.leaves):
+                raise checks.BadInput("params must hold at least one number; got empty arrays.")
             self.paths = [
                 jax.tree_util.keystr(path, simple=True, separator=".")
                 for path, _ in jax.tree_util.tree_flatten_with_path(trainable)[0]
@@ -145,6 +143,25 @@ class Subject:
         self.size = self.vector.size
         self._converted: dict[int, list[tuple[float, Any]]] = {}
         self._row_bytes: int | None = None
+
+    def _native(self, leaf: Any) -> Any:
+        """A leaf of the data in a type that JAX knows; files stay on disk."""
+        if isinstance(leaf, np.memmap):
+            arrays.real_numbers("data", leaf[:0])
+            return leaf
+        if not (isinstance(leaf, np.ndarray) or hasattr(leaf, "to_numpy")):
+            return leaf
+        array = arrays.real_numbers("data", leaf)
+        if array.dtype.itemsize > 8:  # extended precision
+            return array.astype(np.float64)
+        if self.precision == "float32" and array.dtype.kind in "iu" and array.size:
+            limits = np.iinfo(np.int32)
+            if array.min() < limits.min or array.max() > limits.max:
+                raise checks.BadInput(
+                    f"whole numbers of data must fit into 32 bits in float32; got {array.min()} "
+                    f"to {array.max()}; convert them to floating point."
+                )
+        return array.astype(array.dtype.newbyteorder("="), copy=False)
 
     def numbers(self) -> Any:
         """The context of all computations: float64 is enabled or not."""
@@ -299,9 +316,10 @@ def is_parameter(leaf: Any) -> bool:
 def _rows(data: Any) -> int:
     counts = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(data)}
     if len(counts) != 1 or () in counts or (0,) in counts:
+        shapes = [str(np.shape(leaf)) for leaf in jax.tree.leaves(data)]
         raise checks.BadInput(
             f"data must be arrays with equally many samples along the first axis; got shapes "
-            f"{[np.shape(leaf) for leaf in jax.tree.leaves(data)]}."
+            f"{', '.join(shapes[:4])}{', …' * (len(shapes) > 4)}; convert lists by numpy.asarray."
         )
     return counts.pop()[0]
 

@@ -13,11 +13,12 @@ For all three, higher is better. Rows are samples.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from attnlens.core import checks
+from attnlens.core import arrays, checks
 
 from .kappa import whitened
 
@@ -26,6 +27,12 @@ Table = Float[np.ndarray, "samples _columns"]
 
 def log_me(features: Table, targets: Float[np.ndarray, "samples _outputs"]) -> float:
     """Log evidence per sample of a linear model, the mean over the targets' columns."""
+    features, targets = _table("features", features), _table("targets", targets)
+    if len(features) != len(targets) or not targets.size:
+        raise checks.BadInput(
+            f"targets must have one row per row of features, and a column; got shapes "
+            f"{targets.shape} and {features.shape}."
+        )
     left, singular, _ = np.linalg.svd(features, full_matrices=False)
     squares = singular**2
     projections = (left.T @ targets).T
@@ -85,7 +92,8 @@ def h_score(features: Table, classes: Int[np.ndarray, " samples"]) -> float:
     exactly zero, since the mean of the rows without i is −w_i/(n − 1); features that are a function
     of the class have the number of their independent directions. A class of one row adds nothing.
     """
-    white = whitened(features)
+    white = whitened(_table("features", features))
+    classes = _class_labels(classes, len(white))
     count = len(white)
     _, numbers, sizes = np.unique(classes, return_inverse=True, return_counts=True)
     sums = np.eye(len(sizes))[numbers].T @ white
@@ -97,7 +105,8 @@ def h_score(features: Table, classes: Int[np.ndarray, " samples"]) -> float:
 
 def leep(source: Table, classes: Int[np.ndarray, " samples"]) -> float:
     """The mean log likelihood of the labels given the source model's classes, at most 0."""
-    _check_probabilities(source)
+    source = _probabilities(source)
+    classes = _class_labels(classes, len(source))
     _, numbers = np.unique(classes, return_inverse=True)
     joint = np.eye(numbers.max() + 1)[numbers].T @ source  # (class, source class)
     conditional = joint / np.maximum(joint.sum(0), np.finfo(float).tiny)
@@ -115,7 +124,8 @@ def left_out_leep(source: Table, classes: Int[np.ndarray, " samples"]) -> float:
 
     p₋ᵢ(y) is itself (the other rows of class y + 1/classes)/n.
     """
-    _check_probabilities(source)
+    source = _probabilities(source)
+    classes = _class_labels(classes, len(source))
     names, numbers = np.unique(classes, return_inverse=True)
     members = np.eye(len(names))[numbers]
     joint = (members.T @ source)[numbers] - source  # (row, source class), without the row itself
@@ -124,9 +134,32 @@ def left_out_leep(source: Table, classes: Int[np.ndarray, " samples"]) -> float:
     return float(np.log((conditional * source).sum(-1)).mean())
 
 
-def _check_probabilities(source: Table) -> None:
+def _table(name: str, values: Any) -> np.ndarray:
+    """`values` as finite float64 (samples, columns), with at least one sample."""
+    table = arrays.finite_numbers(name, values)
+    if table.ndim != 2 or not len(table):
+        raise checks.BadInput(
+            f"{name} must be an array (samples, columns) with at least one sample; got shape "
+            f"{table.shape}."
+        )
+    return table
+
+
+def _class_labels(values: Any, samples: int) -> np.ndarray:
+    """`values` as labels without missing ones, one per sample."""
+    labels = arrays.labels("classes", values)
+    if labels.shape != (samples,):
+        raise checks.BadInput(
+            f"classes must hold one label for each of {samples} samples; got shape {labels.shape}."
+        )
+    return labels
+
+
+def _probabilities(source: Any) -> np.ndarray:
+    source = _table("source", source)
     if (source < 0).any() or not np.allclose(source.sum(-1), 1):
         raise checks.BadInput(
             "source must hold one row of probabilities per sample, each with the sum 1; "
             "give the softmax of the source model's outputs."
         )
+    return source
