@@ -92,7 +92,7 @@ def to_plotly(figure: Figure) -> dict[str, Any]:
         below, above = _widths(series.points)
         if series.curve and any(above):
             traces.append(_band(series, colour, group))
-        trace = {
+        trace: dict[str, Any] = {
             "type": "scatter",
             "name": escape_plotly(series.name),
             "legendgroup": group,
@@ -109,14 +109,14 @@ def to_plotly(figure: Figure) -> dict[str, Any]:
             "hovertemplate": f"{where} → %{{y:.4g}}<extra>%{{fullData.name}}</extra>",
         }
         if any(above + below) and not series.curve:
-            trace["error_y"] = {"type": "data", "array": above, "thickness": 1.5}
+            bars: dict[str, Any] = {"type": "data", "array": above, "thickness": 1.5}
             interval = " ± %{error_y.array:.2g}"
             if any(p.below is not None for p in series.points):
-                trace["error_y"] |= {"symmetric": False, "arrayminus": below}
+                bars |= {"symmetric": False, "arrayminus": below}
                 trace["customdata"] = [[p.low, p.high] for p in series.points]
                 interval = ", %{customdata[0]:.3g} to %{customdata[1]:.3g}"
-            template = trace["hovertemplate"].replace("<extra>", f"{interval}<extra>")
-            trace["hovertemplate"] = template
+            trace["error_y"] = bars
+            trace["hovertemplate"] = trace["hovertemplate"].replace("<extra>", f"{interval}<extra>")
         traces.append(trace)
         for slope, dash, word in _lines(series):
             x, y = power_law(series, slope)
