@@ -21,6 +21,7 @@ from attnlens.claims import (
     Quantity,
     Rule,
     ScalingLaw,
+    Share,
     log_ratio,
     pooled,
 )
@@ -276,3 +277,11 @@ def test_without_a_figure_all_parts_are_drawn():
     assert figure.names == ("mean at width 1", "mean at width 2")
     assert [point.y for point in figure.series[0].points] == [2.0, 2.0]
     assert [series.control for series in figure.series[:2]] == [False, True]
+
+
+def test_the_interval_of_a_share_is_drawn_as_it_is_judged():
+    share = Quantity("share", "share", Share("x"), Region(high=0.5))
+    measured = [Measured({}, (0, 1, 2, 3), {"x": np.zeros(4)})]
+    figure = replace(CLAIM, judge=Rule(share)).draw({"prediction": measured})
+    (point,), (part,) = figure.series[0].points, share.parts(measured)
+    assert (point.low, point.high) == (0.0, part.high) == (part.low, part.high)

@@ -9,8 +9,11 @@ from __future__ import annotations
 import pytest
 
 from attnlens.claims import Claim, Origin, Rule, find
-from attnlens.claims.claim import PREDICTION
+from attnlens.claims.cells import Work
+from attnlens.claims.claim import PREDICTION, PROFILES
+from attnlens.claims.grid import check_seeds
 from attnlens.claims.power import PROMISED, claim_power
+from attnlens.core.checks import BadInput
 
 ALL = find()
 each_claim = pytest.mark.parametrize("claim", ALL, ids=lambda claim: claim.id)
@@ -27,6 +30,7 @@ WITHOUT_POWER: set[str] = {
     "A.approximation",
     "A.generalisation-length",
 }
+WITHOUT_PILOT: set[str] = {"A.approximation"}
 UNCOVERED_QUANTITIES: set[tuple[str, str]] = {
     ("A.exchangeable", "rate"),
     ("A.minimal", "tokens"),  # statistics are a function of the tokens: it tests the probe only
@@ -61,6 +65,18 @@ def test_the_power_of_a_claim_in_its_decisive_profile_is_as_promised(claim: Clai
         assert claim.exact or claim.id in WITHOUT_POWER
         return
     assert planned.power >= PROMISED, [(part.name, part.power) for part in planned.parts]
+
+
+@each_claim
+def test_a_claim_declares_its_pilot_and_is_judged_on_other_seeds(claim: Claim):
+    """Exact checks need no pilot: no setting of theirs was chosen for what it gives."""
+    pilot = claim.plan.pilot  # type: ignore[attr-defined]
+    assert pilot or claim.exact or claim.id in WITHOUT_PILOT
+    for profile in PROFILES:
+        assert min(seed for work in claim.plan(profile) for seed in work.seeds) >= pilot.stop
+    if pilot:
+        with pytest.raises(BadInput):
+            check_seeds(claim.id, [Work(PREDICTION, {}, (pilot[-1],))], pilot)
 
 
 def quantities_of(claim: Claim, arm: str) -> set[str]:

@@ -269,6 +269,29 @@ def test_both_libraries_draw_every_record_and_the_store_keeps_it(name: str):
         assert lines == used or not lines
 
 
+def test_intervals_that_are_not_symmetric_are_drawn_as_they_are():
+    points = (Point.between(1.0, 2.0, low=1.75, high=4.0), Point(2.0, 3.0, 0.5))
+    for curve in (False, True):
+        figure = Figure("t", "x", "y", (Series("s", points, curve=curve),), False, False)
+        first, *_ = to_plotly(figure)["data"]
+        axes = figure.plot().axes[0]
+        if curve:
+            assert first["y"] == [4.0, 3.5, 2.5, 1.75]
+            drawn = axes.collections[0].get_paths()[0].vertices
+            assert {(1.0, 1.75), (1.0, 4.0), (2.0, 2.5), (2.0, 3.5)} <= set(map(tuple, drawn))
+        else:
+            assert first["error_y"] | {"thickness": None} == {
+                "type": "data",
+                "array": [2.0, 0.5],
+                "arrayminus": [0.25, 0.5],
+                "symmetric": False,
+                "thickness": None,
+            }
+            assert first["customdata"] == [[1.75, 4.0], [2.5, 3.5]]
+            bars = axes.collections[0].get_segments()
+            assert [bar[:, 1].tolist() for bar in bars] == [[1.75, 4.0], [2.5, 3.5]]
+
+
 def test_intervals_without_finite_ends_are_not_drawn():
     points = (Point(1.0, 2.0, math.inf), Point(2.0, 2.0, math.nan), Point(3.0, 2.0, 0.5))
     shown = views([Figure("t", "x", "y", (Series("a", points),))])

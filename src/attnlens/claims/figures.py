@@ -108,7 +108,7 @@ def level_line(name: str, y: float, first: float, last: float) -> Series:
 
 
 def log_points(x: np.ndarray, logs: np.ndarray) -> tuple[Point, ...]:
-    """exp of the mean log over replicates, with the upper half-width of its interval after exp."""
+    """exp of the mean log over replicates, with exp of its interval."""
     return tuple(log_point(at, column) for at, column in zip(np.exp(x), logs.T, strict=True))
 
 

@@ -16,11 +16,35 @@ from .frames import Tabular
 
 @dataclass(frozen=True)
 class Point:
-    """A point with the half-width of its 95 % interval."""
+    """A point with its 95 % interval, y − below to y + half_width.
+
+    `below` is left out where the interval is symmetric.
+
+    >>> Point.between(1.0, 0.5, low=0.25, high=2.0)
+    Point(x=1.0, y=0.5, half_width=1.5, below=0.25)
+    """
 
     x: float
     y: float
     half_width: float = 0.0
+    below: float | None = None
+
+    @classmethod
+    def between(cls, x: float, y: float, low: float, high: float) -> Point:
+        """The point whose interval is `low` to `high`."""
+        above, below = high - y, y - low
+        symmetric = math.isclose(above, below, rel_tol=1e-9)  # but for rounding
+        return cls(x, y, above, None if symmetric else below)
+
+    @property
+    def low(self) -> float:
+        """The lower end of the interval."""
+        return self.y - (self.half_width if self.below is None else self.below)
+
+    @property
+    def high(self) -> float:
+        """The upper end of the interval."""
+        return self.y + self.half_width
 
 
 @dataclass(frozen=True)
@@ -29,7 +53,7 @@ class Series:
 
     `slope` adds the power law with this exponent through the points, `reference` a power law with
     another exponent for comparison. `control` marks the points of a control. `line` draws a
-    dashed line (for bounds), `curve` a solid line with the half-widths as a band, `mark` large
+    dashed line (for bounds), `curve` a solid line with the intervals as a band, `mark` large
     diamonds (for points that deserve attention). `like` names the series whose colour is used.
     """
 
@@ -66,8 +90,8 @@ class Figure(Tabular):
                 "series": series.name,
                 "x": p.x,
                 "y": p.y,
-                "low": p.y - p.half_width,
-                "high": p.y + p.half_width,
+                "low": p.low,
+                "high": p.high,
             }
             for series in self.series
             for p in series.points

@@ -142,10 +142,8 @@ class Reading(Tabular):
         return Point(float(x), self.value, self.half_width())
 
     def exp_point(self, x: float) -> Point:
-        """exp of the value at `x`, for readings of a logarithm, with the upper half-width of its
-        95 % interval after exp."""
-        value = _exp(self.value)
-        return Point(float(x), value, _exp(self.interval()[1]) - value)
+        """exp of the value at `x` with exp of its 95 % interval, for readings of a logarithm."""
+        return Point.between(float(x), _exp(self.value), *map(_exp, self.interval()))
 
     def __str__(self) -> str:
         if not self.status.has_number:
@@ -176,8 +174,12 @@ class BoundedReading(Reading):
     low: float = field(default=math.nan, kw_only=True)
     high: float = field(default=math.nan, kw_only=True)
 
-    def row(self) -> dict[str, Any]:
-        return {**super().row(), "low": self.low, "high": self.high}
+    def interval(self, level: float = LEVEL) -> tuple[float, float]:
+        """`low` to `high`. At other levels than 95 % it is that of the standard error."""
+        return (self.low, self.high) if level == LEVEL else super().interval(level)
+
+    def point(self, x: float) -> Point:
+        return Point.between(float(x), self.value, *self.interval())
 
 
 @dataclass(frozen=True)

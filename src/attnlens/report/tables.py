@@ -41,8 +41,7 @@ def as_csv(section: Mapping[str, Any]) -> str:
     for series in (s for view in views if isinstance(view, Figure) for s in view.series):
         name = escape_formula(series.name)
         for p in series.points:
-            ends = (p.y - p.half_width, p.y + p.half_width)
-            rows.writerow(["point", name, p.x, p.y, *ends, None, None])
+            rows.writerow(["point", name, p.x, p.y, p.low, p.high, None, None])
     return text.getvalue()
 
 
@@ -60,8 +59,7 @@ def points_csv(figure: Figure) -> str:
     )
     for series in figure.series:
         for p in series.points:
-            ends = (p.y - p.half_width, p.y + p.half_width)
-            rows.writerow([escape_formula(series.name), p.x, p.y, *ends])
+            rows.writerow([escape_formula(series.name), p.x, p.y, p.low, p.high])
     return _data_url(text.getvalue())
 
 

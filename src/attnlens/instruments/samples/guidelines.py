@@ -118,7 +118,7 @@ class Guidelines(Tabular):
     def figure(self) -> Figure:
         """Log ratios of errors with their intervals, one point per guideline."""
         series = [
-            Series(item.name, (Point(float(i), item.effect.value, (item.high - item.low) / 2),))
+            Series(item.name, (Point.between(float(i), item.effect.value, item.low, item.high),))
             for i, item in enumerate(self.recommendations, 1)
         ]
         title = "Log ratio of test errors with a guideline over without (below 0: it helps)"

@@ -196,7 +196,10 @@ def check_this_node(
             )
     for function, code in set(codes):
         if code_version(function.partition(":")[0]) != code:
-            raise ResourceError(f"node {name} has another source of {function} than the driver.")
+            raise ResourceError(
+                f"node {name} has another source of {function} than the driver, or of its data: "
+                f"install the same packages on every node."
+            )
     for path in set(paths) - {""}:
         here = _path_here(path)
         if here.key != path:
