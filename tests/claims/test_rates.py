@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -130,7 +130,7 @@ def test_every_slope_that_a_claim_judges_is_simulated():
     assert judged - simulated == {"B.population-landscape, slope"}  # a logit, simulated below
 
 
-def coverage(replicates: int, axis: tuple[int, ...], estimate: Callable[..., np.ndarray]) -> float:
+def coverage(replicates: int, axis: Sequence[float], estimate: Callable[..., np.ndarray]) -> float:
     """How often the 95 % interval of the slope contains the true one, −0.5.
 
     The standard deviation of the points falls from 1 to 0.1, and half of their variance is an
