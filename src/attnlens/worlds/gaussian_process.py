@@ -44,7 +44,7 @@ JITTER = {"float64": 1e-10, "float32": 1e-5}
 
 LONGEST = 8192  # a dense factor of this size takes half a gigabyte in float64
 LANDMARKS = 16  # points at which the representation evaluates the function
-KERNELS = ("rbf", "laplace", "matern32", "matern52")  # those with κ(q, q) = 1
+KERNELS = ("rbf", "laplace", "matern32", "matern52")  # the kernels with κ(q, q) = 1
 
 
 class FunctionPosterior(eqx.Module):
@@ -204,7 +204,7 @@ class GaussianProcess(ExactWorld):
 
     def landmarks(self, dtype: Any = None) -> Float[Array, "landmarks dim"]:
         """The fixed points of the representation, drawn once from the key distribution."""
-        draws = np.random.default_rng(0)  # by NumPy: the same points in float32 and float64
+        draws = np.random.default_rng(0)  # NumPy draws the same points for float32 and float64
         points = draws.uniform(-1, 1, (LANDMARKS, self.key_dim))
         if self.keys == "sphere":
             points = draws.standard_normal((LANDMARKS, self.key_dim))
@@ -236,7 +236,7 @@ def gram(
     temperature: kernels.Temperature,
     ridge: float = 0.0,
 ) -> Float[Array, "count count"]:
-    """κ(points, points) + ridge·I, with the diagonal of κ set to exactly 1 (rounding of r ≠ 0)."""
+    """κ(points, points) + ridge·I; the diagonal of κ is set to 1, against rounding errors in r."""
     matrix = kernels.KERNELS[kernel](points, points, temperature)
     return jnp.where(jnp.eye(points.shape[0], dtype=bool), 1 + ridge, matrix)
 

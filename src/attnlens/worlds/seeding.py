@@ -19,10 +19,10 @@ def episode_keys(seeds: Sequence[int], *labels: int) -> Key[Array, " episodes"]:
 
 
 def tokens_key(seed: int, tokens: Any, mask: Bool[Array, " length"]) -> Key[Array, ""]:
-    """A random key of the episode with these tokens, which can be traced.
+    """A random key that is computed from the values of the tokens, also in traced code.
 
-    Tokens with other values have another key. Neither their order nor masked tokens matter, so it
-    is the same key whenever and however the same posterior is asked for.
+    Tokens with other values give another key. The order of tokens and the values of masked tokens
+    do not matter, so the same posterior gets the same key however its tokens are arranged.
 
     >>> rows, all_of_them = jnp.arange(6.0).reshape(3, 2), jnp.ones(3, bool)
     >>> key = jax.random.key_data(tokens_key(0, rows, all_of_them))
