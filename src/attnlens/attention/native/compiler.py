@@ -26,7 +26,7 @@ def find_compiler() -> str | None:
 
 
 def fingerprint(compiler: str) -> str:
-    """Changes when another compiler is installed."""
+    """A text that identifies the compiler: it changes when another one is installed."""
     state = Path(compiler).resolve().stat()
     return f"{compiler} {state.st_size} {state.st_mtime_ns}"
 
@@ -51,8 +51,8 @@ def compile_library(name: str, variant: Variant, folder: Path) -> bytes:
 
 
 def _run(command: list[str], scratch: str, messages: int, seconds: float) -> int:
-    """The exit status of a command. After the time limit it is killed with all its children: the
-    compiler proper is a child of `c++`, and would go on alone."""
+    """Run a command and return its exit status. After the time limit the command is killed with its
+    children: `c++` starts the actual compiler as a child, which would continue otherwise."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,

@@ -35,7 +35,7 @@ def fits(
 
 
 def load() -> bool:
-    """Compile and load the native version on the first call; whether it can be called."""
+    """Return whether `attend` can be called; the first call compiles and loads the library."""
     return build.load("long_softmax", NAMES)
 
 
