@@ -210,7 +210,7 @@ def _number(ridge: Any, dtype: jnp.dtype) -> Array:
 
 
 def _prior(kappa: kernels.Kernel, query: Array, scale: float | Array) -> Array:
-    """κ(q, q) for every query."""
+    """The prior variance κ(q, q) of every query."""
     return jax.vmap(lambda point: kappa(point[None], point[None], scale)[0, 0])(query)
 
 

@@ -36,7 +36,7 @@ class Inputs(NamedTuple):
     dtype: jnp.dtype  # the dtype of the values before their conversion
 
     def finish(self, output: Floats) -> Floats:
-        """Set the output of tainted queries to NaN; convert it to the values' half precision."""
+        """Set the output of tainted queries to NaN; use half precision if the values had it."""
         if self.tainted is not None:
             output = jnp.where(self.tainted, jnp.nan, output)
         return output.astype(self.dtype) if self.dtype.itemsize < 4 else output
@@ -67,7 +67,7 @@ def prepare(query: Any, key: Any, value: Any, mask: Any = None, bias: Any = None
 
 
 def operands(**given: Any) -> tuple[Floats, Floats, Floats]:
-    """query, key and value as arrays of floating point numbers with shapes that fit.
+    """query, key and value as arrays of floating point numbers, after a check of their shapes.
 
     Integers and booleans become floating point numbers before anything is computed: in their own
     type a mean would be cut to a whole number. They take the type of the other operands, or JAX's

@@ -39,7 +39,8 @@ def plain(name: str, values: Any) -> np.ndarray:
         values = values.to_numpy()
     try:
         array = np.asarray(values)
-    except (ValueError, TypeError, RuntimeError) as error:  # RuntimeError: torch with gradients
+    # torch raises RuntimeError for tensors that require gradients.
+    except (ValueError, TypeError, RuntimeError) as error:
         raise BadInput(
             f"{name} must be an array, or rows of equal length; got a {type(values).__name__} that "
             f"cannot be converted to one; pad or cut ragged rows."
@@ -86,7 +87,7 @@ def real_numbers(name: str, values: Any) -> np.ndarray:
 
 
 def finite_numbers(name: str, values: Any) -> np.ndarray:
-    """`values` as float64, without NaN and infinities."""
+    """`values` as float64; NaN and infinities raise `BadInput`."""
     array = numbers(name, values)
     if not np.isfinite(array).all():
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
@@ -121,7 +122,7 @@ def moderate(name: str, array: np.ndarray) -> np.ndarray:
 
 
 def labels(name: str, values: Any) -> np.ndarray:
-    """`values` as labels: numbers, booleans or text, none of them missing.
+    """`values` as an array of labels: numbers, booleans or text; a missing label raises `BadInput`.
 
     >>> labels("y", np.array(["a", "b"], object))
     array(['a', 'b'], dtype='<U1')

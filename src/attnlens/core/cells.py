@@ -60,7 +60,7 @@ class Cell:
 
 
 class Fault(NamedTuple):
-    """A fault of one attempt at a cell, described in `words`. A later attempt may succeed."""
+    """The failure of one attempt to compute a cell, in `words`; a later attempt may succeed."""
 
     kind: FaultKind
     words: str

@@ -175,7 +175,7 @@ class Map(Tabular):
     panels: tuple[tuple[str, tuple[tuple[float, ...], ...]], ...]
     x_names: tuple[str, ...] = ()
     y_names: tuple[str, ...] = ()
-    quantity: str = "weight"  # what the numbers are
+    quantity: str = "weight"  # name of the quantity that the matrices contain
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per weight."""

@@ -27,7 +27,7 @@ CONVERGED = 1e-12  # relative change of 1/σ in a step of Newton's method
 
 
 class FloorFit(NamedTuple):
-    """y = floor + drop · (x/x₁)^(−exponent), with x₁ the first point of the axis."""
+    """The fitted law y = floor + drop · (x/x₁)^(−exponent), with x₁ the first point of the axis."""
 
     floor: np.ndarray
     drop: np.ndarray
@@ -71,7 +71,7 @@ def _linear_fit(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The least-squares a and b for the exponent c, and the curve's basis (x/x₁)^(−c).
 
-    `logs` is log(x/x₁). Relative errors: 1 is regressed on 1/y and (x/x₁)^(−c)/y.
+    `logs` is log(x/x₁). The errors are relative, so 1 is regressed on 1/y and (x/x₁)^(−c)/y.
     """
     basis = np.exp(-exponent[..., None] * logs)
     p, q = 1 / y, basis / y
@@ -99,7 +99,7 @@ def floor_replicates(x: ArrayLike, rows: ArrayLike) -> FloorFit:
 
 
 def pseudo_values(fits: np.ndarray) -> np.ndarray:
-    """Jackknife pseudo-values; `fits` holds the fit to all replicates, then one fit per omission.
+    """Jackknife pseudo-values; `fits` has the fit to all replicates, then each fit without one.
 
     >>> pseudo_values(np.array([2.0, 2.5, 1.5])).tolist()  # the mean of 1 and 3
     [1.5, 2.5]

@@ -54,7 +54,7 @@ class NativeLibrary:
 
     @property
     def key(self) -> str:
-        """The text about this library in the key of a cell.
+        """The part of a cell's key that describes this library.
 
         >>> NativeLibrary("cholesky", NativeStatus.NOT_COMPILED, variant="x86-64-v3").key
         'cholesky=native-x86-64-v3'
@@ -69,7 +69,7 @@ class NativeLibrary:
 
     @property
     def is_native(self) -> bool:
-        """Whether this library computes results, at once or after its compilation, and not XLA."""
+        """Whether results come from this library (once it is compiled), and not from XLA."""
         return self.status in (NativeStatus.IN_USE, NativeStatus.NOT_COMPILED)
 
     def __str__(self) -> str:
@@ -92,7 +92,7 @@ class NumericalPath:
 
     @property
     def key(self) -> str:
-        """What can change digits, as text for the key of a cell; empty without libraries."""
+        """The part of a cell's key that says which libraries are native and which XLA replaces."""
         return " ".join(library.key for library in self.libraries)
 
     @property
@@ -119,7 +119,7 @@ class NumericalPath:
 
     @staticmethod
     def restore(plain: Sequence[Mapping[str, Any]]) -> NumericalPath:
-        """The path from plain data; raises ValueError or TypeError if it is not of that form."""
+        """Restore a path from the output of `plain`; raises ValueError or TypeError for others."""
         return NumericalPath(tuple(_library(entry) for entry in plain))
 
 

@@ -22,8 +22,8 @@ LEVEL = 0.95  # confidence level of every interval that is shown
 
 
 def t_quantile(freedom: float, level: float = LEVEL) -> float:
-    """The t for which −t to t has the probability `level` under Student's t; NaN for freedom 0."""
-    from scipy.special import (  # here: commands that measure nothing do not load SciPy
+    """The t for which Student's t lies in −t to t with probability `level`; NaN for freedom 0."""
+    from scipy.special import (  # imported here, because many commands do not need SciPy
         ndtri,
         stdtrit,
     )
@@ -129,7 +129,7 @@ class Reading(Tabular):
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row, with the numbers and texts among the details."""
+        """One row: the numbers and texts among the `details`, followed by the entries of `row`."""
         return [
             {
                 **{k: v for k, v in self.details.items() if isinstance(v, int | float | str)},

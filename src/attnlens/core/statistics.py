@@ -225,9 +225,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def combine(parts: Sequence[Part]) -> tuple[float, float]:
     """(p_support, p_refute) of a claim with several parts.
 
-    The claim holds when every part holds, so p_support is the largest of the parts
-    (intersection–union test). It fails when any part fails, so p_refute is the smallest of the
-    parts times their number (Bonferroni).
+    The claim holds when every part holds, so its p_support is the largest p_support of a part
+    (intersection–union test). It fails when any part fails, so its p_refute is the smallest
+    p_refute of a part times the number of parts (Bonferroni).
     """
     p_support = max(part.p_support for part in parts)
     p_refute = min(1.0, len(parts) * min(part.p_refute for part in parts))
@@ -244,9 +244,10 @@ def verdicts(
     Both "supported" and "refuted" are discoveries. The two-sided p-value of a claim is
     p = 2·min(p_support, p_refute). Benjamini–Hochberg at `rate` selects the claims that are
     decided, and the smaller p gives the direction (Benjamini and Yekutieli, JASA 2005, show that
-    the rate then also bounds wrong directions). For a claim judged alone this rule is "the whole
-    95 % interval inside the region, or outside". Two kinds of claims are not part of the correction
-    and are judged alone: those without sampling error, and those whose index is in `checks`.
+    the rate then also bounds wrong directions). By this rule a claim that is judged alone is
+    decided exactly when its whole 95 % interval lies inside the region, or outside. Two kinds of
+    claims are not part of the correction and are judged alone: those without sampling error, and
+    the exact checks, whose indices are in `checks`.
     """
     combined = [combine(parts) for parts in claims]
     sampled = [i for i, parts in enumerate(claims) if not all(part.exact for part in parts)]

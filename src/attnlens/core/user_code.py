@@ -15,7 +15,7 @@ from pathlib import Path
 from .checks import BadInput, ExplainedError
 
 PACKAGE = Path(__file__).parents[1]
-LONGEST_REASON = 200  # characters of an error message
+LONGEST_REASON = 200  # at most this many characters of an error message are quoted
 
 
 @contextmanager

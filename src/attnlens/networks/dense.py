@@ -155,5 +155,5 @@ def head(
     x: Float[Array, " features"],
     sharpness: float,
 ) -> Float[Array, " outputs"]:
-    """w₂ φ(w₁ x)."""
+    """A hidden layer and a linear readout, w₂ φ(w₁ x)."""
     return second @ activation.softplus(first @ x, sharpness)

@@ -92,7 +92,7 @@ class EncoderLayer(eqx.Module):
 
     @staticmethod
     def shapes(width: int, heads: int, inner: int) -> tuple[tuple[Shape, int], ...]:
-        """The shapes of the arrays to draw, each with its number of inputs."""
+        """Pairs (shape, number of inputs) of the arrays to draw with `normals`."""
         into, out = (heads, width, width // heads), (heads, width // heads, width)
         feed_forward = ((inner, width), width), ((width, inner), inner)
         return (into, width), (into, width), (into, width), (out, width), *feed_forward
@@ -114,7 +114,7 @@ class EncoderLayer(eqx.Module):
     def attend(
         self, x: Float[Array, "length width"], mask: Bool[Array, " length"] | None
     ) -> Float[Array, "length width"]:
-        """Σ_head operator(x Q, x K, x V) O."""
+        """Multi-head attention, Σ_head operator(x Q, x K, x V) O."""
 
         def one_head(query, key, value, output):
             keywords = {} if mask is None else {"mask": mask}
@@ -215,7 +215,7 @@ class Encoder(eqx.Module):
     def represent(
         self, inputs: Tokens | Float[Array, "length token_dim"]
     ) -> Float[Array, "length width"]:
-        """The representation of every token; rows that are masked out have no meaning."""
+        """The representation, one row per token; the rows of masked tokens have no meaning."""
         h, mask = self._embedded(inputs)
         for layer in self.layers:
             h = layer(h, mask)
@@ -224,7 +224,7 @@ class Encoder(eqx.Module):
     def attention(
         self, inputs: Tokens | Float[Array, "length token_dim"]
     ) -> tuple[Float[Array, "heads length length"], ...]:
-        """The weights of each layer, one row per query."""
+        """The attention weights of each layer: a matrix per head, with one row per query."""
         h, mask = self._embedded(inputs)
         weights = []
         for layer in self.layers:
@@ -255,7 +255,7 @@ class Encoder(eqx.Module):
         return h, tokens.mask
 
     def summary(self, inputs: Tokens | Float[Array, "length token_dim"]) -> Float[Array, " width"]:
-        """The mean representation over the tokens inside the mask."""
+        """The mean of the representation over all tokens that are not masked."""
         h = self.represent(inputs)
         mask = inputs.mask if isinstance(inputs, Tokens) else None
         if mask is None:

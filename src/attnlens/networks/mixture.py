@@ -61,7 +61,7 @@ class FullMixture(NamedTuple):
         )
 
     def log_prob(self, value: Float[Array, " dim"]) -> Float[Array, ""]:
-        """log Σ_c w_c det R_c e^{−½‖R_cᵀ(z − m_c)‖²} − (d/2) log 2π."""
+        """log q(z) = log Σ_c w_c det R_c e^{−½‖R_cᵀ(z − m_c)‖²} − (d/2) log 2π at z = `value`."""
         whitened = jnp.einsum("cij,ci->cj", self.roots, value[None] - self.means)
         scale = jnp.sum(jnp.log(jnp.diagonal(self.roots, axis1=1, axis2=2)), 1)
         logs = self.log_weights + scale - 0.5 * jnp.sum(whitened**2, 1)

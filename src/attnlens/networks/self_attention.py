@@ -46,7 +46,7 @@ class Layer(eqx.Module):
 
     @staticmethod
     def shapes(token_dim: int, query_dim: int, value_dim: int) -> tuple[tuple[Shape, int], ...]:
-        """The shapes of the arrays to draw, each with its number of inputs."""
+        """Pairs (shape, number of inputs) of the arrays to draw with `normals`."""
         checks.whole("token_dim", token_dim, at_least=1)
         checks.whole("query_dim", query_dim, at_least=1)
         checks.whole("value_dim", value_dim, at_least=1)
@@ -76,7 +76,7 @@ class Layer(eqx.Module):
 
 
 class SelfAttention(eqx.Module):
-    """One layer of self-attention and a head; 2 d_q t + d_v t + d p d_v + outputs d parameters.
+    """One layer of self-attention and a head: 2 d_q t + d_v t + d p d_v + outputs d parameters.
 
     >>> model = SelfAttention(jax.random.key(0), tokens=4, token_dim=3, hidden=16)
     >>> model(jnp.ones((3, 4))).shape

@@ -108,7 +108,7 @@ class ExactWorld(World):
 
     @abc.abstractmethod
     def uncertainty(self, posterior: Any, query: Any = None) -> Float[Array, ""]:
-        """E[‖m(q, z) − E m(q, z)‖²] under the posterior, averaged over queries.
+        """The posterior variance of m, E[‖m(q, z) − E m(q, z)‖²], averaged over queries.
 
         m is the conditional mean of a value at q, or of a token where tokens have no key.
         """
@@ -129,7 +129,7 @@ class ExactWorld(World):
     def representation(
         self, tokens: Any, mask: Bool[Array, " length"] | None = None
     ) -> Float[Array, " size"]:
-        """The natural statistics of the posterior, flat: the exact representation of the tokens.
+        """The exact representation of the tokens: the posterior's natural statistics in one vector.
 
         Its size does not depend on the number of tokens.
         """

@@ -33,7 +33,7 @@ from .settings import Numbers
 
 
 class DirichletLaw(eqx.Module):
-    """Dirichlet(concentration), a law of probabilities."""
+    """The law Dirichlet(concentration) of a vector of probabilities."""
 
     concentration: Float[Array, " classes"]
 

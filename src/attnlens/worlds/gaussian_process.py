@@ -48,7 +48,7 @@ KERNELS = ("rbf", "laplace", "matern32", "matern52")  # the kernels with κ(q, q
 
 
 class FunctionPosterior(eqx.Module):
-    """The law of the latent function given tokens; call it with queries."""
+    """The law of the latent function given tokens; called with queries, it gives the law there."""
 
     key: Float[Array, "length dim"]
     cholesky: Float[Array, "length length"]
@@ -61,7 +61,7 @@ class FunctionPosterior(eqx.Module):
         weights = solve_triangular(self.cholesky, self.whitened, lower=True, trans=1)
         cross = self.cross(query)
         # The barrier makes the second solve wait for the first, so that LAPACK calls never overlap.
-        # Where only the mean is used the second solve is removed.
+        # XLA removes the second solve where only the mean is used.
         half = self.solve(jax.lax.optimization_barrier((cross, weights))[0])
         var = jnp.maximum(1 - jnp.sum(half**2, 0), 0)
         return Gaussian(cross.T @ weights, var[:, None])
@@ -75,11 +75,11 @@ class FunctionPosterior(eqx.Module):
         return (half.T @ self.whitened)[:, 0], prior - half.T @ half
 
     def cross(self, query: Float[Array, "queries dim"]) -> Float[Array, "length queries"]:
-        """κ(keys, queries)."""
+        """The matrix κ(keys, queries), with zeros for masked keys."""
         return hide(kernels.KERNELS[self.kernel](self.key, query, self.temperature), self.mask)
 
     def solve(self, right: Float[Array, "length columns"]) -> Float[Array, "length columns"]:
-        """R⁻¹ right."""
+        """R⁻¹ right, by one triangular solve; R is the Cholesky factor."""
         return solve_triangular(self.cholesky, right, lower=True)
 
 
@@ -212,7 +212,7 @@ class GaussianProcess(ExactWorld):
         return jnp.asarray(points, jnp.result_type(float) if dtype is None else dtype)
 
     def risk(self, length: int) -> Reading:
-        """The mean posterior variance: exact given the keys, averaged over keys and queries."""
+        """The mean posterior variance: exact given the keys, averaged over sampled keys and q."""
         return sampled_risk(self, length, episodes=256)
 
     def _check(self, length: int, dtype: Any) -> None:

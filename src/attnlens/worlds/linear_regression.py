@@ -53,7 +53,7 @@ class WeightPosterior(eqx.Module):
 
     @property
     def root(self) -> Float[Array, "dim dim"]:
-        """R: upper triangular, with RᵀR the precision of z/ω."""
+        """The upper triangular matrix R, for which RᵀR is the precision of z/ω."""
         return self.triangle[:-1, :-1]
 
     @property
@@ -192,7 +192,7 @@ class LinearRegression(ExactWorld):
     def log_evidence(
         self, tokens: Pairs, mask: Bool[Array, " length"] | None = None
     ) -> Float[Array, ""]:
-        """log N(v; 0, ω² Φ Φᵀ + σ² I), from the triangle alone."""
+        """log N(v; 0, ω² Φ Φᵀ + σ² I), computed from the triangle of the posterior."""
         posterior = self.posterior(tokens, mask)
         log_determinant = 2 * jnp.sum(jnp.log(jnp.abs(jnp.diag(posterior.root))))
         density = LOG_2PI + 2 * jnp.log(self.noise_std)
@@ -206,7 +206,7 @@ class LinearRegression(ExactWorld):
         return self.posterior(tokens, mask).natural()
 
     def risk(self, length: int) -> Reading:
-        """E φ(q)ᵀ Cov(z | keys) φ(q): exact given the keys, averaged over keys and queries."""
+        """E φ(q)ᵀ Cov(z | keys) φ(q): exact given the keys, averaged over sampled keys and q."""
         return sampled_risk(self, length)
 
     def smoothing(self, temperature: float) -> float:

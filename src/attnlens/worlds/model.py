@@ -45,7 +45,7 @@ from .sampled_posterior import pooled
 from .seeding import tokens_key
 
 EPISODES = 64  # default number of episodes of `ReferenceWorld.risk`
-TOGETHER = 64  # episodes whose chains run as one batch
+TOGETHER = 64  # the chains of at most this many episodes run as one batch
 
 
 class ReferenceWorld(ExactWorld):
@@ -252,7 +252,7 @@ class ReferenceWorld(ExactWorld):
         return self.draw_keys(jax.random.key(0), 1) is not None
 
     def _law(self, latent: Any, key: Any) -> Any:
-        """The distribution of a token, with an event of at least one dimension and no batch."""
+        """The distribution of a token, with a nonempty event shape and an empty batch shape."""
         law = self.token_law(latent) if key is None else self.token_law(latent, key)
         if not law.batch_shape and not law.event_shape:
             law = law.expand((1,))

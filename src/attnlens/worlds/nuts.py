@@ -38,7 +38,7 @@ from . import modes, second_opinion, tempering
 from .diagnostics import effective_sample_size, energy_fraction, split_r_hat
 from .second_opinion import Opinion
 
-JUMPS = 16  # per step of NUTS, which needs gradients at some ten times as many points
+JUMPS = 16  # jumps per step of NUTS; the step needs gradients at some ten times as many points
 
 
 class Nuts(eqx.Module):
@@ -228,7 +228,7 @@ def _jumping(
 def _opinion(
     target: Target, back: Callable[[Any], Any], particles: tempering.Particles, sites: Any
 ) -> Opinion:
-    """The draws compared with the particles, both as latents."""
+    """Compare the draws of the chains with the particles, after converting both to latents."""
     from numpyro.infer.util import constrain_fn
 
     def latent_of(point: Array) -> Array:

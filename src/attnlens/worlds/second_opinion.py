@@ -26,8 +26,8 @@ from .diagnostics import effective_sample_size
 from .modes import SMALLEST, Modes
 
 PARTICLES_LIMIT = 100.0  # the mean of this many has a standard error of a tenth of the spread
-# In standard errors. A normal variable exceeds it with a probability of 6e-7 per comparison, and of
-# 1e-3 in 64 episodes of 20 comparisons each.
+# In standard errors. By chance a normal variable deviates more with a probability of 6e-7 in one
+# comparison, and of 1e-3 in 64 episodes of 20 comparisons each.
 DEVIATION = 5.0
 # In standard deviations, or as the share of a mode. If two normal laws differ by this much, the
 # best classifier assigns a sample to the right one in 52 % of cases.
@@ -42,7 +42,7 @@ class Opinion(NamedTuple):
 
     gap: the largest significant difference in mean, in spread and in the weights of modes; 0 where
         no difference is significant.
-    effective: the smallest effective number of particles.
+    effective: the smallest effective number of particles over the coordinates of the latent.
     shares, chain_shares: the weight of each mode among the particles, and among the draws of each
         chain; columns beyond the number of modes that were found are zero.
     """

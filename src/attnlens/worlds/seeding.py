@@ -31,7 +31,8 @@ def tokens_key(seed: int, tokens: Any, mask: Bool[Array, " length"]) -> Key[Arra
     """
     total = jnp.zeros(mask.shape, jnp.uint32)
     for part, leaf in enumerate(jax.tree.leaves(tokens)):
-        rows = leaf.reshape(leaf.shape[0], -1) + jnp.zeros((), leaf.dtype)  # −0 becomes 0
+        # Adding 0 turns −0 into 0, so that both give the same key.
+        rows = leaf.reshape(leaf.shape[0], -1) + jnp.zeros((), leaf.dtype)
         words = jax.lax.bitcast_convert_type(rows, jnp.uint32).reshape(leaf.shape[0], -1)
         places = jnp.arange(1, words.shape[1] + 1, dtype=jnp.uint32) * jnp.uint32(0x9E3779B1)
         mixed = _mix(words ^ _mix(places + jnp.uint32(part))[None])

@@ -149,6 +149,6 @@ class SparseTeacher(World):
     def answer(
         self, latent: SparseWeights, inputs: Float[Array, "length features"]
     ) -> Float[Array, "length 1"]:
-        """E[y | x]."""
+        """The noise-free answer E[y | x]."""
         attended = inputs * self.attention(latent, inputs)
         return (softplus(attended @ latent.first.T, self.sharpness) @ latent.second)[:, None]

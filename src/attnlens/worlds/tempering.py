@@ -31,11 +31,11 @@ from jaxtyping import Array, Float, Int, Key
 
 PARTICLES = 1024
 KEPT = 0.5  # share of the effective sample size that a stage keeps
-STAGES = 60  # at most; 1,000 nats between prior and posterior take about 20
+STAGES = 60  # upper limit; 1,000 nats between prior and posterior take about 20 stages
 JUMPS = 0.2  # share of steps with γ = 1
 BISECTIONS = 40
 
-# (log prior, log likelihood) at a point in unconstrained coordinates.
+# Functions that return (log prior, log likelihood) at a point in unconstrained coordinates.
 Densities = Callable[[Float[Array, " dim"]], tuple[Float[Array, ""], Float[Array, ""]]]
 
 

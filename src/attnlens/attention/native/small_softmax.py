@@ -75,7 +75,7 @@ def attend(
     value: Float[Array, "*batch length value_dim"],
     mask: Bool[Array, "*batch seen"],
 ) -> Float[Array, "*batch queries value_dim"]:
-    """Σ_j softmax_j(q·k_j) v_j.
+    """Softmax attention, Σ_j softmax_j(q·k_j) v_j.
 
     `mask` has one entry per token, or none if no token is masked. Masked tokens must be finite too.
     The output is zero where all tokens are masked.
