@@ -61,7 +61,7 @@ def kernel(
     return ready.finish(normalised(_score(kernel), ready, method))
 
 
-@cache  # one function object per kernel: JAX compiles again for each new object
+@cache  # returns the same function object, because JAX compiles again for every new one
 def _score(name: str) -> Score:
     if name == "rbf":
         return kernels.products

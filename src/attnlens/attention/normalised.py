@@ -76,7 +76,7 @@ def tile_count(inputs: Inputs, method: str) -> int:
     if method == "dense" or (method == "auto" and few) or rows == 0 or length <= 1:
         return 1
     smallest, largest = TILE_SIZES
-    # At least two tiles where `method` asks for tiles, also in a small example.
+    # There are at least two tiles if `method` asks for tiles, even if there are few keys.
     size = min(max(TILE_LOGITS // rows, smallest), largest, -(-length // 2))
     return -(-length // size)
 

@@ -113,7 +113,7 @@ class System(NamedTuple):
 
 
 class Solved(NamedTuple):
-    """X, and the number of iterations (0 for a direct solve)."""
+    """The solution X, and the number of iterations (0 for a direct solve)."""
 
     columns: Array
     steps: Array
@@ -143,7 +143,7 @@ def _by_factor(factor: Array, columns: Array) -> Array:
 def by_iteration(
     system: System, columns: Array, tolerance: float, rank: int, max_steps: int
 ) -> Solved:
-    """Preconditioned conjugate gradients, one system per column, vmapped over the columns."""
+    """Solve by preconditioned conjugate gradients, one system per column, vmapped over columns."""
     frozen = system.frozen()
     correct = preconditioner(frozen, rank)
     dtype = columns.dtype

@@ -49,7 +49,8 @@ def decision_power(
     scale = math.sqrt(count) / std
     low, high = (region.low - effect) * scale, (region.high - effect) * scale
     quantile = t_quantile(count - 1, level)
-    # Where both ends are finite, no interval wider than the region lies inside it.
+    # If both ends are finite, an interval inside the region is at most as wide as the region, which
+    # bounds u by `longest`.
     longest = (high - low) / (2 * quantile) if inside else math.inf
     u, weights = _quadrature(count - 1, longest)
     half = quantile * u

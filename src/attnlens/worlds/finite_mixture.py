@@ -59,7 +59,7 @@ class ClassPosterior(eqx.Module):
 
 
 class FiniteMixture(ExactWorld):
-    """One of a few classes, and tokens drawn from it.
+    """A random class out of a few; tokens are drawn from the distribution of that class.
 
     Give `means`, one row per class, with `noise_std`; or `probabilities`, one row per class.
 

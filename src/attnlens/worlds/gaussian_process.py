@@ -236,7 +236,11 @@ def gram(
     temperature: kernels.Temperature,
     ridge: float = 0.0,
 ) -> Float[Array, "count count"]:
-    """κ(points, points) + ridge·I; the diagonal of κ is set to 1, against rounding errors in r."""
+    """κ(points, points) + ridge·I.
+
+    The diagonal of κ is set to exactly 1: by rounding, the distance of a point to itself may not
+    be 0.
+    """
     matrix = kernels.KERNELS[kernel](points, points, temperature)
     return jnp.where(jnp.eye(points.shape[0], dtype=bool), 1 + ridge, matrix)
 

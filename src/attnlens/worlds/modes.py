@@ -32,7 +32,7 @@ class Modes(NamedTuple):
     scale: Float[Array, " dim"]
 
     def shares(self, draws: Float[Array, "*chains draws dim"]) -> Float[Array, "*chains modes"]:
-        """The share of the draws of each chain in each mode, in `REFERENCES` columns."""
+        """The share of each chain's draws in each mode; the result has `REFERENCES` columns."""
         return jnp.mean(self.indicators(draws), -2)
 
     def indicators(

@@ -106,7 +106,7 @@ def relaxed() -> Iterator[None]:
 
 @eqx.filter_jit
 def run(target: Target, nuts: Nuts, key: Key[Array, ""]) -> Chains:
-    """NUTS on a target; can be traced, and vmapped over arguments and keys."""
+    """Run NUTS on a target; the function can be traced, and vmapped over arguments and keys."""
     for_prior, for_stages, for_starts, for_chains = jax.random.split(key, 4)
     with relaxed():
         free, back = prior_points(target.prior, for_prior, nuts.particles)

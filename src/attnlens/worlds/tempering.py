@@ -115,7 +115,7 @@ def standard_error(
 
 
 def _next_beta(state: _State) -> Float[Array, ""]:
-    """The largest β up to 1 with at least `KEPT` of the effective sample size, by bisection."""
+    """The largest β up to 1 that keeps the share `KEPT` of the effective sample size."""
     count = state.points.shape[0]
 
     def enough(beta: Array) -> Array:

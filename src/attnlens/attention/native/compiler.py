@@ -32,7 +32,7 @@ def fingerprint(compiler: str) -> str:
 
 
 def compile_library(name: str, variant: Variant, folder: Path) -> bytes:
-    """The library of `name`.cc, compiled in a scratch folder inside `folder`."""
+    """Compile `name`.cc in a scratch folder inside `folder`; return the content of the library."""
     compiler = find_compiler()
     if compiler is None:
         raise CompilerFailed("there is no C++ compiler")
