@@ -67,8 +67,10 @@ def numbers(name: str, values: Any) -> np.ndarray:
 
 
 def real_numbers(name: str, values: Any) -> np.ndarray:
-    """`values` as real numbers in their own type; objects become whole numbers, truth values or
-    float64.
+    """`values` as an array of real numbers that keeps its type.
+
+    An array of objects becomes an array of integers or booleans if its entries allow that, and of
+    float64 otherwise.
 
     >>> [real_numbers("y", np.array(y, object)).dtype.kind for y in ([1, 2], [True], [1, 0.5])]
     ['i', 'b', 'f']
@@ -81,7 +83,7 @@ def real_numbers(name: str, values: Any) -> np.ndarray:
     as_float64 = numbers(name, array)
     try:
         typed = np.array(array.tolist())
-    except ValueError:  # objects that NumPy takes for sequences
+    except ValueError:  # NumPy takes some of the objects for sequences
         return as_float64
     return typed if typed.dtype.kind in "biu" and typed.shape == array.shape else as_float64
 

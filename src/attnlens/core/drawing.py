@@ -18,7 +18,7 @@ from .frames import Tabular
 class Point:
     """A point with its 95 % interval, y − below to y + half_width.
 
-    `below` is left out where the interval is symmetric.
+    `below` is None if the interval is symmetric.
 
     >>> Point.between(1.0, 0.5, low=0.25, high=2.0)
     Point(x=1.0, y=0.5, half_width=1.5, below=0.25)
@@ -33,7 +33,7 @@ class Point:
     def between(cls, x: float, y: float, low: float, high: float) -> Point:
         """The point whose interval is `low` to `high`."""
         above, below = high - y, y - low
-        symmetric = math.isclose(above, below, rel_tol=1e-9)  # but for rounding
+        symmetric = math.isclose(above, below, rel_tol=1e-9)  # apart from rounding
         return cls(x, y, above, None if symmetric else below)
 
     @property

@@ -142,7 +142,7 @@ class Reading(Tabular):
         return Point(float(x), self.value, self.half_width())
 
     def exp_point(self, x: float) -> Point:
-        """For a reading of a logarithm: exp(value) at `x` with exp of its 95 % interval, to be drawn."""
+        """For a reading of a logarithm: exp of its value and 95 % interval at `x`, to be drawn."""
         return Point.between(float(x), _exp(self.value), *map(_exp, self.interval()))
 
     def __str__(self) -> str:
@@ -175,7 +175,7 @@ class BoundedReading(Reading):
     high: float = field(default=math.nan, kw_only=True)
 
     def interval(self, level: float = LEVEL) -> tuple[float, float]:
-        """`low` to `high`. At other levels than 95 % it is that of the standard error."""
+        """`low` to `high` at the level 95 %, otherwise the interval from the standard error."""
         return (self.low, self.high) if level == LEVEL else super().interval(level)
 
     def point(self, x: float) -> Point:

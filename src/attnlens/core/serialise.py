@@ -33,7 +33,7 @@ def to_plain(record: Any) -> Any:
         return record.value
     if isinstance(record, Reading):
         return to_plain({name: getattr(record, name) for name in READING})
-    if isinstance(record, Point) and record.below is None:  # most of them, and there are many
+    if isinstance(record, Point) and record.below is None:  # true for most of the many points
         return to_plain({"x": record.x, "y": record.y, "half_width": record.half_width})
     if dataclasses.is_dataclass(record):
         return {f.name: to_plain(getattr(record, f.name)) for f in dataclasses.fields(record)}

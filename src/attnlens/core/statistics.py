@@ -100,7 +100,7 @@ def rank_correlations(x: ArrayLike, y: ArrayLike) -> np.ndarray:
 
 
 def _points(x: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """x (points) and y (…, points) as numbers."""
+    """x (points) and y (…, points) as float64; raises `BadInput` if their lengths differ."""
     across, along = arrays.numbers("x", x), arrays.numbers("y", y)
     if across.shape[-1:] != along.shape[-1:]:
         raise BadInput(
@@ -115,7 +115,7 @@ def _centred_ranks(values: np.ndarray) -> np.ndarray:
 
     This is twice the difference between the rank of the value and the mean rank.
     """
-    with np.errstate(invalid="ignore"):  # of two infinities
+    with np.errstate(invalid="ignore"):  # the difference of two infinities is NaN
         return np.sign(values[..., :, None] - values[..., None, :]).sum(-1)
 
 
