@@ -56,7 +56,7 @@ CellEngine = Annotated[
 
 @dataclass(frozen=True)
 class FileOptions:
-    """How a file is read: every field is an option of each command that reads one."""
+    """Options for reading a file: each field becomes an option of every command that reads one."""
 
     text: Annotated[str | None, typer.Option(help="The column that holds text.")] = None
     id: Annotated[

@@ -4,9 +4,9 @@ At most three, in this order:
 
 1. claims that cannot be trusted: a control came out supported, or cells have no result;
 2. refuted claims and exact checks that fail, the one furthest outside its region first;
-3. supported claims, from each lens in turn: surprises first. A sharp region, with two ends, could
-   have been missed on either side and comes before a region with one end; equalities up to rounding
-   could hardly have failed and come last. Among equals the one furthest inside its region is first;
+3. supported claims, from each lens in turn, the most surprising first: claims whose region has two
+ends (an estimate can miss it on either side), then claims whose region has one end, then equalities
+up to rounding (they hardly ever fail). Among equals the one furthest inside its region is first;
 4. undecided claims, the one nearest to a decision first;
 5. exact checks that hold.
 """

@@ -46,7 +46,7 @@ def serving(page: Callable[[], str], progress: Callable[[], dict[str, Any]]) -> 
 
 
 class RenderedPage:
-    """The page as bytes, rendered by one thread at a time; meanwhile the others get the last one.
+    """The page as bytes. One thread renders it; meanwhile other threads get the previous page.
 
     >>> RenderedPage(lambda: "page").content()
     b'page'
@@ -75,7 +75,7 @@ class RenderedPage:
 
 
 class _BoundedServer(ThreadingHTTPServer):
-    """A thread per request, at most `AT_ONCE` of them."""
+    """A server with one thread per request, at most `AT_ONCE` at the same time."""
 
     daemon_threads = True
     request_queue_size = WAITING

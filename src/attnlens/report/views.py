@@ -44,7 +44,11 @@ def _surface(surface: Surface, kind: str) -> dict[str, Any]:
 def _view(
     title: str, plotly: dict[str, Any], alternative: str, *, tall: bool = False, last: bool = False
 ) -> dict[str, Any]:
-    """`tall`: in a higher box. `last`: drawn after all others, because it is slow."""
+    """One view as the template reads it.
+
+    tall  shown in a higher box
+    last  drawn after all others, because it is slow
+    """
     return {
         "title": title,
         "plotly": plotly,

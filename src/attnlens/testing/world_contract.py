@@ -1,4 +1,4 @@
-"""What every world keeps: pure sampling; in an exact world, closed forms that agree."""
+"""The contract of a world: pure sampling and, in an exact world, closed forms that agree."""
 
 from __future__ import annotations
 

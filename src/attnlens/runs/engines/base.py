@@ -38,7 +38,7 @@ def worker_environment() -> dict[str, str]:
 
 
 class Outcome(NamedTuple):
-    """The end of a cell: its values, or the reason why there are none (`failure`).
+    """The result of computing a cell: its values, or why there are none (`failure`).
 
     `faults` lists everything that went wrong, also where a later attempt succeeded. `more` is True
     if the engine has another outcome ready, so that both can share a commit.
@@ -93,7 +93,7 @@ def compute(measure: str, arm: str, parameters: Mapping[str, Any], seeds: Any) -
 
 @cache
 def check_path(path: str) -> None:
-    """Raise unless this process takes the numerical path that the key of its cell names."""
+    """Raise RuntimeError unless this process follows `path`, the numerical path of a cell."""
     if not path:
         return
     from attnlens.attention.native import libraries

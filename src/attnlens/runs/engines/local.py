@@ -44,9 +44,9 @@ class Worker:
 
     def __init__(self, answers: Answers, folder: Path | None, memory: int):
         self.cells: deque[Cell] = deque()  # not answered yet; the process computes the first
-        self.started = time.monotonic()  # when the first of them was started
+        self.started = time.monotonic()  # when the first of `cells` was started
         self.program: str | None = None  # program key of the last assigned cell
-        self.timeout: Fault | None = None  # set when it is killed for exceeding the time limit
+        self.timeout: Fault | None = None  # set when the process exceeds the time limit
         self.errors = _errors_file()  # closed in `stop`
         environment = {**os.environ, **worker_environment(), **cache.settings(folder)}
         # Modules with the user's own claims are found where the user's Python finds them.
@@ -136,7 +136,7 @@ class Worker:
 
 
 def _errors_file() -> IO[bytes]:
-    """A file for what a worker writes to standard error; none is kept without a place for it."""
+    """A temporary file for the standard error of a worker; os.devnull if none can be made."""
     try:
         return tempfile.TemporaryFile()
     except OSError:  # no temporary folder can be written
@@ -195,7 +195,7 @@ class CellQueue:
         return (free or sorted(self.programs, key=lambda name: -len(self.programs[name])))[0]
 
     def ahead(self, program: str) -> int:
-        """How many cells with this program key a worker should hold: one until one was timed."""
+        """How many cells with this program key a worker should hold; 1 until a cell was timed."""
         seconds = self.pace.get(program, SECONDS_AHEAD)
         return max(1, min(MOST_AHEAD, int(SECONDS_AHEAD / max(seconds, 1e-6))))
 
@@ -218,7 +218,7 @@ class WorkerPool:
     def run(self, cells: Sequence[Cell]) -> Generator[Outcome]:
         """Yield the outcome of each cell as it finishes."""
         waiting, left = CellQueue(cells), len(cells)
-        faults: dict[str, list[Fault]] = {}  # by key, of cells that get another attempt
+        faults: dict[str, list[Fault]] = {}  # by key of a cell that gets another attempt
         try:
             for worker in [w for w in self.workers if w.process.poll() is not None]:
                 self._remove(worker)
@@ -286,7 +286,7 @@ class WorkerPool:
             return None
         fault = worker.exit_fault()
         self._remove(worker)
-        waiting.put_back(cells[1:])  # it had not started these
+        waiting.put_back(cells[1:])  # the worker had not started these
         if self.folder:
             cache.repair(self.folder)
         earlier = faults.setdefault(cells[0].key, [])
