@@ -3,7 +3,7 @@
     linear              logistic or ridge regression on standardised inputs (for tokens, on their
                         mean); the penalty of ridge regression is chosen by cross-validation
     gradient-boosting   scikit-learn's histogram gradient-boosted trees; tokens are flattened
-    baseline            the plain network of lens B
+    baseline            the network without attention of lens B (ICLR 2021 submission)
     self-attention      the self-attention network of lens B
     transformer         `FeatureTransformer`: each column or position has its own embedding
     uniform-attention   the same transformer with every attention weight equal to 1/(number of
