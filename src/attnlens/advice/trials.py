@@ -172,7 +172,7 @@ class Trial:
         return self.contender_errors(name, recipes[name], size // 2)
 
     def _check_time(self) -> None:
-        """Raise `OutOfTime` if the time is up; networks check this themselves, estimators do not."""
+        """Raise `OutOfTime` if the time is up; networks check it themselves, estimators do not."""
         self.training.get("progress", lambda: None)()
 
     def errors(
