@@ -83,7 +83,8 @@ def solve(query: Array, key: Array, value: Array, given: Problem) -> Array:
 
 
 def on_the_sphere(given: Problem, degree: int = 22) -> Array:
-    """The solution for kind "sphere" at any length in float64: there the kernel has finite rank,
+    """The solution for kind "sphere" in float64, at any length. To rounding, the kernel has finite
+    rank on the unit sphere:
 
         exp((x·y − 1)/τ) = e^{−t} Σ_n (2n+1) i_n(t) P_n(x·y)        t = 1/τ
                          = e^{−t} Σ_n 4π i_n(t) Σ_m Y_nm(x) Y_nm(y)

@@ -5,8 +5,7 @@ directions, in float32: at width 32 on 512 examples, where arithmetic dominates 
 width 8 on 32 examples, where the overhead of calls does. At width 32 fewer points are run, and
 times are scaled. PyTorch may use its fused attention: it has no second derivative, but a surface
 needs none. Errors are relative to the same plane in float64, at the points that each library
-documents:
-start + i·u + j·v for loss-landscapes, with directions that it draws itself.
+documents: start + i·u + j·v for loss-landscapes, with directions that it draws itself.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
 
 pip resolves the project with its extras and `constraints.txt` and reports the files that it would
 install, without installing them. The result is valid for the Python version and the platform on
-which the tool runs. CI installs it with `pip install --require-hashes --no-deps -r
-requirements-ci.txt`, then the project itself with `--no-deps`. PyTorch is left out: CI machines
-have it in a separate folder.
+which the tool runs. CI installs it with
+`pip install --require-hashes --no-deps -r requirements-ci.txt`, then the project itself with
+`--no-deps`. PyTorch is left out: CI machines have it in a separate folder.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def samples(
         the squared error as a share of the variance; if not given, a tenth above the smallest error
         that a model reaches.
     models, settings: as `attnlens.learning_curve` takes them. more: how many labels might be
-        bought; by default as many as there are. rows: how many rows of a larger table are used.
+        bought; by default the largest size of the curves. rows: rows used of a larger table.
         progress: a function that receives a line of text every few seconds during training.
 
     Returns a `Sheet`; n(ε), its interval and the fitted a n^(−b) + c are those of `learning_curve`.

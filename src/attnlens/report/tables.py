@@ -11,7 +11,8 @@ from urllib.parse import quote
 from attnlens.core.drawing import Figure
 from attnlens.core.serialise import view_from_plain
 
-# Spreadsheets in East Asian settings read full-width characters as the ASCII ones.
+# Characters that start a formula. Spreadsheets in East Asian settings read the full-width
+# characters as their ASCII counterparts.
 FORMULA_STARTS = "=+-@\uff1d\uff0b\uff0d\uff20"
 
 

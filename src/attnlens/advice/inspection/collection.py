@@ -31,14 +31,15 @@ REPEATS = 8  # random sequences for induction
 HALF = 24  # tokens in each half of a random sequence; the second half repeats the first
 BATCH_ARRAYS = ("depth", "has_values", "is_plain")  # arrays without one row per input
 NOT_HEADS = ("pooled", "shuffled", "moved", "subsets", "profile")
-HIDDEN = 3  # tokens per input that are masked and predicted: a seventh of twenty tokens
+HIDDEN = 3  # tokens per input to predict from the rest: a seventh of twenty tokens
 
 Progress = Callable[[int, int], None]
 
 
 class HeldOutTokens(NamedTuple):
-    """Masked tokens to predict: the hidden states at their positions (layers, tokens, width), their
-    input embeddings (tokens, width), and the index of the input of each token (tokens,)."""
+    """Masked tokens to predict (in a decoder: next tokens): the hidden states at their positions
+    (layers, tokens, width), their input embeddings (tokens, width), and the index of the input of
+    each token (tokens,)."""
 
     features: np.ndarray
     targets: np.ndarray
