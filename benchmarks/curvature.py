@@ -39,7 +39,7 @@ STEPS, PROBES = 80, 10
 # h: y and g = Wᵀ h are computed once for all directions (SHARED); every direction needs two more
 # products for each of y, g and the gradient h xᵀ of W (OWN).
 SHARED, OWN = 2, 6
-Rule = tuple[np.ndarray, np.ndarray]  # nodes and masses
+Rule = tuple[np.ndarray, np.ndarray]  # nodes and masses of a quadrature
 
 
 def distance(rule: Rule, exact: np.ndarray) -> float:
@@ -219,7 +219,7 @@ def product_attnlens(width: int = LARGE, chunk: int | None = None, judged: bool 
     from attnlens.instruments.landscape.products import Subject
 
     def subject_in(precision: str) -> Subject:
-        # JAX sorts a dictionary by its keys, PyTorch keeps its order: a list has the same in both.
+        # JAX sorts a dictionary by its keys, PyTorch keeps its order; both keep that of a list.
         names, arrays = zip(*weights(width).items(), strict=True)
 
         def loss(w: Any, batch: Any) -> Any:

@@ -252,7 +252,7 @@ def pymc(
 def nutpie(
     episodes: int, length: int, chains: int, warmup: int, draws: int, few: int, cores: int
 ) -> Run:
-    """The same model compiled once by nutpie, whose sampler is written in Rust."""
+    """The model of `pymc`, compiled once by nutpie, whose sampler is written in Rust."""
     import nutpie as library  # pyright: ignore[reportMissingImports]
 
     compiled = cache(lambda: library.compile_pymc_model(pymc_model(length)))  # at the first call

@@ -33,7 +33,7 @@ TRIES = 3
 BUDGET = 4.0  # seconds of timing per case
 PAIRS = 5  # the smallest number of pairs of timings per case
 STEPS = 300  # training steps
-Pair = tuple[Callable[[], Any], Callable[[], Any]]  # ours, plain
+Pair = tuple[Callable[[], Any], Callable[[], Any]]  # (attnlens, plain)
 
 
 def _draw(*shapes: tuple[int, ...]) -> list[Any]:

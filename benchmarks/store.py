@@ -25,7 +25,7 @@ import numpy as np
 from attnlens.core.cells import Cell
 from attnlens.runs.store.store import Store
 
-TESTS = Path(__file__).parent.parent / "tests" / "support"  # holds `tiny_cells.py`
+TESTS = Path(__file__).parent.parent / "tests" / "support"  # has the claim `toy_claims:TINY`
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, sys.path)])}
 
 

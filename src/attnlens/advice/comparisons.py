@@ -37,7 +37,7 @@ class KeptShare:
 
 
 class ErrorChange:
-    """The change of an error, as the mean over folds of log(error with) − log(error without)."""
+    """The effect of a modification on an error: the mean over folds of log(with) − log(without)."""
 
     def __init__(self, with_it: np.ndarray, without: np.ndarray, inflation: float):
         mean = mean_reading(np.log(with_it) - np.log(without))

@@ -40,7 +40,7 @@ ATTENTION = ("self-attention", TRANSFORMER)
 # these rows are kept.
 TRANSFORMER_TRAINING = {"learning_rate": 5e-3, "validation": 1 / 7}
 WARMUP_SHARE = 0.1  # the share of the training steps with a rising learning rate
-PENALTIES = 10.0 ** np.arange(-3, 4)  # of ridge regression on standardised columns
+PENALTIES = 10.0 ** np.arange(-3, 4)  # tried for ridge regression on standardised columns
 
 
 def estimators(data: Labelled, seed: int) -> dict[str, Any]:

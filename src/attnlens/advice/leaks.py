@@ -23,8 +23,8 @@ SUSPICIOUS, SUSPICIOUS_GAP = 0.05, 0.5  # shares of the error of ignoring the in
 def leaking_columns(
     data: Labelled, names: Sequence[str], seed: int, gaps: Collection[str] = ()
 ) -> list[tuple[str, float]]:
-    """The columns that give the label away, each with its share of the error of ignoring the
-    inputs; none where rows are tokens, or where there is one column only.
+    """The columns that give the label away, as (name, share): the error with this column alone as a
+    share of the error of ignoring the inputs. [] if rows are tokens, or if there is one column.
 
     gaps: the names of the columns that flag missing values.
     """

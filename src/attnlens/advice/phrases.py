@@ -65,7 +65,7 @@ def undecided_words(outcome: AnswerOutcome, missing: str) -> str:
 
 
 def for_lack_of_time(answer: Answer) -> Answer:
-    """An unknown answer that more time could decide; other answers are returned unchanged."""
+    """Turn an unknown answer into "not enough time to say"; return other answers unchanged."""
     if answer.outcome is not AnswerOutcome.UNKNOWN:
         return answer
     outcome = AnswerOutcome.NO_TIME

@@ -96,7 +96,7 @@ def _own_models(paths: list[str]) -> dict[str, Any]:
     """
     if not paths:
         return {}
-    sys.path.insert(0, str(Path.cwd()))  # as `python -m` would
+    sys.path.insert(0, str(Path.cwd()))  # import modules of this folder, as `python -m` does
     from attnlens.advice.loss_surface import from_name
 
     models: dict[str, Any] = {}

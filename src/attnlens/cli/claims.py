@@ -135,7 +135,7 @@ def _record(claim: Claim) -> dict[str, Any]:
         "regions": {
             quantity.key: to_plain([quantity.region.low, quantity.region.high])
             for quantity in rule
-            if isinstance(quantity.region, Region)  # others depend on the settings of a part
+            if isinstance(quantity.region, Region)  # others are functions of settings
         },
         "controls": {arm: asdict(control) for arm, control in claim.controls.items()},
         "assumptions": [asdict(assumption) for assumption in claim.assumptions],

@@ -54,7 +54,7 @@ def inspect(
     check_out(out)
     wanted = None if layers is None else parse_layers(layers)
     inputs, labels = _inputs(text, column, images, sequences, label, rows, seed)
-    sys.path.insert(0, str(Path.cwd()))  # as `python -m` would
+    sys.path.insert(0, str(Path.cwd()))  # import modules of this folder, as `python -m` does
     from attnlens.advice import inspect as ask
     from attnlens.report import write_inspection
 

@@ -104,7 +104,7 @@ class FileOptions:
     ] = 1.0
 
     def read(self, file: Path, target: str | None = None) -> Loaded:
-        """The file as `attnlens.data.read` returns it."""
+        """Read the file with these options; returns the result of `attnlens.data.read`."""
         from attnlens.data import read
 
         return read(
@@ -164,7 +164,7 @@ def with_file_options(
 
 
 def parse_types(values: list[str] | None) -> dict[str, Any]:
-    """The kind of each column, from COLUMN=KIND."""
+    """Column → kind, from texts COLUMN=KIND; raises `BadInput` for other texts."""
     kinds = {}
     for item in values or ():
         name, equals, kind = item.rpartition("=")

@@ -36,7 +36,7 @@ def findings(sections: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
 
 
 def _rule_number(section: Mapping[str, Any]) -> int:
-    """Which rule in the docstring of this module applies to a claim, from 0."""
+    """The index, from 0, of the rule in the module docstring that applies to a claim."""
     entry = section["entry"]
     if entry["control"] == "supported" or entry["cells_without_result"]:
         return 0
@@ -59,7 +59,7 @@ def _sharp(section: Mapping[str, Any]) -> bool:
 
 
 def _in_turn(sections: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The first of each lens, then the second of each, and so on."""
+    """Sections reordered: the first of each lens, then the second of each, and so on."""
     lenses: dict[str, list[Mapping[str, Any]]] = {}
     for section in sections:
         lenses.setdefault(section["entry"]["lens"], []).append(section)

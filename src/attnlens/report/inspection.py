@@ -35,7 +35,7 @@ def render_inspection(inspection: Inspection) -> str:
     drawn = views(measure.figure() for measure in inspection.measures)
     for view, measure in zip(drawn, inspection.measures, strict=True):
         view["meaning"] = measure.meaning
-        view["plotly"]["layout"]["showlegend"] = False  # one line, named in the title
+        view["plotly"]["layout"]["showlegend"] = False  # a single line, which the title names
     if inspection.profiles:
         drawn += views([inspection.profile_figure()])
         drawn[-1]["meaning"] = (

@@ -36,7 +36,7 @@ SPECIAL = {
     "\u2009": r"\,",
     "\u200b": "",
 }
-# Symbols as formulas.
+# The LaTeX formula of each symbol.
 FORMULAS = {
     "<": "<",
     ">": ">",

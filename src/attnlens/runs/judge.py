@@ -137,7 +137,7 @@ def _control_verdict(claim: Claim, arm: str, measured: Sequence[Measured], claim
             f"{' or '.join(control.quantities)}; got none."
         )
     verdicts = [statistics.control_verdict(quantity, claims) for quantity in present]
-    # The quantity that came out least as expected decides.
+    # The quantity whose outcome is furthest from the expected one decides.
     order = ["refuted", "undecided", "supported"]
     worst = max if control.expected == "refuted" else min
     return worst(verdicts, key=lambda verdict: order.index(verdict.outcome))

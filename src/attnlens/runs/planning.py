@@ -40,7 +40,7 @@ class Plan(NamedTuple):
 
     cells: list[Cell]
     missing: list[Cell]
-    seconds: float  # of all missing cells, on one core
+    seconds: float  # sum over all missing cells, on one core
     longest: float  # seconds of the longest missing cell
     measured: int  # missing cells whose seconds were measured before; the rest are guesses
 
@@ -151,7 +151,7 @@ def _plain(claim: str, value: Any) -> Any:
 
 
 def _plain_name(claim: str, name: Any) -> str:
-    """A string of valid characters: a lone surrogate cannot be written to a file."""
+    """Return `name`; raises `BadInput` if it is not valid text (a lone surrogate, for example)."""
     if not isinstance(name, str) or not is_text(name):
         raise BadInput(
             f"each name and string among the parameters of {claim} must be text; got {name!r:.80}."
@@ -201,7 +201,7 @@ def selection(
 
 
 def runnable(claims: Sequence[Claim]) -> tuple[list[Claim], list[str]]:
-    """The claims whose packages are installed, and sentences on other claims and data left out."""
+    """Claims whose packages are installed, and sentences on claims and data that are left out."""
     skipped = [sentence for claim in claims if (sentence := claim.needs)]
     if len(skipped) == len(claims):
         raise BadInput(skipped[0])

@@ -270,7 +270,7 @@ def packages(lenses: Iterable[str] = ()) -> dict[str, str]:
 
 
 def lens_records(letters: Iterable[str]) -> list[dict[str, Any]]:
-    """The lenses with these letters as plain data; a letter of a user's own claims has none."""
+    """The installed lenses with these letters, as plain data; others, of a user, are left out."""
     installed = registry.lenses()
     return [installed[letter].plain() for letter in sorted(letters) if letter in installed]
 

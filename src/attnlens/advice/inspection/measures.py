@@ -287,7 +287,7 @@ def guess_errors(labels: np.ndarray) -> np.ndarray:
 def _standard(features: np.ndarray) -> np.ndarray:
     """The columns that vary, standardised to mean zero and variance one."""
     spread = features.std(0)
-    varies = spread > 1e-6 * spread.max(initial=0)  # below that, rounding of float32
+    varies = spread > 1e-6 * spread.max(initial=0)  # smaller spreads are rounding of float32
     return (features - features.mean(0))[:, varies] / spread[varies]
 
 

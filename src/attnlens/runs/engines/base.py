@@ -76,7 +76,7 @@ def compute(measure: str, arm: str, parameters: Mapping[str, Any], seeds: Any) -
     function = getattr(importlib.import_module(module), name)
     try:
         measured = function(arm, parameters, seeds)
-    except SystemExit as error:  # would end the worker without a reason
+    except SystemExit as error:  # it would end the worker without a recorded reason
         raise RuntimeError(reason(error)) from error
     values = {key: plain(f"array {key!r}", value) for key, value in measured.items()}
     for key, value in values.items():

@@ -43,7 +43,7 @@ class Worker:
     """A process, the cells assigned to it, and a thread that passes its answers to the driver."""
 
     def __init__(self, answers: Answers, folder: Path | None, memory: int):
-        self.cells: deque[Cell] = deque()  # not answered yet; the process computes the first
+        self.cells: deque[Cell] = deque()  # assigned, not answered; the first is being computed
         self.started = time.monotonic()  # when the first of `cells` was started
         self.program: str | None = None  # program key of the last assigned cell
         self.timeout: Fault | None = None  # set when the process exceeds the time limit
@@ -225,7 +225,7 @@ class WorkerPool:
             while left:
                 self._assign(waiting)
                 ready = self._collect(waiting, faults)
-                self._assign(waiting)  # before the driver spends time on what is ready
+                self._assign(waiting)  # keeps workers busy while outcomes are handled
                 while ready:
                     left -= 1
                     yield ready.popleft()._replace(more=len(ready) > 0)

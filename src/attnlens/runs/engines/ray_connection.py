@@ -122,7 +122,7 @@ def same_cluster(address: str, there: str) -> bool:
 
 def _host_and_port(address: str) -> tuple[str, str]:
     host, _, port = address.removeprefix("ray://").rpartition(":")
-    return host.strip("[]"), port  # [::1]:6379
+    return host.strip("[]"), port  # IPv6 has brackets: [::1]:6379
 
 
 def _ip_addresses(host: str) -> set[str]:

@@ -56,7 +56,7 @@ class JobResult(NamedTuple, Generic[J]):
 
 
 def remote(ray: Any, work: Callable[..., tuple[str, Any]]) -> Any:
-    """`work`, which returns the id of its node and a value, as a Ray task on one CPU."""
+    """Make a Ray task on one CPU from `work`, which returns the id of its node and a value."""
     return ray.remote(
         num_cpus=1,
         max_retries=0,
@@ -190,7 +190,7 @@ class Tasks(Generic[J]):
     @contextlib.contextmanager
     def _explained_raylet_loss(self) -> Iterator[None]:
         """Turn the loss of the local raylet into `ClusterLost`: Ray reports it, or the socket to it
-        breaks. (An OSError that a task raised is a RayError too, and passes.)"""
+        breaks. (An OSError raised by a task arrives as a RayError and is raised unchanged.)"""
         errors = self.ray.exceptions
         local = getattr(errors, "LocalRayletDiedError", ())
         try:
