@@ -35,7 +35,7 @@ def draw(heads: int, queries: int, length: int, width: int) -> list[np.ndarray]:
     ]
 
 
-# ---- the truth ---------------------------------------------------------------------------------
+# ---- exact values ------------------------------------------------------------------------------
 
 
 def exact(query: np.ndarray, key: np.ndarray, value: np.ndarray, scale: float) -> np.ndarray:

@@ -130,7 +130,7 @@ def entry_facts(entry: Mapping[str, Any]) -> Facts:
 
 
 def add_parts(facts: Facts, arm: str, verdict: Mapping[str, Any]) -> None:
-    """Add the parts of one arm on the page."""
+    """Add the values of all parts of one arm to `facts`."""
     facts.numbers[f"{arm}: outcome"] = verdict["outcome"]
     for number, part in enumerate(verdict["parts"], start=1):
         place = f"{arm}, part {number}"

@@ -130,7 +130,7 @@ def first_line(module: str) -> str:
 
 
 def command_line() -> str:
-    """Every command with its options, written by Typer's own generator."""
+    """Every command with its options, as Markdown from Typer's own generator."""
     command = [
         sys.executable,
         "-m",
@@ -181,7 +181,7 @@ def chain() -> tuple[str, ...]:
 
 
 def import_counts() -> Counter[tuple[str, str]]:
-    """(importer, imported): the number of modules of one package that import from another."""
+    """Counts of the modules in package `importer` that import from `imported`, by this pair."""
     counts: Counter[tuple[str, str]] = Counter()
     for path in SOURCE.rglob("*.py"):
         parts = path.relative_to(SOURCE.parent).with_suffix("").parts

@@ -229,7 +229,7 @@ def _error_meaning(subject: DataSubject) -> str:
 
 
 def _open(question: QuestionWords, completion: Completion) -> Answer:
-    """The answer to a question that no round reached."""
+    """The answer to a question that no round has answered: not enough time, or the run stopped."""
     evidence = "the budget ended before this question was reached; give a larger one"
     if completion.ending is Ending.STOPPED:
         evidence = f"this question could not be answered: {completion}"

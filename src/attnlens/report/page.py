@@ -139,7 +139,7 @@ def _path(ledger: dict[str, Any]) -> str:
 
 
 def _records(section: dict[str, Any]) -> list[dict[str, Any]]:
-    """A claim's figure and its further views; folders of older versions have only the figure."""
+    """The drawing records of a claim: its figure and its views (older folders lack views)."""
     figure = [] if section["figure"] is None else [section["figure"]]
     return figure + section.get("views", [])
 

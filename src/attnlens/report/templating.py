@@ -40,7 +40,7 @@ def render_template(
 
 @cache
 def environment() -> jinja2.Environment:
-    """Templates that escape every value."""
+    """The environment of the page templates; it escapes every value."""
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader("attnlens.report", "templates"),
         autoescape=True,

@@ -13,7 +13,7 @@ from attnlens.report.draw.surfaces import surface_to_plotly
 from .alt_text import alt_text
 from .tables import points_csv
 
-# A path is drawn over contours only: in three dimensions it would hide behind the surface.
+# The path of a surface is drawn over contours only: in three dimensions it would be hidden.
 KINDS = {"contour": "from above", "surface": "in three dimensions"}
 
 

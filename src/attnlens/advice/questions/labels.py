@@ -85,7 +85,7 @@ def fewest_labels(curves: LearningCurves, goal: Goal, trivial: float) -> tuple[M
     """
     target = goal.error
     if curves.target_error != target:
-        curves = dataclasses.replace(curves, target_error=target)  # also drawn in the figure
+        curves = dataclasses.replace(curves, target_error=target)  # the figure marks it
     last = _last_readings(curves)
     learned = _learned(last, trivial)
     errors = ", ".join(f"{name} {curves.error_text(name)}" for name in last)

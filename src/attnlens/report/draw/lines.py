@@ -26,7 +26,7 @@ MOST_POINTS = 400  # per series: more cannot be distinguished in a figure 400 pi
 
 
 def colours(figure: Figure) -> list[str]:
-    """One colour per series; controls are grey; a series has the colour of the one in `like`."""
+    """One colour per series; controls are grey; `like` names a series with the same colour."""
     chosen: dict[str, str] = {}
     new, greys = itertools.cycle(COLOURS), itertools.cycle(GREYS)
     result = []

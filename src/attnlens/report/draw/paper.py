@@ -31,7 +31,7 @@ METADATA = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
 
 
 def paper_figure(record: View, file_format: str, width: float = COLUMN) -> bytes:
-    """The file of a figure that is `width` inches wide."""
+    """The content of a file with the figure, drawn `width` inches wide."""
     import matplotlib as mpl
 
     with mpl.rc_context(STYLE):

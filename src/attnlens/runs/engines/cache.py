@@ -71,7 +71,7 @@ def repair(folder: Path) -> list[Path]:
 
 
 def _is_damaged(entry: Path) -> bool:
-    """Whether an entry cannot be read and has not changed for long enough."""
+    """Whether an entry cannot be decompressed and has not changed for `SECONDS_TO_WRITE`."""
     before = _state(entry)
     if before is None or _is_intact(entry):
         return False

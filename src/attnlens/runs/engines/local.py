@@ -173,7 +173,7 @@ class CellQueue:
             self.programs.setdefault(program_key(cell), deque()).append(cell)
 
     def next_for(self, worker: Worker, others: Sequence[Worker]) -> list[Cell]:
-        """The cells to assign to the worker now: none while it has enough."""
+        """Remove and return the cells to assign to the worker now; [] while it has enough."""
         if not self.programs:
             return []
         program = self._program_for(worker, others)

@@ -37,7 +37,7 @@ from .ray_tasks import ATTEMPTS, JOBS_PER_CPU, Job, JobResult, Tasks, remote
 SECONDS_PER_BATCH, MOST_PER_BATCH = 1.0, 1000  # a millisecond of overhead is 0.1 %
 # Seconds the driver needs to send and collect one task; about twice the measured time.
 SECONDS_PER_TASK = 0.002
-MOST_UPLOADED = 512 * 2**20  # bytes of a folder that Ray sends to its nodes
+MOST_UPLOADED = 512 * 2**20  # bytes of the largest folder that is sent to nodes
 SECONDS_BETWEEN_SIZE_CHECKS = 5.0  # how often the number of CPUs of the cluster is read
 
 

@@ -297,7 +297,7 @@ def _set_aside(path: Path) -> None:
 
 
 def _second_name(part: Path, name: Path) -> None:
-    """A hard link, or a copy on a file system without them."""
+    """Give `part` a second name: a hard link, or a copy if the file system has no hard links."""
     try:
         name.hardlink_to(part)
     except OSError:

@@ -240,7 +240,7 @@ class Store:
             return [_finished_cell(row) for row in self.connection.execute(query)]
 
     def failures(self) -> list[dict[str, Any]]:
-        """Cells that have no result, with the reason."""
+        """One mapping per cell without a result, with the reason."""
         return self._rows("failures", ("key", "claim", "arm", "parameters", "reason"))
 
     def faults(self) -> list[dict[str, Any]]:
