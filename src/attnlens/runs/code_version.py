@@ -17,8 +17,8 @@ import importlib.util
 from functools import cache
 from pathlib import Path
 
-# Left out, because no number of a cell comes from them: what draws or shows results, what judges
-# cells, and sentences of the papers.
+# Modules left out of the hash, because no number of a cell comes from them: they draw or show
+# results, judge cells, or hold sentences of the papers.
 WITHOUT_NUMBERS = (
     "attnlens.report.draw.",
     "attnlens.core.frames.",
@@ -69,12 +69,12 @@ def native_libraries(module: str) -> tuple[str, ...]:
 
 
 def _native_source(module: str) -> Path:
-    """C++ source lies beside its module."""
+    """The path of the C++ source of a module, beside its Python source; it may not exist."""
     return source_file(module).with_suffix(".cc")
 
 
 def reachable_modules(module: str) -> set[str]:
-    """Every module of attnlens, or of its own package, that `module` imports directly or not."""
+    """Modules of attnlens or of `module`'s own package that it imports, directly or indirectly."""
     modules: set[str] = set()
     waiting = [module]
     while waiting:
@@ -88,7 +88,7 @@ def reachable_modules(module: str) -> set[str]:
 
 @cache
 def imports(module: str) -> tuple[str, ...]:
-    """The modules of attnlens, or of its own package, that the source of a module names."""
+    """Modules of attnlens or of `module`'s own package that its import statements name."""
     path = source_file(module)
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     roots = {"attnlens", module.partition(".")[0]}

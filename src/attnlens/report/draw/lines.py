@@ -26,7 +26,7 @@ MOST_POINTS = 400  # per series: more cannot be distinguished in a figure 400 pi
 
 
 def colours(figure: Figure) -> list[str]:
-    """One colour per series; controls are grey, a series that is `like` another has its colour."""
+    """One colour per series; controls are grey; `like` names a series with the same colour."""
     chosen: dict[str, str] = {}
     new, greys = itertools.cycle(COLOURS), itertools.cycle(GREYS)
     result = []
@@ -40,7 +40,7 @@ def colours(figure: Figure) -> list[str]:
 
 
 def power_law(series: Series, slope: float) -> tuple[list[float], list[float]]:
-    """The line y ∝ x^slope through the series' centre on log–log axes, at its two ends."""
+    """End points (x, y) of the line y ∝ x^slope through the series' centre on log–log axes."""
     usable = [p for p in series.points if p.x > 0 and p.y > 0 and math.isfinite(p.y)]
     if len(usable) < 2:
         return [], []
@@ -51,7 +51,7 @@ def power_law(series: Series, slope: float) -> tuple[list[float], list[float]]:
 
 
 def drawable(series: Series) -> Series:
-    """The series as it is drawn: its finite points; beyond `MOST_POINTS`, means of neighbours.
+    """The series as it is drawn: its finite points, averaged in groups if over `MOST_POINTS`.
 
     A mean of m independent points with half-widths h has the half-width √(Σ h²)/m, on either side.
     An interval without finite ends is not drawn: JSON cannot hold it.
