@@ -26,11 +26,7 @@ EXACT_CHECKS = {
     "B.softplus-distance",
 }
 WITHOUT_ATTRIBUTION: set[str] = set()
-WITHOUT_POWER: set[str] = {
-    "A.approximation",
-    "A.generalisation-length",
-}
-WITHOUT_PILOT: set[str] = {"A.approximation"}
+WITHOUT_POWER: set[str] = {"A.generalisation-length"}
 UNCOVERED_QUANTITIES: set[tuple[str, str]] = {
     ("A.exchangeable", "rate"),
     ("A.minimal", "tokens"),  # statistics are a function of the tokens: it tests the probe only
@@ -71,7 +67,7 @@ def test_the_power_of_a_claim_in_its_decisive_profile_is_as_promised(claim: Clai
 def test_a_claim_declares_its_pilot_and_is_judged_on_other_seeds(claim: Claim):
     """Exact checks need no pilot: no setting of theirs was chosen for what it gives."""
     pilot = claim.plan.pilot  # type: ignore[attr-defined]
-    assert pilot or claim.exact or claim.id in WITHOUT_PILOT
+    assert pilot or claim.exact
     for profile in PROFILES:
         assert min(seed for work in claim.plan(profile) for seed in work.seeds) >= pilot.stop
     if pilot:
