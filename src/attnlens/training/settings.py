@@ -1,7 +1,7 @@
 """Settings of a fit: everything about training that is not data.
 
-A user gives `TrainingSettings` (or single keywords of `fit`); `complete` checks them and adds what
-follows from the ensemble, which gives the `Settings` that programs are compiled for.
+A user gives `TrainingSettings` (or single keywords of `fit`). `complete` checks them and adds the
+settings that depend on the ensemble; it returns the `Settings` for which programs are compiled.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OPTIMISERS: dict[str, Callable[..., optax.GradientTransformation]] = {
     "momentum": partial(optax.sgd, momentum=0.9),
 }
 PRECISIONS = ("float32", "float64")
-EVALUATIONS = 20  # per fit, if `every` is left out: enough points for a curve
+EVALUATIONS = 20  # number of evaluations per fit if `every` is left out: enough for a curve
 
 
 class Member(NamedTuple):
@@ -107,7 +107,11 @@ class TrainingSettings:
         penalised_entropy: bool = False,
         validation_share: float = 0.0,
     ) -> Settings:
-        """Checked settings, with what follows from an ensemble's penalties and validation."""
+        """Check the settings, and add those that depend on an ensemble's penalties and validation.
+
+        penalised_gates, penalised_entropy: whether any member has this penalty.
+        validation_share: the share of each member's samples that is used for validation.
+        """
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         if self.every is None:
             values["every"] = max(1, math.ceil(self.steps / EVALUATIONS))

@@ -14,8 +14,8 @@ is infinite.
 `hessian(η)` is the linear map d ↦ ∇²A(η) d, the derivative of the expected statistic. ∇²A(η) is
 also the Fisher information.
 
-Rows are episodes, columns parameters. Written in plain NumPy: shapes change with every probe, so
-compilation would cost more than it saves.
+Rows are episodes, columns are parameters. The code is plain NumPy: shapes change with every probe,
+so compilation would cost more time than it saves.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class GaussianFamily:
         return self._join(mean, covariance + mean[:, :, None] * mean[:, None, :])
 
     def hessian(self, eta: Rows) -> LinearMap:
-        """dC = −C dΛ C and dm = C (dh − dΛ m), with the covariance C."""
+        """Return d ↦ ∇²A(η) d, by dC = −C dΛ C and dm = C (dh − dΛ m) with the covariance C."""
         linear, precision = self._split(eta)
         covariance = np.linalg.inv(precision)
         mean = covariance @ linear[..., None]
@@ -138,7 +138,7 @@ class NormalInverseGammaFamily:
         return np.concatenate(parts, axis=1)
 
     def hessian(self, eta: Rows) -> LinearMap:
-        """The derivative of each part of `expected`, with r = a/b = E 1/σ²."""
+        """Return d ↦ ∇²A(η) d, the derivative of each part of `expected`; r = a/b = E 1/σ²."""
         first, count, freedom, energy = self._split(eta)
         mean, half, scale = first / count, freedom / 2, (energy - first**2 / count) / 2
         ratio, trigamma = half / scale, polygamma(1, half)
@@ -164,7 +164,7 @@ class NormalInverseGammaFamily:
         return np.concatenate(parts, axis=1)
 
     def latent_mean(self, eta: Rows) -> Latents:
-        """E μ: the squared error is that of the latent mean, not of the latent variance."""
+        """Return E μ only: squared errors compare the latent mean, not the latent variance."""
         first, count, _, _ = self._split(eta)
         return first / count
 
@@ -213,7 +213,7 @@ class DirichletFamily:
 
 @dataclass(frozen=True)
 class CategoricalFamily:
-    """η = log-odds of every class but the last against the last; T(c) the one-hot row of c."""
+    """η = log-odds of every class but the last against the last; T(c) = the one-hot row of c."""
 
     classes: int
 
@@ -232,7 +232,7 @@ class CategoricalFamily:
         return np.eye(self.classes)[np.asarray(latent)][:, :-1]
 
     def latent_mean(self, eta: Rows) -> Latents:
-        """The classes' probabilities: the squared error is the Brier score."""
+        """Return the probabilities of the classes; their squared error is the Brier score."""
         return softmax(self._full(eta), axis=-1)
 
     def allowed(self, eta: Rows) -> Allowed:
@@ -246,7 +246,7 @@ Family = GaussianFamily | NormalInverseGammaFamily | DirichletFamily | Categoric
 
 
 def divergence(family: Family, eta: Rows, other: Rows) -> PerRow:
-    """KL(p_η ‖ p_η') per row, in nats; infinite where η' is not allowed."""
+    """Return KL(p_η ‖ p_η') per row, in nats; infinite where η' (`other`) is not allowed."""
     slope = family.expected(eta)
     with np.errstate(invalid="ignore"):
         return (
@@ -268,11 +268,11 @@ FUNCTION_VALUES = 4  # a latent function is represented by its values at this ma
 
 
 def posterior_family(world: ExactWorld) -> PosteriorFamily:
-    """The family of the world's posterior.
+    """Return the family of the world's posterior.
 
-    A latent function has infinitely many coordinates; its values at the first four of the
-    world's landmarks represent it. A sampled posterior is represented by the normal distribution
-    with the same mean and covariance.
+    A latent function has infinitely many coordinates, so it is represented by its values at the
+    first four of the world's landmarks. A sampled posterior is represented by the normal
+    distribution with the same mean and covariance.
     """
     if isinstance(world, NormalMean):
         return PosteriorFamily(GaussianFamily(world.dim), world.representation)
@@ -298,8 +298,10 @@ def posterior_family(world: ExactWorld) -> PosteriorFamily:
 
 
 def from_moments(moments: Rows, dim: int) -> Rows:
-    """The natural parameters of normal distributions from (mean, lower triangle of covariance), one
-    row each."""
+    """Return the natural parameters of normal distributions, one per row.
+
+    A row of `moments` holds the mean, then the lower triangle of the covariance.
+    """
     rows, columns = np.tril_indices(dim)
     covariance = np.zeros((len(moments), dim, dim))
     covariance[:, rows, columns] = covariance[:, columns, rows] = moments[:, dim:]
