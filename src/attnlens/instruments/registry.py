@@ -113,7 +113,7 @@ def small_condition_number(seed: int = 0) -> Reading:
 
 
 def exact_coverage(seed: int = 0) -> Curve:
-    """The coverage of a world's own posterior."""
+    """Coverage of the credible intervals of a world's exact posterior."""
     return calibration(
         None, NormalMean(dim=2), length=4, episodes=200, draws=19, seed=seed
     ).coverage

@@ -151,12 +151,12 @@ class Progress(NamedTuple):
 
     @property
     def block(self) -> int:
-        """The same as `group`: the name that earlier versions used."""
+        """The value of `group`, under the name that earlier versions used."""
         return self.group
 
     @property
     def blocks(self) -> int:
-        """The same as `groups`: the name that earlier versions used."""
+        """The value of `groups`, under the name that earlier versions used."""
         return self.groups
 
 

@@ -49,7 +49,7 @@ DENSE = 3000  # parameters; a float64 Hessian of this size has 72 MB (the limit 
 CLOSE = 1e-5
 POOR = 0.1  # relative error of a predicted gradient above which the Hessian is formed again
 PATIENCE = 1000  # number of steps after which the Hessian is used at any gradient norm
-BEYOND = 1e-3  # the goal, as a share of the tolerance; quadratic convergence needs one more step
+BEYOND = 1e-3  # the search goes on to this share of the tolerance: about one quadratic step more
 INNER = 250  # maximum number of conjugate-gradient steps for one Newton step
 
 
@@ -95,7 +95,7 @@ class DescentState(NamedTuple):
     rest: Float[Array, "rows size"]  # S: Hessian − Gauss–Newton matrix, as last computed
     shift: Float[Array, ""]
     steps: Int[Array, ""]
-    exact: Bool[Array, ""]  # whether `rest` is used
+    exact: Bool[Array, ""]  # whether B is the Hessian, gauss + rest, and not only gauss
     outdated: Bool[Array, ""]  # whether `rest` was computed at an earlier point
 
 
@@ -216,7 +216,7 @@ def _descend(problem, objective, vector) -> DescentState:
         value, gradient, gauss = evaluated(now.vector + move)
         gain = (value - now.value) / model
         before, after = jnp.linalg.norm(now.gradient), jnp.linalg.norm(gradient)
-        # Below this the difference of two values of L is rounding error.
+        # If L is expected to change by less than this, its change is dominated by rounding errors.
         below_rounding = jnp.abs(model) < 1e3 * jnp.finfo(vector.dtype).eps * jnp.abs(now.value)
         good = (model < 0) & jnp.isfinite(value) & jnp.isfinite(after)
         good &= jnp.where(below_rounding, after < before, gain > 1e-4)

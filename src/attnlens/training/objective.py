@@ -32,7 +32,7 @@ ROWS = 64  # samples per chunk; 32 and 128 are slower, by up to a factor of 4
 
 
 class Objective(NamedTuple):
-    """What is minimised: network, loss, data and penalty λ₂."""
+    """The objective L(w) of a search: network, loss, data and penalty λ₂."""
 
     recipe: Recipe
     loss: str | Loss
@@ -44,14 +44,14 @@ class Objective(NamedTuple):
         return Layout.of(self.recipe)
 
     def value(self, vector: Float[Array, " size"]) -> Float[Array, ""]:
-        """Mean loss plus λ₂‖w‖²."""
+        """Return L(w), the mean loss plus λ₂‖w‖²."""
         layout, loss = self.layout, named(self.loss)
         outputs = jax.vmap(layout.restore(vector))(self.data.inputs)
         mean = jnp.mean(jax.vmap(loss)(outputs, self.data.targets))
         return mean + self.l2 * jnp.sum(vector[layout.gates :] ** 2)
 
     def slope(self, vector: Float[Array, " size"]) -> Float[Array, " size"]:
-        """The gradient."""
+        """Return the gradient of L."""
         return jax.grad(self.value)(vector)
 
     def value_and_slope(
@@ -65,7 +65,7 @@ class Objective(NamedTuple):
         return 2 * self.l2 * penalised.astype(vector.dtype)
 
     def hessian(self, vector: Float[Array, " size"]) -> Float[Array, "size size"]:
-        """The Hessian, a few columns and a few samples at a time."""
+        """Return the Hessian, computed for a few columns and a few samples at a time."""
         layout, loss = self.layout, named(self.loss)
         basis = jnp.eye(vector.size, dtype=vector.dtype)
 
@@ -90,7 +90,7 @@ class Objective(NamedTuple):
     def with_gauss_newton(
         self, vector: Float[Array, " size"]
     ) -> tuple[Float[Array, ""], Float[Array, " size"], Float[Array, "size size"]]:
-        """Value, gradient and Gauss–Newton matrix."""
+        """Return value, gradient and Gauss–Newton matrix."""
         layout, loss = self.layout, named(self.loss)
 
         def one(

@@ -44,7 +44,10 @@ class Member(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """How to make a network, compared by content: equal recipes share their compiled programs."""
+    """A function that makes a network, with its arguments.
+
+    Recipes are compared by content, so that equal recipes share their compiled programs.
+    """
 
     make: Callable[..., Any]
     positional: tuple[Any, ...] = ()
@@ -94,7 +97,7 @@ class TrainingSettings:
     transform: Callable[..., Any] | None = None
 
     def changed(self, **changes: Any) -> TrainingSettings:
-        """The same settings with some fields changed."""
+        """Return the same settings with some fields changed."""
         names = {field.name for field in dataclasses.fields(self)}
         if unknown := [name for name in changes if name not in names]:
             raise TypeError(f"fit() got an unexpected keyword argument {unknown[0]!r}")
@@ -177,7 +180,7 @@ class Settings:
             )
 
     def rate(self) -> Callable[[Any], Any]:
-        """The learning rate as a function of the step."""
+        """Return the learning rate as a function of the step."""
         if callable(self.schedule):
             return self.schedule
         remaining = self.steps - self.warmup
@@ -192,7 +195,7 @@ class Settings:
         return optax.join_schedules([before, after], [self.warmup])
 
     def optimise(self) -> optax.GradientTransformation:
-        """The optimiser; if `clip` is set, gradients are clipped before it."""
+        """Return the optimiser; if `clip` is set, it first clips the gradient to this norm."""
         chosen = OPTIMISERS[self.optimiser] if isinstance(self.optimiser, str) else self.optimiser
         steps = chosen(self.rate())
         if self.clip is None:

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, UInt
 
 Numbers = UInt[Array, "*shape"]
-ROUNDS = 24  # with so many rounds a test finds the positions after a shuffle uniform
+ROUNDS = 24  # enough: a test checks that positions after a shuffle are uniform
 
 
 def mix(x: Numbers) -> Numbers:

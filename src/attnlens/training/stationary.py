@@ -303,7 +303,7 @@ def index_of(eigenvalues: np.ndarray, gradient_norm: float, size: int) -> int:
 
 
 def _extremes(problem: Problem, vector: np.ndarray, data: Data, l2: float) -> np.ndarray:
-    """The lowest eigenvalues and the largest one, from products with the Hessian (Lanczos)."""
+    """Return the lowest eigenvalues and the largest one, from Hessian products (Lanczos)."""
 
     def times(direction: np.ndarray) -> np.ndarray:
         with jax.enable_x64(True):

@@ -58,7 +58,7 @@ class Members(NamedTuple):
 
 
 class State(NamedTuple):
-    """The state of each member: everything that is needed to continue."""
+    """The state of each member: all that is needed to continue training."""
 
     vector: Float[Array, "*members size"]
     optimiser: Any
@@ -280,7 +280,7 @@ def entropy(model: Any, inputs: Any, weights: Array | None, count: Array) -> Flo
 
 
 def _after_batch(size: int, member: Members, epoch: Array, cursor: Array) -> tuple[Array, Array]:
-    """Epoch and cursor after a batch that was read from disk, as `batch` returns them."""
+    """Return epoch and cursor after a batch of `size` samples, as `shuffling.batch` does."""
     after = cursor + jnp.uint32(size)
     return epoch + after // member.training, after % member.training
 
@@ -299,7 +299,7 @@ def _pick(data: Data, data_set: Array, drawn: Array | None = None) -> Data:
 
 
 def _masked(mask: Array, leaf: Array) -> Array:
-    """`leaf` with rows outside of the mask replaced by its first row."""
+    """Return `leaf` with rows outside of the mask replaced by its first row."""
     return jnp.where(mask.reshape(-1, *(1,) * (leaf.ndim - 1)), leaf, leaf[:1])
 
 

@@ -44,7 +44,7 @@ from attnlens.worlds.seeding import episode_keys
 from .episodes import episodes
 from .supports import Support, support_of
 
-# From pilot runs on two moons, SLCP and a Gaussian world; not a tuned optimum.
+# Chosen in pilot runs on two moons, SLCP and a Gaussian world; not tuned further.
 TRAINING: dict[str, Any] = {
     "steps": 4000,
     "batch": 128,
@@ -287,7 +287,7 @@ def posterior_from_simulations(
     if "warmup" not in settings:
         settings["warmup"] = settings["steps"] // 20
     settings["batch"] = min(settings["batch"], int(len(latent) * (1 - HELD_OUT)))
-    with jax.enable_x64(True):  # so that the first parameters are the same in every process
+    with jax.enable_x64(True):  # makes the initial parameters the same in every process
         fitted = fit(
             make,
             (tokens - scales.token_centre) / scales.token_scale,

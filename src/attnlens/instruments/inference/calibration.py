@@ -269,7 +269,7 @@ def _length(posterior: Any, length: int | None) -> int:
 
 
 def _draws(posterior: Any, world: World, tokens: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Draws (episodes, count, dim) from a posterior, given token matrices."""
+    """Return draws (episodes, count, dim) from a posterior, given token matrices."""
     keys = jax.random.split(episode_keys((seed,), count)[0], len(tokens))
     if isinstance(posterior, AmortisedPosterior):
         return posterior.draws(tokens, keys, count)

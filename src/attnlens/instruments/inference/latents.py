@@ -53,6 +53,6 @@ def latent_moments(posterior: Any) -> tuple[Float[Array, " parts"], Float[Array,
     """Return mean and variance of `latent_vector` under a posterior."""
     if hasattr(posterior, "probs"):
         return posterior.probs, posterior.probs * (1 - posterior.probs)
-    if hasattr(posterior, "expected_var"):  # a mean with an unknown variance: E σ²/κ
+    if hasattr(posterior, "expected_var"):  # σ² is unknown: the variance of the mean is E σ²/κ
         return posterior.mean, posterior.expected_var / posterior.count
     return posterior.mean, posterior.var

@@ -5,7 +5,7 @@ the exact predictor f* and the conditional mean m of the label given the latent,
 
     gap       = test(f̂) − train(f̂), in expectation                  generalisation
     distance  = mean of (f̂ − f*)² on test sequences                 approximation, and the others
-    risk      = distance + mean uncertainty = E (f̂ − m)²            excess over a predictor given z
+    risk      = distance + mean uncertainty = E (f̂ − m)²            excess over the predictor m
     excess    = train(f̂) − train(f*)                                optimisation
 
 The plain difference test(f̂) − train(f̂) contains the noise of two samples of labels, which can make
@@ -343,6 +343,6 @@ def gap_curve(axis: str, at: Sequence[int], gaps: np.ndarray) -> Curve:
 def _slope_of_means(at: Sequence[int], gaps: np.ndarray) -> Reading:
     """Return the slope of the log mean gap, with a jackknife standard error over seeds."""
     logs = statistics.log_of_mean(gaps)
-    if np.isnan(logs).any():  # also where a network diverged
+    if np.isnan(logs).any():  # a mean gap is not positive, or a network diverged
         return Reading(np.nan, np.nan, len(gaps), Status.GAP_NOT_POSITIVE)
     return statistics.mean_reading(statistics.slopes(np.log(at), logs))

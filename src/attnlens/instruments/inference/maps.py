@@ -50,7 +50,7 @@ def attention_maps(
             words += [f"head {head}"] if len(heads) > 1 else []
             panels.append((", ".join(words) or "weights", weights))
     queries, tokens = panels[0][1].shape
-    if isinstance(subject, Reader):  # one query per head: the heads are the rows
+    if isinstance(subject, Reader):  # it has one query per head, so each head is drawn as a row
         panels = [("weights", np.concatenate([weights for _, weights in panels]))]
         query_names, queries = (
             [f"head {i + 1}" for i in range(len(panels[0][1]))],
@@ -72,7 +72,7 @@ def attention_maps(
 
 def _layers(subject: Any, example: Any) -> list[np.ndarray]:
     """Return the weights (heads, queries, tokens), one array per layer."""
-    if isinstance(subject, NETWORKS):  # trained networks hold NumPy arrays
+    if isinstance(subject, NETWORKS):  # trained networks hold NumPy arrays; JAX arrays are needed
         subject, example = jax.tree.map(
             lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf,
             (subject, example),

@@ -33,7 +33,7 @@ def c2st(first: Any, second: Any, *, classifier: Any = None, seed: int = 0) -> R
     >>> apart.value > 0.99
     True
     """
-    from sklearn.base import clone  # here: slow to import
+    from sklearn.base import clone  # imported here because it is slow
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
 

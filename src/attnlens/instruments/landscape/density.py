@@ -38,7 +38,7 @@ class Density(Tabular):
         return self.mean(lambda nodes: (nodes <= level).astype(float))
 
     def mean(self, function: Callable[[np.ndarray], np.ndarray]) -> Reading:
-        """(1/P) Σ f(λ_i) for a function of an array of eigenvalues."""
+        """Return (1/P) Σ f(λ_i); `function` is f, applied to an array of eigenvalues."""
         estimates = self.quadrature.mean(function)
         if self.exact:
             return Reading(float(estimates[0]), 0.0, 1)

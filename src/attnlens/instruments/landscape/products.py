@@ -199,10 +199,11 @@ class Subject:
 
     def rows_at_once(self, width: int = 1) -> int:
         """Return the number of rows per chunk if `width` directions are computed together."""
-        if self.chunk is not None or isinstance(self.loss, ExternalLoss):  # cannot be traced
+        # The memory of an external loss is not known, because it cannot be traced.
+        if self.chunk is not None or isinstance(self.loss, ExternalLoss):
             return min(self.chunk or self.rows, self.rows)
         most = int(np.clip(CACHE // (width * self.row_bytes()), 1, self.rows))
-        return math.ceil(self.rows / math.ceil(self.rows / most))  # about equal chunks
+        return math.ceil(self.rows / math.ceil(self.rows / most))  # chunks of about equal size
 
     def row_bytes(self) -> int:
         """Return how many bytes one sample adds to the intermediate arrays of the loss."""

@@ -293,7 +293,7 @@ def _principal(subject, trajectory, count):
 
 
 def _reading(values: np.ndarray) -> Reading:
-    if len(values) == 1:  # one given line: no sampling error
+    if len(values) == 1:  # a single line has no sampling error
         return Reading(float(values[0]), 0.0, 1)
     return statistics.mean_reading(values)
 

@@ -153,7 +153,7 @@ def _orthogonal(vector: np.ndarray, basis: np.ndarray) -> np.ndarray | None:
     before = float(np.linalg.norm(vector))
     if before == 0 or len(basis) == len(vector):
         return None
-    for _ in range(2):  # twice is enough (Giraud, Langou and Rozložník, 2005)
+    for _ in range(2):  # orthogonalising twice is enough (Giraud, Langou and Rozložník, 2005)
         vector = vector - (basis @ vector) @ basis
     after = float(np.linalg.norm(vector))
     return None if after <= 100 * float(np.finfo(basis.dtype).eps) * before else vector / after
@@ -183,7 +183,7 @@ def trace(times: Times, size: int, probes: int, *, seed: int = 0) -> Reading:
     inner = q.T @ z
     diagonal = np.abs(np.diag(r))
     if diagonal.min() <= size * EPS * diagonal.max():
-        # The probes span the whole range of A: the trace is exact.
+        # A has a lower rank than the number of probes, which span its range: the trace is exact.
         return Reading(float(np.trace(inner)), 0.0, probes)
     s = np.linalg.solve(r.T, np.eye(probes))
     s /= np.linalg.norm(s, axis=0)
@@ -192,7 +192,7 @@ def trace(times: Times, size: int, probes: int, *, seed: int = 0) -> Reading:
     captured = np.trace(inner) - (s * (inner @ s)).sum(0)
     form = (omega * images).sum(0) - (x * r).sum(0) - ((z.T @ omega) * x).sum(0)
     form += (x * (inner @ x)).sum(0)
-    squared_norm = (omega**2).sum(0) - (x**2).sum(0)  # of ω̂_i
+    squared_norm = (omega**2).sum(0) - (x**2).sum(0)  # ‖ω̂_i‖²
     estimates = captured + (size - probes + 1) / squared_norm * form
     error = float(estimates.std(ddof=1) / math.sqrt(probes))
     return Reading(float(estimates.mean()), error, probes)

@@ -83,7 +83,7 @@ def _distance(
     places: np.ndarray,
     causal: bool,
 ) -> float:
-    """`to CME` of one head."""
+    """Return `to CME` of one head."""
     gram = gaussian(keys, keys, scale)
     ridge = leave_one_out_ridge(gram, values)
     cross = gaussian(keys, queries[places], scale)
@@ -105,7 +105,7 @@ def _groups(seen: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def gaussian(keys: np.ndarray, queries: np.ndarray, scale: float) -> np.ndarray:
-    """κ(k, q) = exp(−scale ‖k − q‖²/2), (keys, queries)."""
+    """Return the matrix (keys, queries) of κ(k, q) = exp(−scale ‖k − q‖²/2)."""
     squares = (keys**2).sum(-1)[:, None] + (queries**2).sum(-1) - 2 * keys @ queries.T
     return np.exp(-0.5 * scale * np.maximum(squares, 0))
 

@@ -32,7 +32,7 @@ from attnlens.core.statistics import mean_reading
 from ..samples.labelled import inflation
 
 FOLDS = 5
-PENALTIES = np.logspace(-3, 5, 9)  # for columns of variance one
+PENALTIES = np.logspace(-3, 5, 9)  # ridge penalties, for columns of variance one
 
 
 def ratio_of_means(

@@ -116,7 +116,7 @@ def permutation_test(
 
 
 def uniform(rows: int, length: int, random: np.random.Generator) -> Int[np.ndarray, "rows length"]:
-    """Independent uniform permutations, one per row."""
+    """Return independent uniform permutations, one per row."""
     return random.permuted(np.broadcast_to(np.arange(length), (rows, length)), axis=1)
 
 
@@ -139,7 +139,10 @@ class Pool(NamedTuple):
 def draw_pool(
     replicates: int, length: int, width: int, sequences: int, random: np.random.Generator
 ) -> Pool | None:
-    """A pool for sequences of one length; None if it would be too large to keep."""
+    """Return a pool of permutations for sequences of one length, or None if it would be too large.
+
+    width: the number of columns. sequences: the number of sequences that share the pool.
+    """
     root = math.isqrt(replicates - 1) + 1
     # With at least `root` sequences, array operations are long enough without copies.
     copies = 1 if sequences >= root else max(1, min(root, MEMORY_SIZE // (length * width)))
@@ -159,7 +162,7 @@ def pooled(
     pairs: list[tuple[int, int]],
 ) -> Float[np.ndarray, "replicates sequences sums"]:
     """Return `_sums` of every replicate; replicate 0 is the order in which `tokens` are given."""
-    # Rearranged so that permutation o_i puts sequence i back into its observed order.
+    # Rearrange tokens so that permutation o_i restores the observed order of sequence i.
     inverse = np.argsort(pool.orders(offsets), axis=1)
     rearranged = np.take_along_axis(tokens, inverse[:, :, None], axis=1)
     sequences, copies = len(tokens), len(pool.a)
@@ -228,7 +231,8 @@ def _sums(
                 continue
             z = flat.reshape(len(order), length, width, sequences)
             for i, (a, b) in enumerate(pairs, width):
-                # Summed into contiguous memory, then copied: sums into strided memory are slower.
+                # Sums are written to contiguous memory and then copied: this is faster than writing
+                # them to strided memory.
                 here[..., i] = np.einsum("rls,rls->rs", z[:, :-1, a], z[:, 1:, b])
         results.append(sums)
     return results[0] if len(results) == 1 else np.concatenate(results)
@@ -237,8 +241,11 @@ def _sums(
 def _statistics(
     shared: np.ndarray, own: np.ndarray, lagged: np.ndarray, single: bool
 ) -> dict[str, np.ndarray]:
-    """The statistics (replicate, batch) by name. With a `single` sequence per batch, own drift and
-    own scale equal drift and scale and are left out."""
+    """Return the statistics (replicate, batch) by name.
+
+    With a `single` sequence per batch, "own drift" and "own scale" equal "drift" and "scale" and
+    are left out.
+    """
     dims = shared.shape[2] - 1
     excess = lagged - lagged.mean(0)
     statistics = {

@@ -33,7 +33,7 @@ class Deviation(Reading):
     """The largest deviation from a symmetry.
 
     mean: the mean deviation over permutations.
-    scale: the largest entry of the output, which deviations are relative to.
+    scale: the largest absolute entry of the output, by which deviations are divided.
     """
 
     mean: float = field(kw_only=True)

@@ -51,13 +51,13 @@ LinearMap = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class GaussianFamily:
-    """η = (Λ m, lower triangle of Λ) with precision Λ; T(z) = (z, −½ z zᵀ), off-diagonal entries
-    doubled."""
+    """Normal distributions with mean m and precision Λ: η = (Λ m, lower triangle of Λ) and
+    T(z) = (z, −½ z zᵀ), off-diagonal entries doubled."""
 
     dim: int
 
     def log_partition(self, eta: Rows) -> PerRow:
-        """A = ½ hᵀ Λ⁻¹ h − ½ log det Λ, with h = Λ m."""
+        """Return A = ½ hᵀ Λ⁻¹ h − ½ log det Λ, with h = Λ m."""
         linear, precision = self._split(eta)
         allowed = self.allowed(eta)
         safe = np.where(allowed[:, None, None], precision, np.eye(self.dim))
@@ -113,12 +113,16 @@ class GaussianFamily:
 
 @dataclass(frozen=True)
 class NormalInverseGammaFamily:
-    """η = (κ m, κ, ν, E = ν s² + κ m²); T(μ, σ²) = (μ/σ², −μ²/2σ², −½ log σ², −1/2σ²)."""
+    """Normal-inverse-gamma distributions of (μ, σ²), independent between dimensions.
+
+    η = (κ m, κ, ν, E = ν s² + κ m²); T(μ, σ²) = (μ/σ², −μ²/2σ², −½ log σ², −1/2σ²).
+    """
 
     dim: int
 
     def log_partition(self, eta: Rows) -> PerRow:
-        """A = Σ [−½ log κ + log Γ(a) − a log b], a = ν/2 and b = (E − (κ m)²/κ)/2, over dim."""
+        """Return A = Σ [−½ log κ + log Γ(a) − a log b], summed over dimensions, with a = ν/2 and
+        b = (E − (κ m)²/κ)/2."""
         allowed = self.allowed(eta)
         first, count, freedom, energy = self._split(np.where(allowed[:, None], eta, self._safe()))
         scale = (energy - first**2 / count) / 2
@@ -184,12 +188,12 @@ class NormalInverseGammaFamily:
 
 @dataclass(frozen=True)
 class DirichletFamily:
-    """η = α; T(θ) = log θ."""
+    """Dirichlet distributions of probabilities θ: η = α; T(θ) = log θ."""
 
     classes: int
 
     def log_partition(self, eta: Rows) -> PerRow:
-        """A = Σ log Γ(α_c) − log Γ(Σ α_c)."""
+        """Return A = Σ log Γ(α_c) − log Γ(Σ α_c)."""
         allowed = self.allowed(eta)
         safe = np.where(allowed[:, None], eta, 1.0)
         return np.where(allowed, gammaln(safe).sum(-1) - gammaln(safe.sum(-1)), np.inf)
@@ -213,12 +217,16 @@ class DirichletFamily:
 
 @dataclass(frozen=True)
 class CategoricalFamily:
-    """η = log-odds of every class but the last against the last; T(c) = the one-hot row of c."""
+    """Categorical distributions of a class c.
+
+    η = log-odds of every class but the last against the last; T(c) = the one-hot row of c without
+    its last entry.
+    """
 
     classes: int
 
     def log_partition(self, eta: Rows) -> PerRow:
-        """A = log(1 + Σ e^η)."""
+        """Return A = log(1 + Σ e^η)."""
         return np.asarray(logsumexp(self._full(eta), axis=-1))
 
     def expected(self, eta: Rows) -> Rows:
@@ -319,7 +327,7 @@ def from_moments(moments: Rows, dim: int) -> Rows:
 
 
 def _at_landmarks(world: GaussianProcess, tokens: Any) -> Array:
-    """η = (Λ m, lower triangle of Λ) of the function's values at the first landmarks."""
+    """Return η = (Λ m, lower triangle of Λ) of the function's values at the first landmarks."""
     import jax.numpy as jnp
 
     points = world.landmarks(tokens.key.dtype)[:FUNCTION_VALUES]

@@ -167,7 +167,7 @@ def _times(matrices: np.ndarray) -> LinearMap:
 
 
 def _fisher(family: Family, eta: np.ndarray) -> np.ndarray:
-    """∇²A(η) as a matrix: one product per unit direction."""
+    """Return ∇²A(η) as a matrix, from one product per unit direction."""
     size = len(eta)
     return family.hessian(np.tile(eta, (size, 1)))(np.eye(size))
 

@@ -89,10 +89,10 @@ class SufficiencyGap(ProbedReading):
 class Representation(Tabular):
     """The readings about a representation.
 
-    gap: S(R) in nats.
-    excess: M(R).
-    squared_error: E‖E[z|X] − ẑ(R)‖², the squared error of predicting the latent from R minus that
-        of the exact posterior mean (for classes, of their probabilities).
+    gap: the sufficiency gap S(R) in nats.
+    excess: the excess content M(R), a share.
+    squared_error: E‖E[z|X] − ẑ(R)‖², the excess squared error of the prediction ẑ(R) of the latent
+        (for classes, of their probabilities) over that of the exact posterior mean.
     """
 
     gap: SufficiencyGap

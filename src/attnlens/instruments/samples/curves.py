@@ -96,7 +96,10 @@ class LearningCurves(Tabular):
         return np.array(self.none_wrong.get(name, (False,) * len(self.sizes)), bool)
 
     def samples(self, error: float | None = None) -> dict[str, SampleSize]:
-        """n(ε): how many labels each learner needs for this error."""
+        """Return n(ε) of each learner, the number of labels for error `error`.
+
+        By default ε is `target_error`.
+        """
         goal = self._goal(error)
         return {name: sample_size(draws, goal) for name, draws in self._draws.items()}
 

@@ -165,7 +165,7 @@ def split_folds(
 def _equal_rows(inputs: np.ndarray) -> Int[np.ndarray, " rows"]:
     """Return for each row the number of the first row with equal inputs."""
     first: dict[bytes, int] = {}
-    flat = np.ascontiguousarray(inputs.reshape(len(inputs), -1)) + 0.0  # −0 equals 0
+    flat = np.ascontiguousarray(inputs.reshape(len(inputs), -1)) + 0.0  # turns −0 into 0
     return np.array([first.setdefault(row.tobytes(), i) for i, row in enumerate(flat)])
 
 

@@ -51,7 +51,7 @@ def is_raw(X: Any) -> bool:
     if _is_frame(X):
         return True
     if hasattr(X, "to_numpy") or not isinstance(X, np.ndarray | list | tuple):
-        return hasattr(X, "to_list")  # a Series of texts
+        return hasattr(X, "to_list")  # true for a Series of texts
     try:
         array = np.asarray(X)
     except ValueError:
