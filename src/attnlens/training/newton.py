@@ -42,7 +42,7 @@ from .data import Data
 from .objective import Objective
 from .settings import Recipe
 
-DENSE = 3000  # parameters; a float64 Hessian of this size has 72 MB (the limit is not tuned)
+DENSE = 3000  # number of parameters, for which a float64 Hessian has 72 MB; not tuned
 # Gradient norm below which the Hessian is used. For a network with 60 parameters, a Hessian costs
 # as much as 15 Gauss–Newton steps. With a limit of 1e−5 instead of 1e−4, 16 starts formed 5 instead
 # of 20 Hessians, took 183 instead of 124 steps, and ended at the same points.

@@ -23,8 +23,8 @@ High-Dimensional Probability, 2018, theorem 4.4.5). E(D⁻¹B̂)ᵀ(D⁻¹B̂) =
 Σ(σᵢ²/(n dᵢ²)) I: the second term is subtracted; likewise for c. The level ℓ is first the largest
 noise of all rows. If the part of c outside of the covered directions is more than noise, above the
 99.9 % quantile of its regression error, ℓ is lowered, until no row is divided by more than four
-times its own noise: otherwise the noise of a target in large units would hide a target in small
-units. κ is infinite if c still has a part outside.
+times its own noise: otherwise the noise of a target with large values (in cents) would hide a
+target with small values (in millions). κ is infinite if c still has a part outside.
 
 Resamples. The slopes of a bootstrap resample are B̂ + E* with E* as large as E, so their squares
 contain the noise twice, and it is subtracted twice (`copies=2`). With a single subtraction, κ was
