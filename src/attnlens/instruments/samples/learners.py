@@ -208,7 +208,8 @@ def prepared(
     """Return training inputs, test inputs and training targets (first axis: folds), and the (mean,
     scale) of the labels of each fold.
 
-    All are standardised. Shorter test sets repeat their last row, so that all have equal sizes.
+    Inputs and numeric targets are standardised. Shorter test sets repeat their last row, so that
+    all test sets have equal sizes.
     """
     longest = max(len(fold.test) for fold in parts)
     trains, tests, targets, undo = [], [], [], []
