@@ -26,7 +26,11 @@ class Data(NamedTuple):
 
 
 def as_data(name: str, inputs: Any, targets: Any, dtype: str, per_seed: bool) -> Data:
-    """Arrays with a leading axis of data sets, floating point in the precision of the fit."""
+    """Return inputs and targets as arrays with a leading axis of data sets.
+
+    The axis is added unless `per_seed` is true: then it is there already. Floating-point arrays are
+    converted to `dtype`. `name` is the name of the data in error messages.
+    """
 
     def leaf(array: Any) -> Any:
         if isinstance(array, np.memmap):
@@ -34,7 +38,7 @@ def as_data(name: str, inputs: Any, targets: Any, dtype: str, per_seed: bool) ->
                 raise checks.BadInput(
                     f"{name} on disk cannot hold one data set per seed; call fit once for each."
                 )
-            arrays.real_numbers(name, array[:0])  # the type alone, without reading the file
+            arrays.real_numbers(name, array[:0])  # checks the type only, without reading the file
             mapped = streaming.handle(array)
             return mapped._replace(shape=(1, *mapped.shape))
         array = arrays.real_numbers(name, array)
@@ -109,7 +113,7 @@ def check_model(settings: Settings, recipe: Recipe, data: Data) -> None:
 
 
 def _check_entries(outputs: Any, targets: Any) -> None:
-    """Refuse outputs and targets of different sizes, which NumPy's rules would repeat to fit."""
+    """Raise `BadInput` for outputs and targets of different sizes, which would be broadcast."""
     together = math.prod(np.broadcast_shapes(outputs.shape, targets.shape))
     if not math.prod(outputs.shape) == math.prod(targets.shape) == together:
         raise checks.BadInput(
