@@ -21,7 +21,8 @@ from attnlens.runs.planning import cells_of
 
 
 def falling(m: int, power: float, lengths: tuple[int, ...] = (16, 64, 256)) -> list[Measured]:
-    """Two blocks per length with root mean squares L^power and √2 L^power."""
+    """Cells with two blocks of seeds per length, whose root mean squares are L^power and √2 L^power
+    for length L and m = `m`."""
     return [
         Measured(
             {"manifold_dim": m, "length": length, "part": "slope"},
@@ -39,7 +40,7 @@ def falling(m: int, power: float, lengths: tuple[int, ...] = (16, 64, 256)) -> l
 def test_the_quantity_of_a_rate_names_its_range_and_explains_m():
     cells = falling(1, -0.5) + falling(3, -0.25, (64, 4096))
     parts = softmax_shrinking.RULE(cells)
-    # Exact power laws: a few rounding units of log 4096.
+    # The power laws are exact: slopes differ by a few rounding units of log 4096.
     assert [part.estimate for part in parts] == pytest.approx([-0.5, -0.25], abs=1e-14)
     assert [part.quantity for part in parts] == [
         "slope of the error in length (keys on a sphere of dimension m = 1, L 16 to 256)",
@@ -54,7 +55,8 @@ def test_ratios_of_the_calibration_are_judged_at_each_length():
 
 
 def designs(claim: Claim) -> dict[str, tuple[int, tuple[int, ...]]]:
-    """Replicates and axis of every slope that a claim judges in the default profile."""
+    """The design (number of replicates, values of the axis) of every slope that a claim judges in
+    the default profile, by a name that states claim, quantity and arm."""
     found: dict[str, tuple[int, tuple[int, ...]]] = {}
     for quantity in claim.judge.quantities if isinstance(claim.judge, Rule) else ():
         law = getattr(quantity.estimate, "__self__", getattr(quantity.estimate, "law", None))
@@ -131,10 +133,11 @@ def test_every_slope_that_a_claim_judges_is_simulated():
 
 
 def coverage(replicates: int, axis: Sequence[float], estimate: Callable[..., np.ndarray]) -> float:
-    """How often the 95 % interval of the slope contains the true one, −0.5.
+    """The share of simulations in which the 95 % interval of the slope contains the true slope,
+    −0.5.
 
-    The standard deviation of the points falls from 1 to 0.1, and half of their variance is an
-    offset that all points of a replicate share, in units of their standard deviations.
+    The standard deviation of the points falls from 1 to 0.1 along the axis. Half of the variance of
+    each point comes from an offset that all points of a replicate share.
     """
     x, spread = np.log(axis), np.geomspace(1.0, 0.1, len(axis))
     random = np.random.default_rng([replicates, len(axis)])
@@ -147,14 +150,16 @@ def coverage(replicates: int, axis: Sequence[float], estimate: Callable[..., np.
 
 @pytest.mark.parametrize("design", DESIGNS)
 def test_intervals_of_slopes_have_their_coverage_with_the_replicates_of_each_claim(design: str):
-    # Slopes of normal replicates are normal, so the coverage is exactly 0.95; its estimate has a
-    # binomial standard error of √(0.95 · 0.05 / 2000) = 0.0049. Four of them on either side.
+    # Slopes of normal replicates are normal, so the coverage is exactly 0.95. Its estimate has a
+    # binomial standard error of √(0.95 · 0.05 / 2000) = 0.0049; four of them are allowed on either
+    # side.
     four = 4 * math.sqrt(0.95 * 0.05 / SIMULATIONS)
     assert coverage(*DESIGNS[design], slopes) == pytest.approx(0.95, abs=four)
 
 
 def test_weights_from_the_same_replicates_would_shorten_the_intervals():
-    """Why `slopes` has no weights: the simulation above finds weights of 1 / variance."""
+    """Fits with weights 1 / variance, estimated from the same replicates, have intervals with too
+    low a coverage. Therefore `slopes` uses no weights."""
 
     def weighted(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         weights = 1 / y.var(1, ddof=1, keepdims=True)

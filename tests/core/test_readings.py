@@ -63,7 +63,7 @@ def test_the_interval_is_that_of_students_t(count: int, level: float):
     values = np.random.default_rng(count).normal(size=count)
     error = float(scipy.stats.sem(values))
     expected = scipy.stats.t.interval(level, count - 1, values.mean(), error)
-    # Two algorithms for the same quantile: they differ by a few rounding units.
+    # The two algorithms for the same quantile differ by a few rounding units.
     reading = Reading(float(values.mean()), error, count)
     assert reading.interval(level) == pytest.approx(expected, rel=1e-12)
 
