@@ -15,7 +15,7 @@ from attnlens.core.checks import BadInput
 
 every_operator = pytest.mark.parametrize("name", sorted(OPERATORS))
 QUERY, KEY = np.array([[1, 0], [0, 1], [1, 1]]), np.array([[1, 0], [0, 1], [1, 1], [0, 0]])
-VALUE = np.array([[1, 0], [2, 1], [0, 1], [1, 1]])  # the mean of the first column is 1, not whole
+VALUE = np.array([[1, 0], [2, 1], [0, 1], [1, 1]])  # integers whose means are fractions
 
 
 @pytest.fixture(autouse=True)

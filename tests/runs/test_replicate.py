@@ -138,7 +138,7 @@ def test_an_interrupted_replication_goes_on(whole: Path, tmp_path: Path):
         if now.done == 40:
             raise Stop
 
-    claims = ["toy_claims:SLOW"]  # same numbers as the other claim, but 0.05 s per cell
+    claims = ["toy_claims:SLOW"]  # the numbers of `whole`, with 0.05 s per cell
     with pytest.raises(Stop):
         package.replicate(TIMES, claims, "smoke", tmp_path, workers=1, progress=stop)
     assert 0 < kept(tmp_path) < 72

@@ -142,9 +142,9 @@ def test_the_simulated_claims_promise_their_power(claim: Claim):
 
 @pytest.mark.slow
 def test_claims_come_out_as_expected_in_88_percent_of_ledgers():
-    """Power of at least 0.9 each; the correction over the claims costs at most 0.01 where most are
-    decided (threshold 0.05 k/m instead of 0.05), and 0.88 leaves a little more than the binomial
-    standard error of 0.015 besides."""
+    """Each claim has a power of at least 0.9. The correction over the claims costs at most 0.01 if
+    most of them are decided (threshold 0.05 k/m instead of 0.05). The limit 0.88 allows for this
+    and for the binomial standard error of 0.015."""
     claims = [*SUPPORTED, *REFUTED]
     decided = outcomes([(claim, truth_of(claim)) for claim in claims], seed=1)
     for place, claim in enumerate(claims):

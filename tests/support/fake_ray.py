@@ -51,7 +51,7 @@ class FakeRay:
         self.gcs_address = "127.0.0.1:6379"  # address of the head of the cluster
         self.objects: list[np.ndarray] = []  # the object store
         self.started, self.most_pending = 0, 0  # numbers of tasks: so far, and most at once
-        self.pending: dict[int, tuple[Any, ...]] = {}  # arguments of tasks, until they are fetched
+        self.pending: dict[int, tuple[Any, ...]] = {}  # arguments of unfetched tasks
         self.results: dict[int, Any] = {}
         self.cancelled: list[int] = []
 

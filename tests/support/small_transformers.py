@@ -59,7 +59,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "patch_size": 4,
     },
 }
-# What lacks something, by what it lacks; not among the architectures that are said to be tested.
+# Architectures that lack something that others have. They are not in CONFIGS, which lists the
+# architectures that are said to be tested.
 UNUSUAL: dict[str, dict[str, Any]] = {
     "esm": SHAPE,
     "gptj": {**SMALL, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64, "rotary_dim": 4},

@@ -142,7 +142,7 @@ def test_the_gap_has_the_mean_of_test_minus_train_with_less_noise():
     train, test = draw(NORMAL, seeds, 64, 4, TRAIN), draw(NORMAL, seeds, 256, 4, TEST)
     learned = learn(reader_for(NORMAL), train, test, seeds, (64,), steps=300)
     plain = learned.test - learned.train
-    difference = plain - learned.gap  # of a network trained on neither: zero in expectation
+    difference = plain - learned.gap  # test minus train of a network trained on neither
     assert abs(difference.mean()) < 4.5 * difference.std(ddof=1) / np.sqrt(len(seeds))
     assert learned.gap.std() < plain.std()
 

@@ -32,7 +32,7 @@ SAMPLED = {"dense": False, "probes": 4, "steps": 10}
 
 @partial(jax.jit, static_argnums=0)
 def exactly(matrix: str, vector, x, y):
-    """The three matrices by other means: jax.hessian, and Jacobians of all samples at once."""
+    """The matrix that `matrix` names, by jax.hessian or by the Jacobians of all samples at once."""
 
     def outputs(w):
         return jax.vmap(RESTORE(w))(x)[:, 0]

@@ -221,7 +221,7 @@ def test_few_sequences_draw_factors_and_many_draw_permutations(monkeypatch: pyte
     shared = permutation.draw_pool(9, 5, 2, 3, np.random.default_rng(0))
     assert shared is not None
     np.testing.assert_array_equal(shared.b, permutation.uniform(9, 5, np.random.default_rng(0)))
-    # Long sequences have fewer copies, and very long ones have no pool.
+    # Fewer copies of a long sequence fit into memory, and very long sequences have no pool.
     monkeypatch.setattr(permutation, "MEMORY_SIZE", 24)
     monkeypatch.setattr(permutation, "POOL_SIZE", 20)
     assert sizes(12, 4, 2, 1) == (3, 4)

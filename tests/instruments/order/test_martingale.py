@@ -305,6 +305,7 @@ def test_wealth_of_many_ordered_sequences_does_not_underflow():
     result = wealth(np.tile(np.arange(12.0), (1000, 1)))
     # A reserve is never bet: 1/(n + 1) of the initial unit is left after n tokens.
     assert all(value >= -math.log(n + 1) for n, value in enumerate(result.log_values))
-    # From the third token on the largest of 1,000 sequences wins nearly log 2 for each of them.
+    # From the third token on, each token is the largest so far in all 1,000 sequences, and the bet
+    # wins nearly log 2 per sequence.
     assert result.log_values[-1] > 1000
     assert result.p_value == 0.0

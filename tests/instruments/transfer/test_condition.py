@@ -128,8 +128,8 @@ def test_the_interval_contains_the_estimate_when_features_are_many():
 @pytest.mark.parametrize("weak", [WEAK, 0.1, 0.05, 0.02])
 def test_intervals_cover_in_weak_and_unseen_directions(weak: float):
     """The directions range from one that is clearly seen to one that cannot be told from noise.
-    With coverage 0.95, fewer than 66 of 75 intervals cover with probability 1/200. With the noise
-    counted once instead of twice, the coverage was 0.92, 0.82, 0.67 and 0."""
+    With coverage 0.95, fewer than 66 of 75 intervals cover with probability 1/200. When the noise
+    was subtracted once instead of twice, the coverage was 0.92, 0.82, 0.67 and 0."""
     true, covered, unbounded = math.sqrt((1 + weak**-2) / 2), 0, 0
     for seed in range(75):
         latent, answers, label = task(200, 0.5, seed, moment=np.diag([1.0, 1.0, 1.0, weak**2]))
