@@ -1,4 +1,5 @@
-"""Slopes that claims judge: the lengths that are fitted, and the range named with the rate."""
+"""Slopes that claims judge: the lengths that are fitted, the range that the quantity states, and
+the coverage of intervals."""
 
 from __future__ import annotations
 
@@ -83,12 +84,13 @@ def replicates_and_axis(law: ScalingLaw, cells: list[Measured]) -> tuple[int, tu
 
 
 class OtherSlope(NamedTuple):
-    """A slope that is no `ScalingLaw`: its claim, its key, and the parameter that is its axis."""
+    """A slope that a claim judges and that is not a `ScalingLaw`: the id of the claim, the key of
+    the quantity, and the parameter along the axis."""
 
     claim: str
     key: str
     axis: str
-    pseudo_values: bool = False  # of the logarithm of a mean, by the jackknife
+    pseudo_values: bool = False  # jackknife of the log of a mean
 
     @property
     def quantity(self) -> Quantity:
@@ -97,7 +99,7 @@ class OtherSlope(NamedTuple):
         return next(quantity for quantity in claim.judge.quantities if quantity.key == self.key)
 
     def design(self) -> tuple[int, tuple[float, ...]]:
-        """Replicates and axis in the default profile."""
+        """(number of replicates, values of the axis) in the default profile."""
         (claim,), quantity = find([self.claim]), self.quantity
         works = [work for work in claim.plan("default") if work.arm == PREDICTION]
         works = [work for work in works if quantity.where.items() <= work.parameters.items()]
@@ -129,7 +131,7 @@ def test_every_slope_that_a_claim_judges_is_simulated():
         if "slope" in quantity.name
     }
     simulated = {", ".join(name.split(", ")[:2]) for name in DESIGNS}
-    assert judged - simulated == {"B.population-landscape, slope"}  # a logit, simulated below
+    assert judged - simulated == {"B.population-landscape, slope"}  # a logit: tested below
 
 
 def coverage(replicates: int, axis: Sequence[float], estimate: Callable[..., np.ndarray]) -> float:
@@ -176,14 +178,14 @@ def test_weights_from_the_same_replicates_would_shorten_the_intervals():
 def test_slopes_of_pseudo_values_have_their_coverage_with_the_replicates_of_each_claim(
     other: OtherSlope,
 ):
-    """Lognormal rows, with the spread at which a pseudo-value of the slope has the standard
-    deviation that the claim expects. The interval of the jackknife is not exact for skew rows: 0.01
-    is left for that, beside four binomial standard errors."""
+    """Rows are lognormal, with the spread for which a pseudo-value of the slope has the standard
+    deviation that the claim expects. For skew rows the interval of the jackknife is not exact: 0.01
+    is allowed for that, and four binomial standard errors."""
     count, axis = other.design()
     x, power, simulations = np.log(axis), other.quantity.power, 500
     assert power is not None
     spread = power.at()[1] * math.sqrt(((x - x.mean()) ** 2).sum())
-    variance = math.log1p(spread**2)  # of the logarithm, for this relative standard deviation
+    variance = math.log1p(spread**2)  # of the logarithm of a row
     random = np.random.default_rng(1)
     covered = []
     for _ in range(simulations):
@@ -195,8 +197,9 @@ def test_slopes_of_pseudo_values_have_their_coverage_with_the_replicates_of_each
 
 @pytest.mark.parametrize("share", [0.1, 0.3])
 def test_slopes_of_the_logit_of_a_share_have_their_coverage(share: float):
-    """Teachers differ in their share of bad minima (a beta law with a correlation of 0.3 between
-    the starts of one), which does not change with n: the true slope is 0."""
+    """The teachers have different shares of bad minima, drawn from a beta law for which two starts
+    of a teacher have a correlation of 0.3. The shares do not change with n, so the true slope is
+    0."""
     (claim,) = find(["B.population-landscape"])
     where = {"role": "judged"}
     works = [w for w in claim.plan("default") if w.arm == PREDICTION]

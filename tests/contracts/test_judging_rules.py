@@ -69,7 +69,8 @@ def test_the_power_of_a_claim_in_its_decisive_profile_is_as_promised(claim: Clai
 
 @each_claim
 def test_a_claim_declares_its_pilot_and_is_judged_on_other_seeds(claim: Claim):
-    """Exact checks need no pilot: no setting of theirs was chosen for what it gives."""
+    """Exact checks need no pilot, because none of their settings was chosen by looking at
+    results."""
     pilot = claim.plan.pilot  # type: ignore[attr-defined]
     assert pilot or claim.exact or claim.id in WITHOUT_PILOT
     for profile in PROFILES:

@@ -95,7 +95,7 @@ def test_logarithms_are_drawn_after_exp():
     assert (point.x, point.y) == (2.0, pytest.approx(3.0, rel=1e-14))
     ends = [math.exp(end) for end in reading.interval()]
     assert [point.low, point.high] == pytest.approx(ends, rel=1e-14)
-    assert point.half_width > 1.1 * (point.y - point.low)  # exp is steeper above
+    assert point.half_width > 1.1 * (point.y - point.low)  # the upper side is longer
     assert Reading(0.0, 1e3, 2).exp_point(1).half_width == math.inf
 
 

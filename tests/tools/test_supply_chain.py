@@ -68,7 +68,8 @@ def test_the_weights_have_a_version_and_a_hash():
 
 
 def test_ci_installs_nothing_else_without_a_hash():
-    """Each command either verifies hashes, or installs the project over what is there.
+    """Each command either verifies hashes, or installs the project into an environment that has its
+    dependencies.
 
     The exceptions are those that docs/reliability.md states: PyTorch and the lowest versions.
     """
@@ -78,7 +79,7 @@ def test_ci_installs_nothing_else_without_a_hash():
     assert len(installing) == 9
     for line in installing:
         if "--require-hashes" in line or '"$work"/dist/' in line:
-            continue  # the second is the wheel that was built here
+            continue  # dist/ holds the wheel that was built here
         if ".venv-lowest" in line:
             assert '-c "$work/lowest.txt"' in line
             continue
