@@ -37,7 +37,7 @@ def test_a_flat_minimum_has_its_exact_numbers():
     # mean rise of the loss is ½ · 0.01 · 9 = 0.045.
     assert math.isclose(sharp.readings["rise"].value, 0.045, rel_tol=1e-12)
     assert sharp.answer.startswith("flat")
-    assert "unstable with steps above 0.67" in sharp.evidence  # 2/λ_max
+    assert "unstable with steps above 0.67" in sharp.evidence  # the bound is 2/λ_max
     ends = sheet.spectrum.readings
     assert math.isclose(ends["top_1"].value, 3, rel_tol=1e-12)
     assert math.isclose(ends["bottom_1"].value, 1, rel_tol=1e-12)

@@ -32,8 +32,9 @@ needs_compiler = pytest.mark.skipif(
     variant_here() is None or shutil.which("c++") is None,
     reason="there is no C++ compiler here",
 )
-# (sets, queries, length, features, values): whole tiles, one key more than whole tiles, fewer
-# queries than rows of a tile, values that fill no vector, values that fill several panels.
+# (sets, queries, length, features, values). Among them are whole tiles, one key more than whole
+# tiles, fewer queries than rows of a tile, values that fill no vector register, and values that
+# fill several panels.
 SIZES = [(1, 192, 512, 64, 64), (2, 97, 513, 3, 7), (3, 5, 4400, 16, 33), (1, 300, 257, 1, 150)]
 attend = jax.jit(long_softmax.attend)
 

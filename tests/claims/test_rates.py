@@ -219,10 +219,10 @@ def test_slopes_of_the_logit_of_a_share_have_their_coverage(share: float):
 
 
 def test_slopes_of_gaps_with_negative_rows_have_intervals_with_nominal_coverage():
-    """Gaps are 1/n, and the noise of the smallest gap has its own size as standard deviation: many
-    single rows are negative, but no mean over sixteen rows is. Of 300 intervals at 95 % at least
-    91.2 % should contain −1: three binomial standard deviations below 95 %,
-    0.95 − 3 √(0.95 · 0.05 / 300) = 0.912."""
+    """Gaps are 1/n. The noise of the smallest gap has a standard deviation equal to this gap, so
+    many single rows are negative, but no mean over sixteen rows is. Of 300 intervals at 95 % at
+    least 91.2 % should contain −1: three binomial standard deviations below 95 %, 0.95 − 3 √(0.95 ·
+    0.05 / 300) = 0.912."""
     random, sizes = np.random.default_rng(0), np.array([1.0, 4.0, 16.0])
     covered, negative = [], 0
     for _ in range(300):

@@ -35,7 +35,8 @@ def write(path: Path, header: str, rows) -> Path:
 
 @pytest.fixture
 def line(tmp_path: Path) -> Path:
-    """A table with y = 2a − b + noise; the noise has a tenth of the signal's variance."""
+    """A CSV table with y = 2a − b + noise, where the noise has a tenth of the variance of the
+    signal."""
     x = RANDOM.normal(size=(400, 2))
     y = x @ [2.0, -1.0] + np.sqrt(0.5) * RANDOM.normal(size=400)
     return write(tmp_path / "line.csv", "a,b,y", np.column_stack([x, y]))

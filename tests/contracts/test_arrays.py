@@ -170,7 +170,7 @@ def test_what_holds_no_numbers_raises_one_sentence(name: str, form: str):
         pytest.skip(
             "pipelines get objects as they are; scikit-learn reads the text '1' as a number"
         )
-    # scikit-learn's own checks of an estimator's inputs raise ValueError and TypeError.
+    # The checks of scikit-learn itself raise ValueError and TypeError.
     ours = (ValueError, TypeError) if "Attention" in name else BadInput
     with pytest.raises(ours) as caught:
         EVERYTHING[name](UNUSABLE[form](TABLE))
@@ -245,7 +245,7 @@ def test_every_function_of_the_package_that_takes_an_array_is_here():
         *("advise", "curvature", "from_torch", "generalisation", "inference_error", "inspect"),
         *("landscape", "representation", "stationarity", "surface", "tightening", "verify"),
         *("amortised_posterior", "calibration", "guidelines", "load", "replicate"),
-        # records and modules
+        # These are records and modules.
         *("Cell", "Curve", "Reading", "Surface", "Verdict", "__version__"),
         *("attention", "data", "integrations", "networks", "worlds"),
     }

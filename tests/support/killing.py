@@ -1,12 +1,13 @@
-"""Kill runs at random moments until one finishes, again and again.
+"""Kill a run at random moments and start it again, until it finishes; repeat for KILLS kills.
 
     python killing.py FOLDER SEED KILLS [ADDRESS PROCESS]
 
 This process has no threads, so each run can be a fork of it and starts at once. About half of the
-kills hit the driver, half one of its workers; on the Ray cluster at ADDRESS, which PROCESS started,
-a process of Ray that computes cells, or its worker. After each kill of a driver, no committed cell
-is missing. After a run has finished, one more run without kills must end with the ledger of a run
-that was never killed. The last line of the output is the number of kills, and of those of workers.
+kills hit the driver, and half hit one of its workers. On the Ray cluster at ADDRESS, which the
+process PROCESS started, they hit a process of Ray that computes cells, or its worker. After each
+kill of a driver, no committed cell may be missing. After a run has finished, one more run without
+kills must end with the ledger of a run that was never killed. The last line of the output is the
+number of kills and the number of kills of workers.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
     python killing_maintenance.py FOLDER SEED KILLS
 
-FOLDER holds two results folders, `first` and `second`. After each kill the results are sound and
-complete. After the command has been repeated, it has written what a command that was never killed
-writes. The last line of the output is the number of kills of commands that were at work.
+FOLDER holds two results folders, `first` and `second`. After each kill the results must be
+undamaged and complete. Then the command is repeated and must write what a command that was never
+killed writes. The last line of the output is the number of commands that were killed before their
+end.
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ def test_the_same_function_has_distance_zero(kind):
         np.testing.assert_allclose(other(x), model(x), rtol=1e-10)
         parts = [np.asarray(part) for m in (model, other) for part in m.units()]
         assert distance(*parts) < 1e-10
-        assert np.linalg.norm(other.first - model.first) > 0.1  # although the parameters differ
+        assert np.linalg.norm(other.first - model.first) > 0.1  # the parameters do differ
     changed = eqx.tree_at(lambda m: m.second, model, model.second.at[0, 0].add(0.1))
     parts = [np.asarray(part) for m in (model, changed) for part in m.units()]
     assert distance(*parts) > 1e-3  # another function has a positive distance

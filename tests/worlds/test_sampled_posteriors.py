@@ -103,7 +103,7 @@ def test_draws_are_those_of_the_reference_or_refused(make, length, count, status
             assert np.isnan(posterior.pooled()).all()
             continue
         reference, effective = weighted_prior(world, tokens, count, COMPARED)
-        assert effective > 2 * COMPARED  # few repeated draws
+        assert effective > 2 * COMPARED  # so few draws are repeated
         assert c2st(thinned(posterior), reference).value <= C2ST_LIMIT
 
 

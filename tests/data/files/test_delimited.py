@@ -48,7 +48,8 @@ def test_a_european_table_without_a_header_keeps_its_first_row(tmp_path: Path):
 
 
 def test_grouped_digits_follow_the_decimal_mark_of_the_file(tmp_path: Path):
-    """1.234 is 1234 beside decimal commas, and 1.234 beside decimal points."""
+    """1.234 is read as 1234 in a file with decimal commas, and as 1.234 in a file with decimal
+    points."""
     german = read(written(tmp_path, "a;b\n1.234,5;1.234\n0,5;2.345\n7,25;9.876\n"))
     np.testing.assert_array_equal(german.X, [[1234.5, 1234], [0.5, 2345], [7.25, 9876]])
     assert text_format(german).numbers == NumberFormat(("a",), ("a", "b"))

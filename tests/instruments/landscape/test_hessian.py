@@ -189,7 +189,7 @@ def test_arrays_are_not_changed_and_other_leaves_are_no_parameters():
 
 def test_chunks_are_about_equal_and_fit_the_cache(monkeypatch: pytest.MonkeyPatch):
     subject = Subject(LOSS, MODEL, DATA)
-    assert subject.rows_at_once() == ROWS  # small enough for one chunk
+    assert subject.rows_at_once() == ROWS  # all rows fit into one chunk
     row = subject.row_bytes()
     # A row needs at least the logits and weights of 4 × 4 attention and the two layers, in float64.
     assert row > 8 * (2 * 16 + 8 + 5)

@@ -234,7 +234,7 @@ def test_vector_ranks_equal_those_by_definition(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(vector_ranks, "TOKENS_AT_ONCE", compared)
         below, equal = vector_ranks.vector_counts(read(tokens), np.random.default_rng(0))
         np.testing.assert_array_equal(below, expected)
-        # Continuous tokens: every token is equal only to itself.
+        # Tokens are continuous, so every token is equal only to itself.
         np.testing.assert_array_equal(equal, np.where(np.isnan(expected), np.nan, 1.0))
 
 

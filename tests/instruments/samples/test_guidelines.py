@@ -40,7 +40,7 @@ def test_gates_are_recommended_on_sparse_data_and_nothing_on_noise():
     assert noise.plot().axes
 
 
-@pytest.mark.slow  # four networks, each with its own compiled programs
+@pytest.mark.slow  # compiles programs for four networks
 def test_attention_is_recommended_where_labels_come_from_attention():
     x, y = draw(TokenTeacher(tokens=4, token_dim=4, value_dim=4), 1200)
     result = guidelines(np.swapaxes(x, 1, 2), y, training={"steps": 1000})

@@ -154,7 +154,7 @@ def test_partial_fit_equals_fit_on_all_rows():
             np.testing.assert_array_equal(one, other)
     with pytest.raises(BadInput, match="1 columns as before; got 2"):
         parts.partial_fit(X, np.stack([Y, Y], 1))
-    assert not hasattr(AttentionRegressor, "partial_fit")  # its module's docstring says why
+    assert not hasattr(AttentionRegressor, "partial_fit")  # see the docstring of its module
 
 
 def test_a_matrix_that_is_not_positive_definite_raises_one_sentence():
