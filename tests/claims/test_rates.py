@@ -1,4 +1,5 @@
-"""Slopes that claims judge: the lengths that are fitted, and the range named with the rate."""
+"""Slopes that claims judge: the lengths that are fitted, the range that the quantity states, and
+the coverage of intervals."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from attnlens.runs.planning import cells_of
 
 
 def falling(m: int, power: float, lengths: tuple[int, ...] = (16, 64, 256)) -> list[Measured]:
-    """Two blocks per length with root mean squares L^power and √2 L^power."""
+    """Cells with two blocks of seeds per length, whose root mean squares are L^power and √2 L^power
+    for length L and m = `m`."""
     return [
         Measured(
             {"manifold_dim": m, "length": length, "part": "slope"},
@@ -39,7 +41,7 @@ def falling(m: int, power: float, lengths: tuple[int, ...] = (16, 64, 256)) -> l
 def test_the_quantity_of_a_rate_names_its_range_and_explains_m():
     cells = falling(1, -0.5) + falling(3, -0.25, (64, 4096))
     parts = softmax_shrinking.RULE(cells)
-    # Exact power laws: a few rounding units of log 4096.
+    # The power laws are exact: slopes differ by a few rounding units of log 4096.
     assert [part.estimate for part in parts] == pytest.approx([-0.5, -0.25], abs=1e-14)
     assert [part.quantity for part in parts] == [
         "slope of the error in length (keys on a sphere of dimension m = 1, L 16 to 256)",
@@ -54,7 +56,8 @@ def test_ratios_of_the_calibration_are_judged_at_each_length():
 
 
 def designs(claim: Claim) -> dict[str, tuple[int, tuple[int, ...]]]:
-    """Replicates and axis of every slope that a claim judges in the default profile."""
+    """The design (number of replicates, values of the axis) of every slope that a claim judges in
+    the default profile, by a name that states claim, quantity and arm."""
     found: dict[str, tuple[int, tuple[int, ...]]] = {}
     for quantity in claim.judge.quantities if isinstance(claim.judge, Rule) else ():
         law = getattr(quantity.estimate, "__self__", getattr(quantity.estimate, "law", None))
@@ -81,12 +84,13 @@ def replicates_and_axis(law: ScalingLaw, cells: list[Measured]) -> tuple[int, tu
 
 
 class OtherSlope(NamedTuple):
-    """A slope that is no `ScalingLaw`: its claim, its key, and the parameter that is its axis."""
+    """A slope that a claim judges and that is not a `ScalingLaw`: the id of the claim, the key of
+    the quantity, and the parameter along the axis."""
 
     claim: str
     key: str
     axis: str
-    pseudo_values: bool = False  # of the logarithm of a mean, by the jackknife
+    pseudo_values: bool = False  # jackknife of the log of a mean
 
     @property
     def quantity(self) -> Quantity:
@@ -95,7 +99,7 @@ class OtherSlope(NamedTuple):
         return next(quantity for quantity in claim.judge.quantities if quantity.key == self.key)
 
     def design(self) -> tuple[int, tuple[float, ...]]:
-        """Replicates and axis in the default profile."""
+        """(number of replicates, values of the axis) in the default profile."""
         (claim,), quantity = find([self.claim]), self.quantity
         works = [work for work in claim.plan("default") if work.arm == PREDICTION]
         works = [work for work in works if quantity.where.items() <= work.parameters.items()]
@@ -127,14 +131,15 @@ def test_every_slope_that_a_claim_judges_is_simulated():
         if "slope" in quantity.name
     }
     simulated = {", ".join(name.split(", ")[:2]) for name in DESIGNS}
-    assert judged - simulated == {"B.population-landscape, slope"}  # a logit, simulated below
+    assert judged - simulated == {"B.population-landscape, slope"}  # a logit: tested below
 
 
 def coverage(replicates: int, axis: Sequence[float], estimate: Callable[..., np.ndarray]) -> float:
-    """How often the 95 % interval of the slope contains the true one, −0.5.
+    """The share of simulations in which the 95 % interval of the slope contains the true slope,
+    −0.5.
 
-    The standard deviation of the points falls from 1 to 0.1, and half of their variance is an
-    offset that all points of a replicate share, in units of their standard deviations.
+    The standard deviation of the points falls from 1 to 0.1 along the axis. Half of the variance of
+    each point comes from an offset that all points of a replicate share.
     """
     x, spread = np.log(axis), np.geomspace(1.0, 0.1, len(axis))
     random = np.random.default_rng([replicates, len(axis)])
@@ -147,14 +152,16 @@ def coverage(replicates: int, axis: Sequence[float], estimate: Callable[..., np.
 
 @pytest.mark.parametrize("design", DESIGNS)
 def test_intervals_of_slopes_have_their_coverage_with_the_replicates_of_each_claim(design: str):
-    # Slopes of normal replicates are normal, so the coverage is exactly 0.95; its estimate has a
-    # binomial standard error of √(0.95 · 0.05 / 2000) = 0.0049. Four of them on either side.
+    # Slopes of normal replicates are normal, so the coverage is exactly 0.95. Its estimate has a
+    # binomial standard error of √(0.95 · 0.05 / 2000) = 0.0049; four of them are allowed on either
+    # side.
     four = 4 * math.sqrt(0.95 * 0.05 / SIMULATIONS)
     assert coverage(*DESIGNS[design], slopes) == pytest.approx(0.95, abs=four)
 
 
 def test_weights_from_the_same_replicates_would_shorten_the_intervals():
-    """Why `slopes` has no weights: the simulation above finds weights of 1 / variance."""
+    """Fits with weights 1 / variance, estimated from the same replicates, have intervals with too
+    low a coverage. Therefore `slopes` uses no weights."""
 
     def weighted(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         weights = 1 / y.var(1, ddof=1, keepdims=True)
@@ -171,14 +178,14 @@ def test_weights_from_the_same_replicates_would_shorten_the_intervals():
 def test_slopes_of_pseudo_values_have_their_coverage_with_the_replicates_of_each_claim(
     other: OtherSlope,
 ):
-    """Lognormal rows, with the spread at which a pseudo-value of the slope has the standard
-    deviation that the claim expects. The interval of the jackknife is not exact for skew rows: 0.01
-    is left for that, beside four binomial standard errors."""
+    """Rows are lognormal, with the spread for which a pseudo-value of the slope has the standard
+    deviation that the claim expects. For skew rows the interval of the jackknife is not exact: 0.01
+    is allowed for that, and four binomial standard errors."""
     count, axis = other.design()
     x, power, simulations = np.log(axis), other.quantity.power, 500
     assert power is not None
     spread = power.at()[1] * math.sqrt(((x - x.mean()) ** 2).sum())
-    variance = math.log1p(spread**2)  # of the logarithm, for this relative standard deviation
+    variance = math.log1p(spread**2)  # of the logarithm of a row
     random = np.random.default_rng(1)
     covered = []
     for _ in range(simulations):
@@ -190,8 +197,9 @@ def test_slopes_of_pseudo_values_have_their_coverage_with_the_replicates_of_each
 
 @pytest.mark.parametrize("share", [0.1, 0.3])
 def test_slopes_of_the_logit_of_a_share_have_their_coverage(share: float):
-    """Teachers differ in their share of bad minima (a beta law with a correlation of 0.3 between
-    the starts of one), which does not change with n: the true slope is 0."""
+    """The teachers have different shares of bad minima, drawn from a beta law for which two starts
+    of a teacher have a correlation of 0.3. The shares do not change with n, so the true slope is
+    0."""
     (claim,) = find(["B.population-landscape"])
     where = {"role": "judged"}
     works = [w for w in claim.plan("default") if w.arm == PREDICTION]
@@ -211,10 +219,10 @@ def test_slopes_of_the_logit_of_a_share_have_their_coverage(share: float):
 
 
 def test_slopes_of_gaps_with_negative_rows_have_intervals_with_nominal_coverage():
-    """Gaps are 1/n, and the noise of the smallest gap has its own size as standard deviation: many
-    single rows are negative, but no mean over sixteen rows is. Of 300 intervals at 95 % at least
-    91.2 % should contain −1: three binomial standard deviations below 95 %,
-    0.95 − 3 √(0.95 · 0.05 / 300) = 0.912."""
+    """Gaps are 1/n. The noise of the smallest gap has a standard deviation equal to this gap, so
+    many single rows are negative, but no mean over sixteen rows is. Of 300 intervals at 95 % at
+    least 91.2 % should contain −1: three binomial standard deviations below 95 %, 0.95 − 3 √(0.95 ·
+    0.05 / 300) = 0.912."""
     random, sizes = np.random.default_rng(0), np.array([1.0, 4.0, 16.0])
     covered, negative = [], 0
     for _ in range(300):

@@ -1,7 +1,8 @@
 """The contract of `test_arrays` for training, landscapes, scores, samples and core statistics.
 
-A form that holds the same numbers gives the answer for float64; a form that does not raises
-`BadInput` with one sentence, or gives the stated sign of a failure (`MARKED`).
+Arrays of other types with the same numbers give the answer for float64. Arrays that do not hold
+numbers raise `BadInput` with one sentence; for functions in `MARKED`, the answer may instead be NaN
+or infinite.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ WIDE = partial(networks.Baseline, features=3, hidden=2, outputs=3)
 
 @pytest.fixture(autouse=True)
 def as_users_have_it() -> Iterator[None]:
-    """Annotations name the types that are meant; here others are given. JAX converts types and
-    repeats entries, which the tests forbid otherwise."""
+    """Switch off the type checks at run time, because the tests pass other types than the annotated
+    ones. Also use the default promotion rules of JAX, which are stricter in other tests."""
     jaxtyping.config.update("jaxtyping_disable", True)
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         yield
@@ -102,7 +103,7 @@ def part(judged: Any) -> Any:
 
 
 class Subject(NamedTuple):
-    """A function of one array, and the small whole numbers that it is given."""
+    """A function of one array, and an array of small whole numbers to call it with."""
 
     function: Callable[[Any], Any]
     numbers: np.ndarray = TABLE
@@ -145,13 +146,15 @@ SLOW: dict[str, Subject] = {
 }
 EVERYTHING = QUICK | SLOW
 PARAMETERS = [name for name in SLOW if name.partition(", ")[2] in ("params", "directions", "end")]
-# A list is a tree of single numbers to them, as it is to JAX.
+# These functions, like JAX, read a list as a tree of single numbers.
 TREES = [name for name in EVERYTHING if name.startswith(("fit", "stationary"))] + [
     name for name in EVERYTHING if name.startswith(("curvature", "surface", "inter", "connect"))
 ]
-# Only floating-point arrays are parameters; whole numbers and objects are settings of a model.
+# Forms that are no parameters: only floating-point arrays are parameters; whole numbers and objects
+# are settings of a model.
 NO_PARAMETERS = ("lists", "objects", "pandas float64", "pandas Float32", "Python bools")
-# Where a missing or infinite number shows in the answer: as NaN or infinity, never as a number.
+# Functions in whose answer a missing or infinite number shows as NaN or infinity, never as a finite
+# number.
 MARKED = ("fit", "stationary", "c2st", "slopes", "rank", "log_of", "mean_r", "judge", "hetero")
 MISSING = ("NaN", "infinity", "None", "pandas NA")
 
@@ -231,7 +234,7 @@ def test_what_holds_no_numbers_raises_or_is_marked(name: str, form: str):
 
 
 SIZES = [1e-310, 1e-200, 1e200]
-# The power of the unit in the answer, for functions of numbers in any unit.
+# For functions of numbers in any unit: the power with which the unit enters the answer.
 UNITS = {"slopes": 1, "mean_reading": 1, "rank_correlations": 0, "h_score": 0}
 
 
@@ -242,7 +245,7 @@ def test_numbers_of_extreme_size_give_the_answer_or_raise(name: str, size: float
         answer = np.asarray(EVERYTHING[name].function(table(name) * size), float)
     except BadInput:
         return
-    tolerance = 1e-2 if size < 1e-300 else 1e-10  # a denormal number has few digits
+    tolerance = 1e-2 if size < 1e-300 else 1e-10  # denormal numbers have few digits
     expected = reference(name)
     np.testing.assert_allclose(answer / size ** UNITS[name], expected, rtol=tolerance, atol=1e-9)
 
@@ -258,7 +261,7 @@ def test_ranks_among_draws_do_not_depend_on_units(size: float):
     tokens = TABLE[:, :, None]
     with pytest.raises(BadInput, match="between 1e-100 and 1e100"):
         ranked(TABLE * size, DRAWS * size, tokens)
-    power = 2.0 ** (200 if size > 1 else -200)  # changes no digit
+    power = 2.0 ** (200 if size > 1 else -200)  # a power of two changes no digit
     np.testing.assert_array_equal(
         ranked(TABLE * power, DRAWS * power, tokens), ranked(TABLE, DRAWS, tokens)
     )
@@ -301,7 +304,7 @@ def test_a_target_is_not_repeated_for_several_outputs(targets: Any, message: str
 
 
 def test_whole_numbers_of_objects_stay_class_numbers():
-    """A class is an index: as floating point it would be none."""
+    """A class is an index and must stay an integer: a floating-point number cannot be an index."""
     classes = np.arange(24) % 3
     fitted = partial(networks.fit, WIDE, TABLE, loss="softmax", steps=2)
     expected = fitted(classes).vectors

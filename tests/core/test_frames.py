@@ -1,4 +1,4 @@
-"""Results as frames and as HTML: every number of the record is in its rows."""
+"""Results as data frames and as HTML: every number of a result is in its rows."""
 
 from __future__ import annotations
 

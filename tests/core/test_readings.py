@@ -63,7 +63,7 @@ def test_the_interval_is_that_of_students_t(count: int, level: float):
     values = np.random.default_rng(count).normal(size=count)
     error = float(scipy.stats.sem(values))
     expected = scipy.stats.t.interval(level, count - 1, values.mean(), error)
-    # Two algorithms for the same quantile: they differ by a few rounding units.
+    # The two algorithms for the same quantile differ by a few rounding units.
     reading = Reading(float(values.mean()), error, count)
     assert reading.interval(level) == pytest.approx(expected, rel=1e-12)
 
@@ -95,7 +95,7 @@ def test_logarithms_are_drawn_after_exp():
     assert (point.x, point.y) == (2.0, pytest.approx(3.0, rel=1e-14))
     ends = [math.exp(end) for end in reading.interval()]
     assert [point.low, point.high] == pytest.approx(ends, rel=1e-14)
-    assert point.half_width > 1.1 * (point.y - point.low)  # exp is steeper above
+    assert point.half_width > 1.1 * (point.y - point.low)  # the upper side is longer
     assert Reading(0.0, 1e3, 2).exp_point(1).half_width == math.inf
 
 

@@ -60,8 +60,9 @@ def test_another_release_of_its_data_changes_the_version_of_a_claim(
 
 
 def test_modules_that_read_files_of_a_package_are_known():
-    """`file_of` and `distribution` locate the files of a package. Those of the wheel with native
-    code are part of the numerical path."""
+    """Modules that read files of other packages call `file_of` or `distribution`, and all of them
+    are in `DATA_PACKAGES`. The wheel with native code is left out, because it is part of the
+    numerical path."""
     package = Path(attnlens.__file__).parent
     readers = set()
     for path in package.rglob("*.py"):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tools"))  # scripts that import one another, not a package
+sys.path.insert(0, str(ROOT / "tools"))  # tools are scripts that import one another
 
 ci_requirements, licences, sbom = map(
     importlib.import_module, ("ci_requirements", "licences", "sbom")
@@ -68,7 +68,8 @@ def test_the_weights_have_a_version_and_a_hash():
 
 
 def test_ci_installs_nothing_else_without_a_hash():
-    """Each command either verifies hashes, or installs the project over what is there.
+    """Each command either verifies hashes, or installs the project into an environment that has its
+    dependencies.
 
     The exceptions are those that docs/reliability.md states: PyTorch and the lowest versions.
     """
@@ -78,7 +79,7 @@ def test_ci_installs_nothing_else_without_a_hash():
     assert len(installing) == 9
     for line in installing:
         if "--require-hashes" in line or '"$work"/dist/' in line:
-            continue  # the second is the wheel that was built here
+            continue  # dist/ holds the wheel that was built here
         if ".venv-lowest" in line:
             assert '-c "$work/lowest.txt"' in line
             continue
@@ -133,12 +134,13 @@ def test_the_workflow_runs_what_ci_runs():
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
     steps = workflow["jobs"]["ci"]["steps"]
     assert [step["run"] for step in steps if "run" in step] == ["bash .ci/run"]
-    for step in steps:  # pinned by commit: a tag can be moved
+    for step in steps:  # actions are pinned by commit: a tag can be moved
         assert "uses" not in step or re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", step["uses"])
 
 
 def test_the_bill_of_materials_of_ci_is_the_file_that_the_workflow_keeps():
-    """`.ci/run` deletes its temporary folder at the end; the bill is written outside of it."""
+    """`.ci/run` deletes its temporary folder at the end, so it writes the bill of materials
+    elsewhere."""
     yaml = pytest.importorskip("yaml")
     commands = (ROOT / ".ci" / "run").read_text().splitlines()
     (written,) = [line.split()[-1].strip('"') for line in commands if "tools/sbom.py" in line]
