@@ -66,7 +66,7 @@ def test_a_mask_must_be_boolean(name: str):
 @every_operator
 @pytest.mark.filterwarnings("ignore:iterative. not converged")
 @pytest.mark.parametrize("place", range(3))
-def test_masked_complex_text_and_dates_raise(name: str, place: int):
+def test_arrays_that_are_masked_complex_text_or_dates_raise(name: str, place: int):
     given = [np.float64(x) for x in (QUERY, KEY, VALUE)]
     with_none = given[place].astype(object)
     with_none[with_none == 1] = None

@@ -51,7 +51,7 @@ def test_p_values_agree_with_scipy_and_with_the_interval(k: int, region: Region)
     assert part.estimate == k / COUNT
 
 
-def test_power_is_the_share_of_ledgers_that_decide():
+def test_power_is_the_share_of_ledgers_with_the_expected_outcome():
     """The power equals the share of 2,000 simulated ledgers that decide; four binomial standard
     errors are at most 0.045."""
     region, random = Region(high=0.05), np.random.default_rng(0)

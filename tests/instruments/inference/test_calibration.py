@@ -44,7 +44,7 @@ def correlated(noise: np.ndarray) -> np.ndarray:
         pytest.param(CENTRE + NOISE + 0.3, 0.0, 1.0, id="shifted"),
     ],
 )
-def test_other_posteriors_are_not(draws, low, high):
+def test_too_narrow_too_wide_and_shifted_posteriors_are_not_calibrated(draws, low, high):
     """The 50 % interval of draws with half the width has z-limits ±0.34 and contains 26 %; that of
     draws with twice the width contains 82 %."""
     result = calibration_of(LATENT, draws, TOKENS)

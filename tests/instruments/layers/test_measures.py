@@ -131,7 +131,7 @@ def test_the_hessian_of_a_head_is_that_of_jax_at_the_optimum_of_scikit_learn():
     np.testing.assert_allclose(head_landscape.class_hessian(x, y), expected, atol=1e-6)
 
 
-def test_a_head_on_one_strong_direction_has_a_large_condition_number():
+def test_a_head_on_independent_features_has_a_small_condition_number():
     """If the labels are numbers, the Hessian of the head is the correlation matrix of the features.
     It is the identity for these features; for one strong direction it would be singular but for the
     ridge."""

@@ -104,7 +104,7 @@ def test_a_missing_label_is_no_class(missing: float | None):
         learning_curve(X, y, models=["baseline"])
 
 
-def test_masked_entries_are_not_read():
+def test_masked_entries_raise():
     X = np.random.default_rng(0).normal(size=(60, 2))
     mask = np.zeros(X.shape, bool)
     mask[3, 1] = True
