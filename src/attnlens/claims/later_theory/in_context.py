@@ -186,7 +186,8 @@ def train(
     theta = jax.random.normal(first, (dim, dim), root.dtype)
     theta = theta @ theta.T
     theta = theta / jnp.linalg.norm(theta)
-    suitable = LinearLayer(jnp.eye(dim + 1)[-1], jnp.concatenate([theta, jnp.zeros((1, dim))]))
+    rows = jnp.concatenate([theta, jnp.zeros((1, dim), root.dtype)])
+    suitable = LinearLayer(jnp.eye(dim + 1, dtype=root.dtype)[-1], rows)
     other = LinearLayer(
         jax.random.normal(first, (dim + 1,), root.dtype),
         jax.random.normal(second, (dim + 1, dim), root.dtype),
@@ -199,8 +200,10 @@ def train(
 
     def step(state: Any, key: Array) -> tuple[Any, None]:
         layer, memory = state
-        updates, memory = adam.update(jax.grad(risk)(layer, key, batch), memory)
-        return (optax.apply_updates(layer, updates), memory), None
+        slope = jax.grad(risk)(layer, key, batch)
+        with jax.numpy_dtype_promotion("standard"):  # optax mixes types
+            updates, memory = adam.update(slope, memory)
+            return (optax.apply_updates(layer, updates), memory), None
 
     keys = jax.random.split(for_steps, steps)
     (layer, _), _ = jax.lax.scan(step, (layer, adam.init(layer)), keys)
