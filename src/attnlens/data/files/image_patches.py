@@ -86,8 +86,9 @@ def patches_from_columns(columns: Mapping[str, TypedColumn], size: int) -> Patch
 def cut_patches(pixels: np.ndarray, size: int | None) -> Patches:
     """Images (n, height, width) as square patches of `size` × `size` pixels.
 
-    Pixels are scaled to [0, 1] if one of them is outside this interval. If `size` is None, it is the largest divisor of height and width that gives at least four
-    patches per side; if there is none, it is their greatest common divisor.
+    Pixels are scaled to [0, 1] if one of them is outside this interval. If `size` is None, it is
+    the largest divisor of height and width that gives at least four patches per side; if there is
+    none, it is their greatest common divisor.
     """
     low, high = float(pixels.min()), float(pixels.max())
     scaled = (pixels - low) / (high - low) if high > low else pixels - low
