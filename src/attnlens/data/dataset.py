@@ -106,7 +106,7 @@ class Dataset:
 
     @property
     def array(self) -> np.ndarray:
-        """The inputs as an array; an error for texts."""
+        """The inputs as an array; `BadInput` if they are texts."""
         if isinstance(self.inputs, tuple):
             raise checks.BadInput(
                 f"{self.name} must hold numbers; got texts; convert them to tokens with "

@@ -53,7 +53,7 @@ from attnlens.worlds.seeding import episode_keys
 
 AUTO_REGRESSIVE, DRIFTING = "auto-regressive", "drifting"
 LEVEL = 0.05
-CORRELATION = settings_of(AUTO_REGRESSIVE)["coefficient"]  # of neighbouring tokens
+CORRELATION = settings_of(AUTO_REGRESSIVE)["coefficient"]  # correlation of neighbouring tokens
 # Worlds by their names in `attnlens.worlds.registry`. The default profile has one of every kind,
 # the full profile also their variants. (Teachers are left out: they draw their rows (x, y)
 # independently, so the order cannot matter.)

@@ -5,9 +5,9 @@ prediction 9). Tokens form r = 3 groups that are distinguished by their keys; th
 are noisy observations of one factor z_g of the latent. The label is a nonlinear function of the
 factors, their maximum. One head with one query reads one weighted mean over all tokens. So with
 fewer than r heads some factors reach the output only as a mixture. With r heads each factor can be
-read separately, and a further head adds no information.
+read separately, and a further head adds no information. With e_h the test error with h heads,
 
-    test error:  e₁ > e₂ > e₃ ≈ e₄        (e_h is the error with h heads)
+    test error:  e₁ > e₂ > e₃ ≈ e₄
 
 The *average* of the factors needs one head only: this is the first control. The second control has
 four groups, and the maximum of four factors is the label. There the fourth head is needed, so "≈"

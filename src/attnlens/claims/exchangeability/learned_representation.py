@@ -167,7 +167,7 @@ FIGURE = Lines(
 
 
 def views(arms: Mapping[str, Sequence[Measured]]) -> list[Figure]:
-    """The excess content over n."""
+    """A figure of the excess content M over n."""
     lines = Lines(
         "Share of the bottleneck's variance that the posterior does not determine",
         "pretraining sequences n",

@@ -113,7 +113,7 @@ GRID = Grid(
     pilot=range(16_384),
 )
 MARGIN = 0.05
-LEVEL_MARGIN = math.log(1.1)  # as for the law of A.softmax-shrinking
+LEVEL_MARGIN = math.log(1.1)  # the same margin as for the law of A.softmax-shrinking
 
 
 def predicted(cell: Measured) -> np.ndarray:

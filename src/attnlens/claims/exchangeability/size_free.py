@@ -207,7 +207,7 @@ def _answers(model: Reader, tokens: Any) -> Any:
 
 
 def predicted(arms: Mapping[str, Sequence[Measured]]) -> list[Series]:
-    """The closed form, one line per training length."""
+    """Lines of the closed form over the test length, one per training length."""
     lines = []
     for length, cells in group_by(arms[PREDICTION], "length").items():
         factors = cells[0].parameters["factors"]

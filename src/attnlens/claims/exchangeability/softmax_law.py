@@ -46,7 +46,7 @@ from attnlens.worlds import LinearRegression
 
 
 def variance_constant(m: int) -> float:
-    """C = area(S^m)/(4π)^(m/2)."""
+    """The constant C = area(S^m)/(4π)^(m/2) of the variance."""
     area = 2 * math.pi ** ((m + 1) / 2) / math.gamma((m + 1) / 2)
     return area / (4 * math.pi) ** (m / 2)
 
@@ -86,7 +86,7 @@ def of_process(m: int, temperature: float) -> Smoothness:
 def two_term_law(
     m: int, length: int, noise_std: float, temperature: float, smoothness: Smoothness
 ) -> float:
-    """MSE(τ) ≈ (b τ)² + C (σ² + s τ)/(L τ^(m/2))."""
+    """The mean squared error by the two-term law, (b τ)² + C (σ² + s τ)/(L τ^(m/2))."""
     inside = noise_std**2 + smoothness.signal * temperature
     variance = variance_constant(m) * inside / (length * temperature ** (m / 2))
     return smoothness.squared_bias * temperature**2 + variance

@@ -117,7 +117,7 @@ RULE = Rule(
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """Relative errors (seed, p, size) of the students."""
+    """Relative errors of the students, (seed, p, number of samples)."""
     sizes = {name: parameters[f"{name}_sizes"] for name in ("baseline", "known")}
     rows, most = sizes["baseline"][-1], max(parameters["features"])
     keys = episode_keys(seeds, parameters["core_features"])

@@ -102,7 +102,7 @@ RULE = Rule(
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """Relative errors (seed, size) of both students."""
+    """Relative errors of both students, (seed, number of samples)."""
     sharpness = math.inf if parameters["activation"] == "relu" else parameters["sharpness"]
     sizes = {name: parameters[f"{name}_sizes"] for name in ("baseline", "known")}
     rows = sizes["baseline"][-1]

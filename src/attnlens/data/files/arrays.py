@@ -226,7 +226,7 @@ def _columns(name: str, array: Any, rows: np.ndarray, alone: bool) -> dict[str, 
 
 
 def _ids(arrays: dict[str, Any], name: str | None) -> list[str] | None:
-    """All values of the id column."""
+    """All values of the id column `name` as strings; None if there is no such column."""
     if name is None:
         return None
     for array_name, array in arrays.items():

@@ -25,7 +25,7 @@ class Fact(Protocol):
 
 
 class Remark(NamedTuple):
-    """A fact in words."""
+    """A fact that consists of words only."""
 
     name: str
     words: str

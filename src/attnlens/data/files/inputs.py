@@ -50,7 +50,7 @@ class InputPart:
     codes: np.ndarray | None = None
 
     def take(self, rows: np.ndarray) -> InputPart:
-        """The rows with these indices."""
+        """The inputs of the rows with these indices."""
         inputs: Any = self.inputs
         inputs = tuple(inputs[i] for i in rows) if isinstance(inputs, tuple) else inputs[rows]
         raw = {

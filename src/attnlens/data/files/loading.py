@@ -177,7 +177,7 @@ def _input_columns(
     columns: Iterable[str] | None,
     drop: Iterable[str],
 ) -> dict[str, np.ndarray]:
-    """The columns that are inputs, as they were read."""
+    """The columns that are inputs, before their kinds are inferred."""
     names = list(table.columns)
     only = names if columns is None else [check_column("columns", name, names) for name in columns]
     excluded = {check_column("drop", name, names) for name in drop}

@@ -288,7 +288,7 @@ class KernelAttentionRegressor(SaveLoadMixin, MultiOutputMixin, RegressorMixin, 
         return float(least), float(np.exp(best))
 
     def _weighted_gram(self, distinct: DistinctInputs, tau: float) -> np.ndarray:
-        """W^½ κ(K, K) W^½."""
+        """The weighted kernel matrix W^½ κ(K, K) W^½ at temperature `tau`."""
         root, count = np.sqrt(distinct.weights), len(distinct.weights)
         columns = bucket(distinct.inputs.shape[1], *COLUMNS)
         keys = _pad_columns(padded(distinct.inputs, bucket(count, *KEYS)), columns)
@@ -398,7 +398,7 @@ def _gram(kernel: str, keys: Array, temperature: Array) -> Array:
 
 @partial(jax.jit, static_argnames="kernel")
 def _attend(kernel: str, keys: Array, queries: Array, temperature: Array) -> tuple[Array, Array]:
-    """κ(q, K) and κ(q, q) for every query."""
+    """The kernel values κ(q, K) and κ(q, q) for every query q."""
     kappa = kernels.KERNELS[kernel]
     prior = jax.vmap(lambda query: kappa(query[None], query[None], temperature)[0, 0])
     return kappa(queries, keys, temperature), prior(queries)

@@ -81,7 +81,7 @@ class TorchLoss(ExternalLoss):
             tensors = _tensors(torch, direction)
 
             def directional(point: Any) -> Any:
-                """⟨∇L, d⟩."""
+                """The inner product ⟨∇L(point), d⟩."""
                 slopes = gradient(point)
                 return sum((slope * tensors[name]).sum() for name, slope in slopes.items())
 

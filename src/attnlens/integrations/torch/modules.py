@@ -216,7 +216,7 @@ def _map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _tensors_to_numpy(torch: Any, arguments: Any) -> Any:
-    """The arguments with tensors as NumPy arrays."""
+    """The arguments, with torch tensors converted to NumPy arrays."""
 
     def convert(leaf: Any) -> Any:
         return as_numpy(torch, leaf) if isinstance(leaf, torch.Tensor) else leaf

@@ -110,7 +110,7 @@ class InspectedModel(ABC):
 
 
 class TorchSubject(InspectedModel):
-    """A model of `transformers`."""
+    """Base class of models of `transformers`, whose forward pass is recorded."""
 
     def __init__(self, loaded: LoadedFolder, name: str):
         self.module, self.config, self.name = loaded.module, loaded.config, name
