@@ -4,10 +4,10 @@
     python -m benchmarks table RESULTS.json   # write page and documentation from stored numbers
     python -m benchmarks regression [--write] # ratios to fixed references, for CI
 
-Prints a table of ratios (above 1: attnlens is faster) with quartiles, compilation time, memory and
-accuracy; writes results.json after every row, and a page with bars. A stopped run continues where
-it was; --fresh starts again. Peers are installed on first use into separate environments (--peers).
-Needs an otherwise idle machine.
+The program prints a table of time ratios (above 1: attnlens is faster) with quartiles, compilation
+time, memory and accuracy. It writes results.json after every row, and a page with bars. A stopped
+run continues where it stopped; --fresh starts again. Peers are installed on first use into separate
+environments (--peers). The machine must be otherwise idle.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def run(options: argparse.Namespace) -> int:
         show_progress(done, f"growth of {growth.name}")
         try:
             found["growth"].append(grow(growth, options.quick))
-        except RuntimeError as error:  # printed, and listed as not measured
+        except RuntimeError as error:  # the row is listed as not measured
             print(f"  {growth.name}: {error}", file=sys.stderr)
         save()
     found["not installed"] = {name: environments.failures(name) for name in extras()}

@@ -3,20 +3,22 @@
     z ~ N(0, I₃),   k uniform on the sphere,   v = ⟨z, k⟩ + σ e,   tokens x = (k, v), L of them
 
 All contenders get the same simulations (z, x) and the same seconds for training, including
-compilation and validation; none knows the world. The name of a contender says what it assumes about
-the form of the posterior: attnlens fits a Gaussian (a softmax encoder whose nine outputs are its
-mean and the triangle of its precision); sbi fits flows without this assumption or, for equal
-assumptions, one Gaussian. The exact posterior p(· | x) is a Gaussian, so the assumption holds here
-and need not hold in general. Densities q(· | x) are judged on fresh sets x:
+compilation and validation; none is given the formulas above. The name of a contender says what it
+assumes about the form of the posterior: attnlens fits a Gaussian (the nine outputs of a softmax
+encoder are its mean and the triangle of a root of its precision); sbi fits flows without this
+assumption or, for equal assumptions, one Gaussian. The exact posterior p(· | x) is a Gaussian, so
+the assumption holds here and need not hold in general. The fitted densities q(· | x) are judged on
+new sets of tokens x:
 
-    log-score      mean of log q(z | x) at the true latent; that of p is the largest possible
-    lost           mean over exact draws z ~ p(· | x) of log p − log q: Kullback–Leibler
+    log-score      mean of log q(z | x) at the true latent; no q has a larger expected value than p
+    lost           mean over exact draws z ~ p(· | x) of log p − log q (Kullback–Leibler divergence)
     C2ST           accuracy of the best possible classifier between draws of p and of q,
                    ½ + ½ E_p (1 − q/p)₊, since the total variation distance is E_p (1 − q/p)₊
 
-The usual C2ST trains a classifier (Lopez-Paz and Oquab, Revisiting classifier two-sample tests,
-2017), which can only be worse than the best one, and so overrates q. Both densities are known here,
-so nothing has to be trained: 0.5 is perfect, and its standard error is taken over the sets.
+The usual C2ST (classifier two-sample test) trains a classifier (Lopez-Paz and Oquab, Revisiting
+classifier two-sample tests, 2017), which can only be worse than the best one, and so overrates q.
+Both densities are known here, so no classifier has to be trained. An accuracy of 0.5 is perfect;
+its standard error is computed over the sets.
 """
 
 from __future__ import annotations
@@ -34,11 +36,11 @@ import numpy as np
 from benchmarks.contest import Contender, Run, Work
 
 DIM, NOISE_STD = 3, 0.5
-SETS, DRAWS = 512, 64  # for the comparison: new sets, and exact draws for each
-HELD_OUT = 0.1  # of the simulations, for validation: sbi's default
-EVERY = 50  # steps between validations, which then take a tenth of the time
+SETS, DRAWS = 512, 64  # for judging: new sets of tokens, and exact posterior draws per set
+HELD_OUT = 0.1  # share of the simulations for validation: sbi's default
+EVERY = 50  # steps between validations, so that validation takes a tenth of the time
 
-# tokens of every set, points (set, point, dim) -> log q there
+# (tokens of every set, points (set, point, dim)) -> log q at the points
 Density = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
@@ -48,13 +50,13 @@ class Simulated(NamedTuple):
 
 
 class Gaussians(NamedTuple):
-    """Means and lower triangular roots of the precisions, one per set."""
+    """Gaussians, one per set of tokens: means, and lower triangular roots of precisions."""
 
     mean: np.ndarray
     root: np.ndarray
 
     def log_density(self, points: np.ndarray) -> np.ndarray:
-        """½ log det Λ − ½ ‖Rᵀ(z − m)‖² − (d/2) log 2π with Λ = R Rᵀ."""
+        """Log densities ½ log det Λ − ½ ‖Rᵀ(z − m)‖² − (d/2) log 2π, with mean m, Λ = R Rᵀ."""
         whitened = np.einsum("sij,spi->spj", self.root, points - self.mean[:, None])
         scale = np.log(np.diagonal(self.root, axis1=1, axis2=2)).sum(1)
         return scale[:, None] - 0.5 * (whitened**2).sum(-1) - 0.5 * DIM * np.log(2 * np.pi)
@@ -75,7 +77,7 @@ def simulate(count: int, length: int, seed: int) -> Simulated:
 
 
 def exact(tokens: np.ndarray) -> Gaussians:
-    """Λ = I + KᵀK/σ²,  m = Λ⁻¹ Kᵀv/σ²."""
+    """The exact posteriors: precision Λ = I + KᵀK/σ² and mean m = Λ⁻¹ Kᵀv/σ²."""
     key, value = tokens[..., :DIM], tokens[..., DIM:]
     precision = np.eye(DIM) + key.swapaxes(1, 2) @ key / NOISE_STD**2
     mean = np.linalg.solve(precision, key.swapaxes(1, 2) @ value / NOISE_STD**2)[..., 0]
@@ -113,10 +115,12 @@ def attnlens(
     batch: int = 64,
     rate: float = 1e-2,
 ) -> Run:
-    """The encoder of lens A; batch, rate and schedule are those that the claims train with.
+    """The encoder of lens A (Zhang et al., 2022), with the batch size, learning rate and schedule
+    of the claims about it.
 
-    A first, short fit finds out how many steps there is time for, so that the learning rate
-    reaches zero when the seconds are over: it and both compilations are part of them."""
+    A short first fit measures the time per step. It gives the number of steps that fit into
+    `seconds`, so that the learning rate reaches zero when the time is over. The first fit and both
+    compilations count as training time."""
     import jax
     import jax.numpy as jnp
 
@@ -126,7 +130,7 @@ def attnlens(
     diagonal = jnp.asarray(below[0] == below[1])
 
     def unpack(outputs: Any) -> tuple[Any, Any]:
-        """Mean, and the triangle of the precision, its diagonal as logarithms."""
+        """The mean, and the triangular root of the precision, whose diagonal is output as logs."""
         mean, rest = outputs[:DIM], outputs[DIM:]
         entries = jnp.where(diagonal, jnp.exp(rest), rest)
         return mean, jnp.zeros((DIM, DIM), outputs.dtype).at[below].set(entries)
@@ -166,7 +170,7 @@ def attnlens(
             seen.append((progress.step, time.perf_counter()))
 
         train(steps=3 * EVERY, progress=note)
-        (first, at), (last, end) = seen[1], seen[-1]  # the first is before the first step
+        (first, at), (last, end) = seen[1], seen[-1]  # seen[0] is before the first step
         each = (end - at) / (last - first)
         compiling = at - begun - first * each
         left = seconds - (time.perf_counter() - begun) - compiling
@@ -192,10 +196,9 @@ def sbi(
 ) -> Run:
     """Neural posterior estimation with sbi's embedding of sets, at the epoch of lowest validation
     loss. Training ends by sbi's own rule (20 epochs without an improvement) or when time is up.
-
-    All settings are sbi's defaults except for the learning rate: 5e-4 is meant for longer runs, and
-    of two values that were tried in short runs 3e-3 was better. Four settings were tried for our
-    network, so the search is not the same on both sides."""
+    All settings are sbi's defaults except for the learning rate: the default 5e-4 is meant for
+    longer runs; of two values tried in short runs 3e-3 was better. Four settings were tried for
+    the network of attnlens, so the two sides were not tuned equally."""
     import torch  # pyright: ignore[reportMissingImports]
     from sbi.inference import NPE  # pyright: ignore[reportMissingImports]
     from sbi.neural_nets import posterior_nn  # pyright: ignore[reportMissingImports]
@@ -220,7 +223,7 @@ def sbi(
         embedding = PermutationInvariantEmbedding(
             each, trial_net_output_dim=40, num_hiddens=40, num_layers=2, output_dim=20
         )
-        # No z-scoring for sets, as in sbi's tutorial on independent trials.
+        # No z-scoring of sets, as in sbi's tutorial on independent trials.
         density = posterior_nn(
             model=model,
             embedding_net=embedding,
@@ -228,7 +231,7 @@ def sbi(
             **({"num_components": 1} if model == "mdn" else {}),
         )
         prior = torch.distributions.MultivariateNormal(torch.zeros(DIM), torch.eye(DIM))
-        # It always writes a log into the working folder and prints a message at the end.
+        # sbi always writes a log into the working folder and prints a message at the end.
         with (
             tempfile.TemporaryDirectory() as scratch,
             contextlib.chdir(scratch),
@@ -241,7 +244,7 @@ def sbi(
                 training_batch_size=batch, learning_rate=rate, validation_fraction=HELD_OUT
             )
 
-    train(2 * batch, 0.0)  # imports modules on first use, which is not training time
+    train(2 * batch, 0.0)  # a first call imports modules: not training time
     call = partial(train, simulations, seconds)
 
     def accuracy(estimator: Any) -> Mapping[str, float]:

@@ -6,17 +6,17 @@
                 deviations z₃² and z₄² and the correlation tanh z₅: four modes (Papamakarios,
                 Sterratt and Murray, 2019)
 
-All contenders get the same simulations (z, x), the same seconds for training, and the same number
-of settings to try, each for an equal share of the seconds; the one with the best validation loss is
-judged. Seconds contain compilation and validation.
+All contenders get the same simulations (z, x), the same seconds for training (including compilation
+and validation), and the same number of settings to try, each for an equal share of the seconds. The
+setting with the best validation loss is judged by
 
     log-score   mean of log q(z | x) at the true latents of 512 new episodes: higher is better
     C2ST        accuracy of gradient-boosted trees between draws of q and of the exact posterior,
                 mean over 8 episodes: 0.5 is perfect
 
-Exact draws of two moons come from inverting the simulator, those of SLCP from importance sampling
-of 2,000,000 draws from the prior. Where that leaves fewer than 2,000 effective draws, which happens
-with narrow posteriors, C2ST takes the next episode.
+Exact posterior draws for two moons come from inverting the simulator, those for SLCP from
+importance sampling of 2,000,000 draws from the prior. If that leaves fewer than 2,000 effective
+draws, which happens with narrow posteriors, the episode is skipped in C2ST.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def moons_exact(tokens: np.ndarray, count: int, random: np.random.Generator) -> 
 
 
 def slcp_roots(latent: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Standard deviations and correlation; 1e-3 keeps the covariance invertible."""
+    """The standard deviations and the correlation of S; 1e-3 keeps S invertible."""
     rho = np.clip(np.tanh(latent[:, 4]), -0.9999, 0.9999)
     return latent[:, 2] ** 2 + 1e-3, latent[:, 3] ** 2 + 1e-3, rho
 
@@ -92,7 +92,7 @@ def slcp_tokens(latent: np.ndarray, random: np.random.Generator) -> np.ndarray:
 
 
 def slcp_exact(tokens: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray | None:
-    """None where fewer than 2 · count draws are effective."""
+    """Posterior draws by importance sampling; None if fewer than 2 · count are effective."""
     points, logs = [], []
     for _ in range(PRIOR_DRAWS // CHUNK):
         latent = random.uniform(-3, 3, (CHUNK, 5))
@@ -119,7 +119,8 @@ TASKS = {
 
 
 class Posterior(NamedTuple):
-    """(tokens (episodes, …), latents (episodes, dim)) -> log q, and (tokens, count) -> draws."""
+    """An estimated posterior q as two functions: `log_prob` maps tokens (episodes, …) and latents
+    (episodes, dim) to log q, `sample` maps the tokens of one episode and a count to draws."""
 
     log_prob: Callable[[np.ndarray, np.ndarray], np.ndarray]
     sample: Callable[[np.ndarray, int], np.ndarray]
@@ -163,7 +164,7 @@ THEIR_SETTINGS: list[dict[str, Any]] = [
 
 
 def attnlens(task: str, simulations: int, seconds: float) -> Run:
-    """A short fit finds out how many steps there is time for, as in `amortised.attnlens`."""
+    """attnlens; a short first fit gives the number of steps, as in `amortised.attnlens`."""
     from attnlens.instruments import posterior_from_simulations
 
     chosen = TASKS[task]
@@ -185,7 +186,7 @@ def attnlens(task: str, simulations: int, seconds: float) -> Run:
             seen.append((progress.step, time.perf_counter()))
 
         train(3 * EVERY, progress=note)
-        (first, at), (last, end) = seen[1], seen[-1]  # the first is before the first step
+        (first, at), (last, end) = seen[1], seen[-1]  # seen[0] is before the first step
         each = (end - at) / (last - first)
         compiling = at - begun - first * each
         left = seconds - (time.perf_counter() - begun) - compiling
@@ -228,7 +229,7 @@ def sbi(task: str, simulations: int, seconds: float) -> Run:
 
     def train(count: int, seconds: float, model: str, rate: float) -> tuple[float, Any]:
         torch.manual_seed(0)
-        # It always writes a log into the working folder and prints a message at the end.
+        # sbi always writes a log into the working folder and prints a message at the end.
         with (
             tempfile.TemporaryDirectory() as scratch,
             contextlib.chdir(scratch),
@@ -240,7 +241,7 @@ def sbi(task: str, simulations: int, seconds: float) -> Run:
             trainer.train(learning_rate=rate)
             return float(trainer.summary["best_validation_loss"][-1]), trainer.build_posterior()
 
-    train(500, 0.0, **THEIR_SETTINGS[0])  # imports modules on first use, which is not training time
+    train(500, 0.0, **THEIR_SETTINGS[0])  # a first call imports modules: not training time
 
     def call() -> Any:
         share = seconds / len(THEIR_SETTINGS)
@@ -249,7 +250,7 @@ def sbi(task: str, simulations: int, seconds: float) -> Run:
 
     def accuracy(posterior: Any) -> Mapping[str, float]:
         def log_prob(tokens: np.ndarray, latent: np.ndarray) -> np.ndarray:
-            """Corrected for the mass outside of the prior, which takes draws for every episode."""
+            """log q, normalised over the support of the prior by rejection draws per episode."""
             rows = torch.as_tensor(tokens.reshape(len(tokens), -1), dtype=torch.float32)
             values = torch.as_tensor(latent, dtype=torch.float32)
             pairs = zip(rows, values, strict=True)

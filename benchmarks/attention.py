@@ -3,11 +3,10 @@
     softmax   Σ_j e^{q·k_j/√d} v_j / Σ_j e^{q·k_j/√d}                  d = 64, float32
     kernel    Σ_j e^{−‖q−k_j‖²/2τ} v_j / Σ_j e^{−‖q−k_j‖²/2τ}          d = 8, τ = √8, float32
 
-PyTorch and JAX have no function for kernel attention, but it is softmax attention with one more
-feature, and this is what they compute: −‖q−k‖²/2τ = (q, 1)·(k, −‖k‖²/2)/τ − ‖q‖²/2τ, and the
-last term is the same for every key. KeOps gets the formula as its documentation writes it.
-
-The truth is the formula in float64 at the first 64 queries; for gradients it is the whole gradient.
+PyTorch and JAX have no function for kernel attention, but it equals softmax attention with one more
+feature, which they compute here: −‖q−k‖²/2τ = (q, 1)·(k, −‖k‖²/2)/τ − ‖q‖²/2τ, and the last term is
+the same for every key. KeOps gets the formula in the form of its documentation. Errors are relative
+to the formula in float64: for outputs at the first 64 queries, for gradients everywhere.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ import numpy as np
 
 from benchmarks.contest import HERE, Contender, Growth, Run, Work, relative_error
 
-WIDTH, NARROW, CHECKED = 64, 8, 64  # features of softmax and of kernel attention; queries checked
+WIDTH, NARROW, CHECKED = 64, 8, 64  # features of softmax and kernel attention; checked queries
 TEMPERATURE = NARROW**0.5
 TORCH = "peers-torch"
 SELF = "benchmarks.attention"
 
 
 def draw(heads: int, queries: int, length: int, width: int) -> list[np.ndarray]:
-    """query, key, value, and weights for a loss that is linear in the output."""
+    """Random query, key and value, and random weights: a loss is Σ weights·output."""
     random = np.random.default_rng(0)
     return [
         random.normal(size=(heads, count, width)).astype("float32")
@@ -36,7 +35,7 @@ def draw(heads: int, queries: int, length: int, width: int) -> list[np.ndarray]:
     ]
 
 
-# ---- the truth ---------------------------------------------------------------------------------
+# ---- exact values ------------------------------------------------------------------------------
 
 
 def exact(query: np.ndarray, key: np.ndarray, value: np.ndarray, scale: float) -> np.ndarray:
@@ -48,7 +47,7 @@ def exact(query: np.ndarray, key: np.ndarray, value: np.ndarray, scale: float) -
 
 
 def exact_gradient(parts: list[np.ndarray], rows: int = 512) -> list[np.ndarray]:
-    """The gradient of Σ weights·output to query, key and value in float64, of one head."""
+    """Gradients of Σ weights·output with respect to query, key and value: one head, float64."""
     query, key, value, given = (np.asarray(x[0], np.float64) for x in parts)
     scale = query.shape[-1] ** 0.5
     d_query, d_key, d_value = np.zeros_like(query), np.zeros_like(key), np.zeros_like(value)
@@ -66,7 +65,7 @@ def exact_gradient(parts: list[np.ndarray], rows: int = 512) -> list[np.ndarray]
 
 
 def judge(parts: list[np.ndarray], gradient: bool) -> Callable[[Any], Mapping[str, float]]:
-    """The accuracy of an answer of softmax: an output, or the three gradients."""
+    """A function that returns the relative error of softmax attention, or of its gradients."""
 
     def accuracy(answer: Any) -> dict[str, float]:
         if gradient:
@@ -94,7 +93,7 @@ def softmax_jax(length: int, heads: int = 1, gradient: bool = False) -> Run:
     import jax.numpy as jnp
 
     def attend(query: Any, key: Any, value: Any) -> Any:
-        # Its inputs are (batch, tokens, heads, features).
+        # `dot_product_attention` takes arrays (batch, tokens, heads, features).
         parts = (jnp.swapaxes(x, 0, 1)[None] for x in (query, key, value))
         return jnp.swapaxes(jax.nn.dot_product_attention(*parts)[0], 0, 1)
 
@@ -161,7 +160,7 @@ def softmax_keops(length: int, heads: int = 1, gradient: bool = False) -> Run:
 
 
 def _points(length: int, queries: int | None) -> tuple[list[np.ndarray], float]:
-    """query (m, d), key and value (n, d), and how many times larger all n queries would be."""
+    """query (m, d), key and value (n, d), and the factor n/m: the full work has n queries."""
     count = min(queries or length, length)
     query, key, value, _ = (x[0] for x in draw(1, count, length, NARROW))
     return [query, key, value], length / count
@@ -178,14 +177,15 @@ def _judge_kernel(parts: list[np.ndarray]) -> Callable[[Any], Mapping[str, float
 
 
 def with_one_more(query: np.ndarray, key: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(q, 1) and (k, −‖k‖²/2): products that differ from −‖q−k‖²/2 by what all keys share."""
+    """(q, 1) and (k, −‖k‖²/2): their products are −‖q−k‖²/2 plus a term that all keys share."""
     ones = np.ones_like(query[:, :1])
     halves = -0.5 * np.sum(key**2, 1, keepdims=True)
     return np.concatenate([query, ones], 1), np.concatenate([key, halves], 1)
 
 
 def _as_softmax(parts: list[np.ndarray]) -> list[np.ndarray]:
-    """Values padded to the width of keys by a column of zeros: JAX needs it, PyTorch is faster."""
+    """Inputs of `with_one_more`, and values padded by a column of zeros to the width of keys: JAX
+    needs equal widths, and PyTorch is faster with them."""
     query, key, value = parts
     zeros = np.zeros_like(value[:, :1])
     return [*with_one_more(query, key), np.concatenate([value, zeros], 1)]
@@ -245,8 +245,8 @@ def kernel_keops(length: int, queries: int | None = None) -> Run:
 
 
 def settle(function: Any, *inputs: Any) -> Callable[..., Any]:
-    """Compile the function for these inputs and reset the peak memory, so that the growth measured
-    afterwards is that of the work itself, without compilation."""
+    """Compile the function for these inputs and reset the peak memory of the process, so that
+    memory is measured without compilation."""
     ready = function.lower(*inputs).compile()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
@@ -330,8 +330,8 @@ def _kernel_works() -> list[Work]:
 
 WORKS = [*_softmax_works(), *_kernel_works()]
 
-# The memory of the computation without that of its compilation (`settle`). Tiles have a fixed size,
-# so it must be linear in the length.
+# Memory is measured without compilation (`settle`). Tiles have a fixed size, so memory must grow
+# linearly with the length.
 GROWTH = [
     Growth(
         "softmax attention, forward",

@@ -1,15 +1,15 @@
-"""A contest: the same work by attnlens and by its peers, in turns, each in a separate process.
+"""A contest: attnlens and its peers do the same work in turns, each in a separate process.
 
-A *maker* is a function of a benchmark's module. It imports what it needs, draws its inputs, and
+A *maker* is a function in a module of `benchmarks`. It imports what it needs, draws its inputs, and
 returns a `Run`: a function without arguments that does the work once and returns its answer, and
-optionally one that compares this answer with the truth. `python -m benchmarks.contest ORDER` calls
-a maker in this process and prints the measurements as one line of JSON:
+optionally a function that compares this answer with the truth. `python -m benchmarks.contest ORDER`
+calls a maker in its own process and prints the measurements as one line of JSON:
 
     first     seconds of the first call, which includes compilation
-    seconds   of each of the following calls
+    seconds   seconds of each of the following calls
     peak      megabytes by which the process and its children grew during the calls
-    accuracy  distances to the truth, by name
-    scale     the whole work divided by the part that was run
+    accuracy  errors of the answer, by name
+    scale     factor from the part of the work that was run to the whole work
 
 Each measurement uses a new process, because peak memory, thread counts and compiled programs belong
 to a process. Rounds alternate between contenders, so that other load of the machine affects all.
@@ -37,7 +37,7 @@ HERE = "attnlens"  # the environment that attnlens itself runs in
 
 
 class Run(NamedTuple):
-    """What a maker returns."""
+    """Result of a maker: the work, how its answer is judged, and the factor to the whole work."""
 
     call: Callable[[], Any]
     accuracy: Callable[[Any], Mapping[str, float]] | None = None
@@ -46,12 +46,12 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Contender:
-    """Who does the work: a maker ("module:function"), its environment, and how many threads."""
+    """A library or setting that does the work: maker ("module:function"), environment, threads."""
 
     name: str
     make: str
-    home: str = HERE  # or the extra of pyproject.toml that installs the peer
-    threads: str = "all"  # or "one": one thread per process
+    home: str = HERE  # environment: `HERE`, or an extra of pyproject.toml that installs the peer
+    threads: str = "all"  # "all", or "one" for one thread per process
     setting: Mapping[str, Any] = field(default_factory=dict)  # added to the work's setting
 
 
@@ -64,13 +64,13 @@ class Work:
     task: str
     contenders: Sequence[Contender]
     setting: Mapping[str, Any] = field(default_factory=dict)
-    quick: Mapping[str, Any] | None = None  # overrides in the quick form; None: no quick form
-    repeats: int = 5  # after the first call; 0 where one call is long enough
+    quick: Mapping[str, Any] | None = None  # changed settings with --quick; None: left out
+    repeats: int = 5  # calls after the first one; 0 if one call takes long enough
     rounds: int | None = None  # largest number of rounds
-    aims: Mapping[str, float] = field(default_factory=dict)  # ratio to reach, by contender
-    operations: float = 0.0  # of the whole work, to compare with the machine's `limit`
+    aims: Mapping[str, float] = field(default_factory=dict)  # ratio to reach: contender → value
+    operations: float = 0.0  # number in the whole work, to compare with the machine's `limit`
     limit: str = ""
-    why: str = ""  # why attnlens is behind, where it is
+    why: str = ""  # if attnlens is slower: why
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Growth:
     make: str
     sizes: Sequence[int]
     setting: Mapping[str, Any]
-    time: float  # the exponent that theory gives for the largest sizes
+    time: float  # exponent of the size that theory gives for large sizes
     memory: float
     argument: str = "length"
     task: str = ""
@@ -126,10 +126,10 @@ def quartiles(values: Sequence[float]) -> tuple[float, float]:
 def compete(
     work: Work, python: Callable[[str], str], rounds: int, quick: bool = False
 ) -> Iterator[Entry]:
-    """Alternating rounds; yields the entries after the last round, in the contenders' order.
+    """Run alternating rounds; yield the entries after the last one, in the contenders' order.
 
-    `python` returns the interpreter of an environment, or raises LookupError with the reason why
-    there is none. A contender that fails once is not tried again, and its error is recorded.
+    `python` returns the interpreter of an environment, or raises LookupError with the reason if
+    there is none. A contender that fails is not run again, and its error is recorded.
     """
     setting = {**work.setting, **(work.quick or {})} if quick else dict(work.setting)
     entries = [Entry(contender.name) for contender in work.contenders]
@@ -159,7 +159,7 @@ def compete(
 def apart(
     make: str, setting: Mapping[str, Any], python: str, threads: str = "all", repeats: int = 5
 ) -> dict[str, Any]:
-    """`measure` in a separate process. RuntimeError: the last line of its standard error."""
+    """`measure` in a separate process; if it fails, RuntimeError with its last line of stderr."""
     environment = {k: v for k, v in os.environ.items() if k not in ONE_THREAD}
     environment |= ONE_THREAD if threads == "one" else {}
     environment["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT / "src", ROOT)))
@@ -202,7 +202,7 @@ def measure(make: str, setting: Mapping[str, Any], repeats: int) -> dict[str, An
 def own_megabytes() -> float:
     """The peak memory of this process and of its present children.
 
-    Not that of `getrusage`, which a new process inherits from the one that started it.
+    `getrusage` is not used: a new process inherits the peak of the process that started it.
     """
     family = ["self"]
     for path in Path("/proc/self/task").glob("*/children"):

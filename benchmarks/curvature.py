@@ -1,13 +1,13 @@
-"""The spectrum of a Hessian and products with it, against the libraries that do this in PyTorch.
+"""The spectrum of a Hessian and products with it, compared with libraries for PyTorch.
 
-    spectrum   80 Lanczos steps × 10 probes at the transformer of 19,786 parameters on 512 examples
+    spectrum   80 Lanczos steps × 10 probes, for a transformer of 19,786 parameters, 512 examples
     product    one product with the same Hessian, also in units of one gradient
 
-All in float32. Peers use one probe after the other, so they run one of ten and its time is counted
-ten times; all contenders run the first few of the 80 steps, which cost the same, and are scaled.
-The accuracy of the quadrature is measured where the exact spectrum is known, at width 8 with all 80
-steps and 10 probes: the mean |difference| of quantiles (Wasserstein-1), as a share of the
-spectrum's range.
+All computations are in float32. Peers process one probe after the other, so they run one of ten
+probes and their time is multiplied by ten. All contenders run only the first few of the 80 steps,
+which all cost the same, and their times are scaled up. The accuracy of the spectrum is measured at
+width 8, where the exact spectrum is known, with all 80 steps and 10 probes: the mean |difference|
+of quantiles (Wasserstein-1), as a share of the spectrum's range.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ from benchmarks.transformer import (
 )
 
 STEPS, PROBES = 80, 10
-# The cost of a product in evaluations of the loss: y = W x and its gradient g = Wᵀ h once for all
-# directions; for each direction two more products for each of y, g and the gradient h xᵀ of W.
+# The cost of a Hessian product in evaluations of the loss. For a layer y = W x with output gradient
+# h: y and g = Wᵀ h are computed once for all directions (SHARED); every direction needs two more
+# products for each of y, g and the gradient h xᵀ of W (OWN).
 SHARED, OWN = 2, 6
-Rule = tuple[np.ndarray, np.ndarray]  # nodes and masses
+Rule = tuple[np.ndarray, np.ndarray]  # nodes and masses of a quadrature
 
 
 def distance(rule: Rule, exact: np.ndarray) -> float:
-    """Wasserstein-1 between Σ m δ_node / Σ m and the eigenvalues, over the spectrum's range."""
+    """Wasserstein-1 distance of Σ m δ_node / Σ m, masses m, to the eigenvalues over their range."""
     nodes, masses = (np.asarray(part, float).ravel() for part in rule)
     nodes, masses = nodes[masses > 0], masses[masses > 0]
     order = np.argsort(nodes)
@@ -91,7 +92,7 @@ def density_attnlens(steps: int, probes: int) -> Run:
 
 
 def density_matfree(steps: int, probes: int, together: bool = False) -> Run:
-    """The code a user writes around matfree's Lanczos; NumPy solves the small eigenproblems."""
+    """What a user would write with matfree's Lanczos; NumPy solves the small eigenproblems."""
     import jax
     import jax.numpy as jnp
     from jax.flatten_util import ravel_pytree
@@ -210,7 +211,7 @@ def product_run(
 
 
 def direction(size: int, count: int = 1) -> np.ndarray:
-    """Directions in the order of `weights`."""
+    """Random directions (count, size), with parameters in the order of `weights`."""
     return np.random.default_rng(0).normal(size=(count, size)).astype("float32")
 
 
@@ -218,7 +219,7 @@ def product_attnlens(width: int = LARGE, chunk: int | None = None, judged: bool 
     from attnlens.instruments.landscape.products import Subject
 
     def subject_in(precision: str) -> Subject:
-        # JAX sorts a dictionary by its keys, PyTorch keeps its order: a list has the same in both.
+        # JAX sorts a dictionary by its keys, PyTorch keeps its order; both keep that of a list.
         names, arrays = zip(*weights(width).items(), strict=True)
 
         def loss(w: Any, batch: Any) -> Any:

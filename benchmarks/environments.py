@@ -1,8 +1,8 @@
 """The environments of peers: a virtual environment for each benchmark-only extra of pyproject.toml.
 
-Peers pin libraries in versions that attnlens cannot use, so they never enter its environment.
-Packages are installed one after the other, all with the same version of PyTorch, so that one that
-does not install affects only its own rows; its error is recorded and shown in the table.
+Peers pin versions of libraries that attnlens cannot use, so they are not installed in its
+environment. Packages are installed one at a time, all with the same version of PyTorch, so that a
+package that cannot be installed affects only its own rows; its error is shown in the table.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def extras() -> dict[str, list[str]]:
 
 
 class Environments:
-    """Interpreters by the name of an extra; created in `folder` on first use."""
+    """The environments of peers, one per extra; created in `folder` on first use."""
 
     def __init__(self, folder: Path, install: bool = True):
         self.folder, self.install = folder, install
@@ -55,7 +55,7 @@ class Environments:
         failures = {}
         pip = [str(place / "bin" / "python"), "-m", "pip", "install", "--quiet"]
         held = place / "held.txt"
-        held.write_text("torch==2.13.0\n")  # the extra `torch` pins it too; CPU builds only
+        held.write_text("torch==2.13.0\n")  # as the extra `torch` pins it; CPU builds only
         for package in extras()[home]:
             done = subprocess.run([*pip, package, "-c", str(held)], capture_output=True, text=True)
             if done.returncode:

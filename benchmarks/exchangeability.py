@@ -1,19 +1,22 @@
 """Does the order of tokens matter? Tests and bets of attnlens and its peers: level, power, speed.
 
     attnlens     `exchangeability`: several statistics in one exact permutation test; `wealth`: bets
-    SciPy        permutation_test of the difference of the halves' means, plain (a statistic written
-                 for one sample, SciPy's default) and vectorised; and of the lag-one autocorrelation
-                 ("lag"), the right statistic for autoregressive tokens: an upper bound for the
-                 power there, which detects nothing else
-    MAPIE        PValuePermutationTest, the token as y, x constant: the largest difference of mean
-                 scores over all splits; OnlineMartingaleTest with its default, the simple jumper
+                 (a test martingale)
+    SciPy        permutation_test of the difference of the means of both halves, with a statistic
+                 that takes one sample at a time (plain, SciPy's default) or many (vectorised). Also
+                 of the lag-one autocorrelation ("lag"), the best statistic for autoregressive
+                 tokens: it gives an upper bound of the power for them, and detects nothing else
+    MAPIE        PValuePermutationTest with the token as y and constant x: the largest difference of
+                 mean scores over all splits; OnlineMartingaleTest with its default, the simple
+                 jumper
     flintypy     V test of a matrix with one row per position and one column per sequence: each
                  column is permuted separately, as attnlens does with sequences
-    crepes       conformal test martingales on the same ranks: the simple jumper, and the composite
-                 of a jumper and a sleeper that its documentation shows
+    crepes       conformal test martingales on the same ranks: the simple jumper, and the
+                 composite of a jumper and a sleeper from its documentation
 
-No contender reuses anything between calls: every call has a new seed. Level and power are shares of
-sequences rejected at 0.05; a share over n sequences has a standard error of at most 1/(2√n).
+Every call has a new seed, so no contender can reuse results of an earlier call. Level and power are
+shares of sequences rejected at 0.05; a share over n sequences has a standard error of at most
+1/(2√n).
 """
 
 from __future__ import annotations
@@ -40,20 +43,23 @@ Case = tuple[str, float]
 
 
 def _cases(**strengths: tuple[float, ...]) -> dict[str, Case]:
-    """AR: correlation with the token before. Drift: change over the sequence, in deviations of the
-    noise. Scale: deviation of the second half over the first. Shift: a step at half time."""
+    """Cases by name, as (kind, strength), with one exchangeable case ("level").
+
+    Meaning of a strength: AR: correlation with the previous token. Drift: change over the sequence,
+    in standard deviations of the noise. Scale: standard deviation of the second half divided by
+    that of the first. Shift: size of a step in the middle."""
     power = {f"power {kind} {x:g}": (kind, x) for kind, many in strengths.items() for x in many}
     return {"level": ("drift", 0.0), **power}
 
 
 CASES = _cases(AR=(0.2, 0.4, 0.6), drift=(1, 2, 3), scale=(1.5, 2, 3))
-# A batch and a stream have more tokens, so weaker order is enough for their curves.
+# Batches and streams have more tokens, so they show power for weaker effects.
 JOINT_CASES = _cases(AR=(0.1, 0.2), drift=(0.3, 0.6), scale=(1.2, 1.5))
 STREAM_CASES = _cases(AR=(0.2, 0.4), drift=(0.5, 1), scale=(1.25, 1.5), shift=(0.25, 0.5))
 
 
 def draw(case: Case, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
-    """Tokens with the length last."""
+    """Random tokens of a case; the last axis of `shape` is the length of a sequence."""
     kind, strength = case
     x = np.random.default_rng([seed, int(100 * strength), KINDS.index(kind)]).normal(size=shape)
     length = shape[-1]
@@ -73,7 +79,8 @@ def draw(case: Case, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
 
 
 def one(who: str, length: int, permutations: int) -> Run:
-    """A p-value of one sequence: ten times in a row, or for MAPIE a fifth of the permutations."""
+    """One p-value of one sequence. The call computes ten, or one with a fifth of the permutations
+    for MAPIE; `scale` corrects for this."""
     test, seeds = TESTS[who](), itertools.count()
     x = draw(CASES["level"], (length,))
     if who == "mapie":
@@ -82,7 +89,8 @@ def one(who: str, length: int, permutations: int) -> Run:
 
 
 def each(who: str, count: int, length: int, permutations: int) -> Run:
-    """A p-value of each of `count` sequences; MAPIE tests one, with a fifth of the permutations."""
+    """One p-value for each of `count` sequences. MAPIE runs one sequence with a fifth of the
+    permutations; `scale` corrects for this."""
     x, seeds = draw(CASES["level"], (count, length)), itertools.count()
     if who == "mapie":
         test = mapie()
@@ -99,26 +107,26 @@ def joint(who: str, count: int, length: int, permutations: int) -> Run:
 
 
 def stream(who: str, length: int) -> Run:
-    """The wealth after every token of an exchangeable stream."""
+    """The wealth of the bets after every token of an exchangeable stream."""
     bet, seeds = BETS[who](), itertools.count()
     x = draw(STREAM_CASES["level"], (length,))
     return Run(lambda: bet(x, next(seeds)))
 
 
 def power(who: str, trials: int, length: int, permutations: int) -> Run:
-    """p-values of sequences of every case, one at a time."""
+    """Share of sequences rejected in every case, tested one at a time."""
     test, tried = TESTS[who](fast=True), trials // 3 if who == "mapie" else trials
     return _shares(CASES, lambda x, seed: test(x, permutations, seed), (trials, length), tried)
 
 
 def joint_power(who: str, trials: int, count: int, length: int, permutations: int) -> Run:
-    """p-values of batches of every case, one at a time."""
+    """Share of batches rejected in every case, tested one at a time."""
     test, shape = TESTS[who](), (trials, count, length)
     return _shares(JOINT_CASES, lambda x, seed: test(x, permutations, seed), shape)
 
 
 def stream_power(who: str, trials: int, length: int) -> Run:
-    """Streams of every case: does the wealth ever reach 1/level?"""
+    """Share of streams in every case whose wealth ever reaches 1/LEVEL."""
     bet = BETS[who]()
     # 1/(largest wealth) is a p-value (Ville's inequality).
     return _shares(STREAM_CASES, lambda x, seed: 1 / bet(x, seed), (trials, length))
@@ -130,7 +138,8 @@ def _shares(
     shape: tuple[int, ...],
     tried: int | None = None,
 ) -> Run:
-    """Shares rejected; slow contenders run only the first `tried`, and their time is scaled."""
+    """Share rejected in every case. Slow contenders run only the first `tried` sequences; `scale`
+    corrects their time."""
     data = {name: draw(case, shape, seed=1)[:tried] for name, case in cases.items()}
 
     def call() -> dict[str, float]:
@@ -158,7 +167,7 @@ GROUP = "exchangeability test"
 
 
 def _contenders(make: str, *who: str) -> list[Contender]:
-    """All contenders on one thread: none of them has work for two."""
+    """Contenders with one thread each: none of them could use two."""
     return [
         Contender(NAMES[each][0], f"{__name__}:{make}", NAMES[each][1], "one", {"who": each})
         for each in who

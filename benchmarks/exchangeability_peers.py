@@ -72,7 +72,7 @@ def lag(fast: bool = False) -> Test:
     return lambda x, permutations, seed: float(test((x,), permutations, seed))
 
 
-# All sequences in one call; 50 permutations at a time fit into the caches, SciPy's fastest here.
+# All sequences in one call. 50 permutations per batch fit into the caches: SciPy's fastest setting.
 
 
 def halves_of_each() -> Callable[[np.ndarray, int, int], np.ndarray]:
@@ -86,7 +86,7 @@ def lag_of_each() -> Callable[[np.ndarray, int, int], np.ndarray]:
 
 
 def mapie(fast: bool = False) -> Test:
-    """`fast`: its statistic from cumulative sums, with the same values, for power only."""
+    """MAPIE's test; `fast` computes the same statistic from cumulative sums (for power only)."""
     from mapie.exchangeability_testing import (  # pyright: ignore[reportMissingImports]
         PValuePermutationTest,
     )
@@ -104,15 +104,15 @@ def mapie(fast: bool = False) -> Test:
         if fast:
             tester.test_statistic = largest_difference
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it warns that it fits on the first 30 %
+            warnings.simplefilter("ignore")  # MAPIE warns that it fits on the first 30 %
             return float(tester.run(np.zeros((len(x), 1)), x).p_values[-1])
 
     return test
 
 
 def flinty(fast: bool = False) -> Test:
-    """Its V test, computed from distances: its form for matrices fails on columns of real numbers
-    that are permuted separately (its compiled permutation takes integers only)."""
+    """flintypy's V test, computed from distances. Its function for matrices fails if columns of
+    real numbers are permuted separately: its compiled permutation takes integers only."""
     if os.environ.get("OMP_NUM_THREADS"):
         os.environ["NUMBA_NUM_THREADS"] = "1"  # one thread; Numba has its own setting
     import flintypy  # pyright: ignore[reportMissingImports]
@@ -121,7 +121,7 @@ def flinty(fast: bool = False) -> Test:
     def test(x: np.ndarray, permutations: int, seed: int) -> float:
         distances = [pdist(sequence[:, None], "sqeuclidean") for sequence in x]
         found = flintypy.v_stat.dist_data_p_value(distances, num_perms=permutations)
-        return (found * permutations + 1) / (permutations + 1)  # the valid form of its estimate
+        return (found * permutations + 1) / (permutations + 1)  # a valid p-value counts the data
 
     return test
 

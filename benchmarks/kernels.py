@@ -1,9 +1,10 @@
 """Kernel ridge regression (CME attention) against SciPy, scikit-learn, PyTorch and GPyTorch.
 
-Every contender computes both kernel matrices, from the same points and in the same precision; the
-problems and their exact solutions are those of `benchmarks.ridge`: 64 heads of 256 tokens, one head
-of 4,096, and 8,192 and 65,536 tokens on the sphere by iteration. The Gaussian-process world is the
-same work through `GaussianProcess.predict`: 256 episodes of 256 tokens, 16 queries each.
+Every contender computes both kernel matrices (of keys, and of queries and keys) from the same
+points in the same precision. `benchmarks.ridge` defines the problems and their exact solutions:
+64 heads of 256 tokens, one head of 4,096, and 8,192 to 65,536 tokens on the sphere, which attnlens
+solves by iteration. The Gaussian-process world does the same work by `GaussianProcess.predict`:
+256 episodes of 256 tokens, 16 queries each.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def regressor(kind: str, heads: int, length: int, dtype: str) -> Run:
 
 
 def batched(given: Problem) -> Callable[[], Array]:
-    """PyTorch's batched Cholesky factorisation, with matrices computed in place."""
+    """PyTorch's batched Cholesky factorisation; kernel matrices are computed in place."""
     import torch  # pyright: ignore[reportMissingImports]
 
     query, key, value = (torch.from_numpy(x) for x in given[:3])
@@ -113,8 +114,9 @@ def torch(kind: str, heads: int, length: int, dtype: str) -> Run:
 def gpytorch(
     kind: str, heads: int, length: int, dtype: str, tolerance: float | None, keops: bool = False
 ) -> Run:
-    """An exact Gaussian process of GPyTorch: by Cholesky, or by conjugate gradients to a relative
-    `tolerance` (0.01 is its own). Each column of values is an output of one model."""
+    """An exact Gaussian process of GPyTorch: by Cholesky (`tolerance` None), or by conjugate
+    gradients to a relative `tolerance` (GPyTorch's default is 0.01). Each column of values is one
+    output."""
     import gpytorch as gp  # pyright: ignore[reportMissingImports]
     import torch  # pyright: ignore[reportMissingImports]
 
@@ -145,7 +147,7 @@ def gpytorch(
             return gp.distributions.MultivariateNormal(self.mean(x), self.kernel(x))
 
     def predict() -> Any:
-        if several:  # a model has one output: its own linear operators, which share the factor
+        if several:  # a model has one output; linear operators share a factor
             return kernel(query, key) @ kernel(key).add_diagonal(noise).solve(value)
         likelihood = gp.likelihoods.GaussianLikelihood().to(query)
         likelihood.noise = noise
@@ -165,7 +167,7 @@ def gpytorch(
 
 
 def world(given: Problem) -> Callable[[], Array]:
-    """attnlens, one episode at a time: its matrix stays in the cache."""
+    """attnlens, one episode at a time, so that the kernel matrix stays in the cache."""
     import jax
     import jax.numpy as jnp
 
@@ -184,7 +186,7 @@ SOLVERS = {"world": world, "process": process, "batched": batched}
 
 
 def episodes(solver: str, heads: int, length: int, processes: int) -> Run:
-    """The episodes distributed over single-threaded processes, or given to one with threads."""
+    """All episodes, distributed over single-threaded processes, or in one process with threads."""
     given = problem("world", heads, length, "float64")
     if processes == 1:
         return Run(SOLVERS[solver](given), judge(given, "world"))
@@ -225,7 +227,7 @@ def _serve(pipe: Any, solver: str, heads: int, length: int, index: int, parts: i
 
 
 def _both_ways(name: str, make: str, home: str = HERE) -> list[Contender]:
-    """With one thread and with all: threads make small matrices slower."""
+    """A contender with one thread and with all threads, which are slower for small matrices."""
     return [
         Contender(f"{name} ({threads})", f"{SELF}:{make}", home, threads.split()[0])
         for threads in ("one thread", "all threads")

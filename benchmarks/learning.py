@@ -1,18 +1,19 @@
-"""Learning curves, against scikit-learn's own `learning_curve` and a joblib loop over its networks.
+"""Learning curves, against scikit-learn's `learning_curve` and a joblib loop over its networks.
 
 4 models × 8 sample sizes × 16 folds, 16 features, 16 hidden units, 600 Adam steps on batches of 32
 rows: 512 networks by
 
     attnlens                    attnlens.learning_curve with baseline, known attention,
-                                self-attention and two layers of it, one worker process per core
+                                self-attention and two layers of self-attention, one worker process
+                                per core
     scikit-learn learning_curve with `MLPRegressor(16 units, Adam, batches of 32)` on all cores
-    joblib over scikit-learn    the same fits without what `learning_curve` does beside them
+    joblib over scikit-learn    the same fits, without the other work of `learning_curve`
 
-Both take the same number of Adam steps for every network. scikit-learn counts passes, so its number
-of passes at size n is the steps divided by the batches per pass; a small subclass of its regressor
-sets this. Its networks are plain ones, as it has no attention: only the rows of the baseline and of
-known attention compare the same kind of network. It runs 2 of the 16 folds, and one of four models
-that are equal for it, and its time is scaled.
+All contenders take the same number of Adam steps for every network. scikit-learn counts passes over
+the data, so a small subclass of its regressor sets the number of passes at size n to the number of
+steps divided by the batches per pass. scikit-learn has no attention, so its networks are plain:
+only the rows of the baseline and of known attention compare the same kind of network. It runs 2 of
+the 16 folds and one network in place of the four models, and its time is scaled.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def data() -> tuple[np.ndarray, np.ndarray]:
 
 
 def task(errors: Any) -> dict[str, float]:
-    """The mean over folds of the squared error at the largest size, as a share of y's variance."""
+    """The mean of squared errors at the largest size, given as shares of the variance of y."""
     return {"test error": float(np.mean(np.asarray(errors)))}
 
 
@@ -70,7 +71,7 @@ def curve_attnlens(models: Sequence[str], steps: int = STEPS) -> Run:
 
 
 def regressor(steps: int) -> Any:
-    """scikit-learn's network, with the number of passes chosen from the number of rows."""
+    """scikit-learn's network, trained for `steps` Adam steps whatever the number of rows."""
     from sklearn.neural_network import MLPRegressor
 
     class Steps(MLPRegressor):
@@ -86,7 +87,7 @@ def regressor(steps: int) -> Any:
 def sklearn_parts(folds: int) -> tuple[np.ndarray, np.ndarray, list[Any]]:
     from attnlens.instruments.samples.labelled import labelled, split_folds
 
-    # It warns that it has not converged, which is intended; workers inherit this filter.
+    # scikit-learn warns that training has not converged: intended. Workers inherit this filter.
     os.environ["PYTHONWARNINGS"] = "ignore"
     x, y = data()
     return x.reshape(len(x), -1), y, split_folds(labelled(x, y), FOLDS, 0)[:folds]
@@ -161,7 +162,7 @@ def work(name: str, models: Sequence[str], description: str, why: str = "") -> W
     )
 
 
-# Profiled part by part on one core.
+# From profiles on one core.
 WHY = (
     "scikit-learn's networks are plain; a layer of attention costs about as much again as the "
     "rest, most of it in projections of 5 × 5, which XLA multiplies at 3 GFLOP/s."

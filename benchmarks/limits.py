@@ -1,13 +1,13 @@
-"""The limits of this machine: multiplying matrices, moving memory, factorising.
+"""The limits of this machine: rates of matrix products, of memory transfer and of factorisation.
 
-Computations of the table are compared with one of these. The rate is that of the fastest call,
-because nothing may exceed a limit; the work is large enough (about a second) to use all cores.
+Computations in the table are compared with one of these rates. A limit is the rate of the fastest
+call, because no computation should exceed it; the work is large enough (about a second) to use all
+cores.
 
     matmul     2 n³ operations: NumPy's BLAS or XLA's, whichever is faster here
     cholesky   n³/3 operations: LAPACK's potrf through SciPy
-    bandwidth  a + s·b into c, written as STREAM's triad (McCalpin, 1995), by XLA on all cores;
-               24 bytes per element, as STREAM counts: what the cache fetches before writing is not
-               counted
+    bandwidth  c = a + s·b, the triad of STREAM (McCalpin, 1995), by XLA on all cores; 24 bytes per
+               element, counted as in STREAM: without what the cache fetches before it writes
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ def cholesky(size: int = 8192, dtype: str = "float32") -> Run:
 
 
 def bandwidth(size: int = 2**26) -> Run:
-    """Three arrays of half a gigabyte each: far larger than every cache."""
+    """The triad on three arrays of half a gigabyte each, far larger than any cache."""
     import jax
     import jax.numpy as jnp
 
     jax.config.update("jax_enable_x64", True)
     left, right = (jnp.full(size, x, "float64") for x in (1.0, 2.0))
-    # The result replaces a donated array, so that no new pages are allocated.
+    # The result is written into a donated array, so that no new pages are allocated.
     triad = jax.jit(lambda out, a, b: a + 3.0 * b, donate_argnums=0, keep_unused=True)
     kept = [jnp.zeros(size, "float64")]
 
@@ -67,7 +67,7 @@ def bandwidth(size: int = 2**26) -> Run:
 
 
 def best_of(calls: list[Callable[[], Any]], work: float) -> Run:
-    """Every call runs all functions; the rate is that of the fastest one so far."""
+    """A `Run` whose call runs all functions; its rate is that of the fastest function so far."""
     seconds: list[float] = []
 
     def run() -> None:

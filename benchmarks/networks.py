@@ -5,11 +5,12 @@ each), 512 samples, batches of 64, 300 Adam steps, float32, by
 
     fit                  attnlens.networks.fit, one single-threaded worker process per core
     JAX jit(vmap)        the plain program with optax, one process
-    PyTorch loop         one model after the other; 4 of the 32 are run and scaled
-    PyTorch stacked      parameters of all models in one array, `bmm` and a foreach or fused Adam;
-                         and `stack_module_state` under `vmap`
-    scikit-learn         joblib over `MLPRegressor`, one process per core. A plain network of 8,515
-                         parameters and as many steps: scikit-learn has no attention; 8 are run
+    PyTorch loop         one model after the other; 4 of the 32 are run, and the time is scaled
+    PyTorch stacked      parameters of all models in one array, `bmm`, and a foreach or fused Adam;
+                         also `stack_module_state` under `vmap`
+    scikit-learn         joblib over `MLPRegressor`, one process per core: plain networks of 8,515
+                         parameters with as many steps, because scikit-learn has no attention; 8 of
+                         the 32 are run
 
 The accuracy is the mean squared error on the training data after the last step; it shows that all
 contenders did the work.
@@ -31,8 +32,8 @@ PLAIN = 33  # hidden units that give scikit-learn's network about as many parame
 PEERS = "peers-torch"
 MAKE = "benchmarks.networks:"
 
-# Multiplications and additions of a forward pass of one sample: three projections, logits, mixing,
-# and the head; a training step costs about three forward passes.
+# Multiplications and additions in the forward pass of one sample: three projections, logits, means
+# of values, and the head. A training step costs about three forward passes.
 FORWARD = 2 * (
     (2 * QUERY + VALUE) * DIM * TOKENS + TOKENS**2 * (QUERY + VALUE) + HIDDEN * (TOKENS * VALUE + 1)
 )
@@ -46,7 +47,7 @@ def data(tokens: int = TOKENS) -> tuple[np.ndarray, np.ndarray]:
 
 
 def training_error(outputs: Any, targets: Any) -> dict[str, float]:
-    """Outputs (models, samples, 1)."""
+    """The mean squared error of outputs (models, samples, 1) on the training data."""
     return {"training error": float(np.mean((np.asarray(outputs) - targets) ** 2))}
 
 
@@ -136,7 +137,7 @@ def ensemble_vmap(models: int = MODELS, steps: int = STEPS) -> Run:
 
 
 def torch_ready() -> Any:
-    """PyTorch, its network, and data with tokens along the second axis."""
+    """The module `torch`, a class of networks, and data with tokens along the second axis."""
     from benchmarks.transformer import pytorch
 
     torch = pytorch()
@@ -189,7 +190,7 @@ def adam(torch: Any, weights: Any, kind: str) -> Any:
 def ensemble_torch_stacked(
     models: int = MODELS, steps: int = STEPS, optimiser: str = "foreach"
 ) -> Run:
-    """PyTorch with the weights of all models stacked, multiplied by `bmm`, without `vmap`."""
+    """PyTorch with stacked weights of all models: products by `bmm`, without `vmap`."""
     torch, _, tokens, y = torch_ready()
 
     def forward(w: Any, batch: Any) -> Any:
@@ -224,7 +225,7 @@ def ensemble_torch_stacked(
 
 
 def ensemble_torch_modules(models: int = MODELS, steps: int = STEPS) -> Run:
-    """`stack_module_state` and `vmap` over `functional_call`."""
+    """PyTorch with `stack_module_state`, and `vmap` over `functional_call`."""
     torch, net, tokens, y = torch_ready()
     skeleton = net()
 
@@ -268,7 +269,7 @@ def _plain(x: np.ndarray, y: np.ndarray, passes: int, seed: int) -> Any:
     }
     network = MLPRegressor(**setting)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns that it has not converged, which is intended
+        warnings.simplefilter("ignore")  # it warns that it has not converged: intended
         return network.fit(x, y)
 
 
@@ -285,7 +286,7 @@ def ensemble_sklearn(models: int = MODELS, steps: int = STEPS, part: int = 1) ->
     def accuracy(trained: Any) -> dict[str, float]:
         return training_error([one.predict(flat)[:, None] for one in trained], y)
 
-    # It counts passes over the data; rounded up, they are a few more steps.
+    # scikit-learn counts passes over the data; rounding up makes a few more steps, hence the scale.
     return Run(call, accuracy, part * STEPS * BATCH / (passes * SAMPLES))
 
 
@@ -323,7 +324,7 @@ WORKS = [
         aims={"PyTorch loop": 12, "PyTorch stacked": 3, "JAX jit(vmap)": 1.5},
         operations=OPERATIONS,
         limit="matmul float32",
-        # Profiled on one core; a ReLU in place of softplus made no measurable difference.
+        # From a profile on one core; a ReLU in place of softplus made no measurable difference.
         why="A third of the time is attention's own products of 16 × 8, in a kernel of its own.",
     ),
 ]

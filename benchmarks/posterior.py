@@ -2,22 +2,23 @@
 
     z ~ N(0, 4 I₂),   k uniform on the circle,   v ~ Bernoulli(1/(1 + e^{−⟨z, k⟩}))
 
-All contenders use the same number of draws, warm-up steps and chains and the same acceptance
-target, in float64. Two statistics of the draws are compared with the truth, in units of the
-standard error of the same number of *independent* draws (root mean square over episodes):
+An episode has a latent z and tokens (k, v). All contenders use the same number N of draws, warm-up
+steps and chains and the same acceptance target, in float64. Two statistics of the draws are
+compared with their exact values. Errors are root mean squares over episodes, in units of the
+standard error of N *independent* draws; Ê is the mean over draws, E the exact mean, σ the logistic
+function:
 
     posterior mean     (Ê z_i − E z_i) / (sd(z_i)/√N)
     log predictive     log Ê σ(⟨z, q⟩) − log E σ(⟨z, q⟩), over sd(σ)/(√N E σ), at eight queries q
 
-1 is as good as independent draws; N over the square of the first is the effective number of draws,
-and divided by the seconds of the call it is `effective draws per second`, measured against the
-truth.
+An error of 1 is as good as independent draws. N divided by the square of the first error is the
+effective number of draws; divided by the seconds of the call it gives `effective draws per second`.
 attnlens runs all episodes from one seed, so its errors are similar in similar episodes.
 
-The truth is a sum over a grid. The trapezoidal rule on the plane is exact to e^{−2πa/h} for a
-function that is analytic in a strip of half-width a (Trefethen and Weideman, SIAM Review, 2014):
-here a = π, from the logistic function with |k| = 1, so h = 0.2 leaves e^{−98}. The grid ends at
-eight prior standard deviations, where e^{−32} of the prior is left.
+Exact values are sums over a grid. The trapezoidal rule on the plane is exact to e^{−2πa/h} with
+spacing h, for a function that is analytic in a strip of half-width a (Trefethen and Weideman, SIAM
+Review, 2014): here a = π, from the logistic function with |k| = 1, so h = 0.2 leaves e^{−98}. The
+grid ends at eight prior standard deviations, where the prior density is e^{−32} of its maximum.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from benchmarks.contest import CORES, Contender, Run, Work
 PRIOR_STD, TARGET, QUERIES = 2.0, 0.9, 8
 SPACING, REACH = 0.2, 8 * PRIOR_STD
 EPISODES = 64
-DEVICES = math.gcd(CORES, EPISODES)  # with an equal number of episodes each
+DEVICES = math.gcd(CORES, EPISODES)  # each with the same number of episodes
 
 
 class Episodes(NamedTuple):
@@ -47,7 +48,7 @@ class Episodes(NamedTuple):
 
 
 class Truth(NamedTuple):
-    """Moments of the latent and of the probability of a yes at the queries, episode by episode."""
+    """Mean and standard deviation, per episode, of the latent and of σ(⟨z, q⟩) at the queries."""
 
     mean: np.ndarray
     std: np.ndarray
@@ -75,7 +76,7 @@ def exact(episodes: Episodes) -> Truth:
     prior = -0.5 * np.sum(grid**2, -1) / PRIOR_STD**2
 
     def one(key: np.ndarray, value: np.ndarray, query: np.ndarray) -> tuple[np.ndarray, ...]:
-        # log σ(u) for a yes, log σ(−u) for a no
+        # log likelihood: log σ(u) for v = 1, log σ(−u) for v = 0, with u = ⟨z, k⟩
         signed = (grid @ key.T) * (2 * value - 1)
         log_density = prior - np.sum(np.logaddexp(0, -signed), -1)
         weight = np.exp(log_density - log_density.max())
@@ -91,7 +92,7 @@ def exact(episodes: Episodes) -> Truth:
 
 
 def judged(sampler: Callable[[Episodes], np.ndarray], episodes: int, length: int, few: int) -> Run:
-    """`sampler` gives draws (episode, draw, 2); it runs on the first `few` of the episodes."""
+    """A `Run` of a sampler on the first `few` episodes; it returns draws (episode, draw, 2)."""
     every = draw(episodes, length)
     some = Episodes(*(part[:few] for part in every))
     spent: list[float] = []
@@ -110,8 +111,9 @@ def judged(sampler: Callable[[Episodes], np.ndarray], episodes: int, length: int
         error = truth.spread / (truth.probability * count**0.5)
         off_predictive = (found - np.log(truth.probability)) / error
         mean_error = float(np.sqrt(np.mean(off**2)))
-        # Median: the first call compiles. The noise of a root mean square of n normal errors is
-        # 1/√(2n) of it; queries of an episode share its draws, so they are no more than its latent.
+        # The median excludes the first call, which compiles. The root mean square of n normal
+        # errors has a relative standard error of 1/√(2n). Queries of an episode share its draws, so
+        # n counts coordinates of the latent only.
         rate = few * count / mean_error**2 / float(np.median(spent[1:] or spent))
         return {
             "error of the mean (standard errors)": mean_error,
@@ -127,7 +129,7 @@ def judged(sampler: Callable[[Episodes], np.ndarray], episodes: int, length: int
 
 
 def attnlens(episodes: int, length: int, chains: int, warmup: int, draws: int, devices: int) -> Run:
-    """All episodes in one vmapped run, including R-hat and effective sample size, as always."""
+    """All episodes in one vmapped run, which includes R-hat and effective sample size."""
     jax = with_jax(devices)
     from attnlens.worlds import LogisticRegression, Nuts, Pairs
 
@@ -145,9 +147,8 @@ def attnlens(episodes: int, length: int, chains: int, warmup: int, draws: int, d
 
 
 def numpyro(episodes: int, length: int, chains: int, warmup: int, draws: int, few: int) -> Run:
-    """The model as a user would write it, one episode after the other with one sampler.
-
-    Data are passed as arguments, and it still spends most of a run on compilation."""
+    """The model as a user would write it, one episode after the other with one sampler. Data are
+    passed as arguments; NumPyro still spends most of a run on compilation."""
     jax = with_jax(1)
     import jax.numpy as jnp
     import numpyro.distributions as dist
@@ -194,7 +195,7 @@ def blackjax(episodes: int, length: int, chains: int, warmup: int, draws: int, d
         adapt = library.window_adaptation(
             library.nuts, log_density, is_mass_matrix_diagonal=True, target_acceptance_rate=TARGET
         )
-        # Uniform from −2 to 2, as NumPyro and Stan start.
+        # Start uniformly between −2 and 2, as NumPyro and Stan do.
         start = jax.random.uniform(for_start, (2,), minval=-2, maxval=2)
         (state, parameters), _ = adapt.run(for_warmup, start, num_steps=warmup)
         step = library.nuts(log_density, **parameters).step
@@ -222,7 +223,7 @@ def blackjax(episodes: int, length: int, chains: int, warmup: int, draws: int, d
 def pymc(
     episodes: int, length: int, chains: int, warmup: int, draws: int, few: int, cores: int
 ) -> Run:
-    """PyMC's own sampler, one episode after the other; the data of one model are replaced."""
+    """PyMC's own sampler, one episode after the other, with new data in the same model."""
     import pymc as library  # pyright: ignore[reportMissingImports]
 
     model = pymc_model(length)
@@ -251,10 +252,10 @@ def pymc(
 def nutpie(
     episodes: int, length: int, chains: int, warmup: int, draws: int, few: int, cores: int
 ) -> Run:
-    """The same model compiled once by nutpie, whose sampler is written in Rust."""
+    """The model of `pymc`, compiled once by nutpie, whose sampler is written in Rust."""
     import nutpie as library  # pyright: ignore[reportMissingImports]
 
-    compiled = cache(lambda: library.compile_pymc_model(pymc_model(length)))  # by the first call
+    compiled = cache(lambda: library.compile_pymc_model(pymc_model(length)))  # at the first call
 
     def every(given: Episodes) -> np.ndarray:
         found = []
@@ -287,7 +288,7 @@ def pymc_model(length: int) -> Any:
 
 
 def with_jax(devices: int) -> Any:
-    """JAX in float64, with the processor as several devices; call before JAX is imported."""
+    """The module `jax` in float64 with several CPU devices; call it before JAX is imported."""
     import os
 
     os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
@@ -300,8 +301,8 @@ def with_jax(devices: int) -> Any:
 def spread(function: Callable[..., Any], devices: int) -> Callable[..., Any]:
     """`function` compiled for arrays with a leading axis of episodes, split over the devices.
 
-    A vmapped NUTS step lasts as long as its longest tree; episodes on different devices do not wait
-    for each other.
+    A vmapped NUTS step takes as long as the longest tree in the batch; episodes on different
+    devices do not wait for each other.
     """
     import jax
     from jax.sharding import Mesh, PartitionSpec
@@ -338,6 +339,6 @@ WORKS = [
         setting={"episodes": EPISODES, "length": 16, "chains": 4, "warmup": 500, "draws": 500},
         quick={"warmup": 100, "draws": 100},
         repeats=3,
-        rounds=1,  # most of a round is compilation, of every contender
+        rounds=1,  # a round is mostly compilation, for all contenders
     )
 ]

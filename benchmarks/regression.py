@@ -1,14 +1,14 @@
-"""Speed regressions: ratios to references that do not change, in one process.
+"""Speed regressions: speed relative to plain reference implementations that do not change.
 
-Every case has a computation of attnlens and a plain implementation of the same answer, which is not
-changed. Both are timed in turns in one single-threaded process, and the ratio
+Every case has a computation of attnlens and a plain implementation of the same computation, which
+is never changed. Both are timed in turns in one single-threaded process, and the ratio
 
     plain seconds / our seconds,   the median over pairs of neighbouring runs,
 
-is compared with the one that regression.json has for the same processor. Both runs of a pair see
-the same load of the machine, so the ratio varies far less than the seconds. The command fails where
-a ratio is below two thirds of the stored one in each of three tries: a real loss stays, a
-disturbance does not.
+is compared with the ratio stored in regression.json for the same processor. Both runs of a pair see
+the same load of the machine, so the ratio varies far less than the seconds. The command fails if
+the ratio of a case is below two thirds of the stored one in each of three tries: a real slowdown
+shows in every try, a disturbance does not.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from benchmarks.contest import Run, apart
 KEPT = Path(__file__).with_name("regression.json")
 LEAST = 2 / 3  # the smallest share of the stored ratio that passes
 TRIES = 3
-BUDGET = 4.0  # seconds of pairs per case
+BUDGET = 4.0  # seconds of timing per case
 PAIRS = 5  # the smallest number of pairs of timings per case
-STEPS = 300  # of training
-Pair = tuple[Callable[[], Any], Callable[[], Any]]  # ours, plain
+STEPS = 300  # training steps
+Pair = tuple[Callable[[], Any], Callable[[], Any]]  # (attnlens, plain)
 
 
 def _draw(*shapes: tuple[int, ...]) -> list[Any]:
@@ -51,7 +51,7 @@ def _compiled(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any
 
 
 def softmax_forward() -> Pair:
-    """2,048 tokens; the plain implementation computes the logits of all pairs at once."""
+    """Softmax attention, 2,048 tokens. Plain: the logits of all pairs at once."""
     import jax
 
     from attnlens.attention import softmax
@@ -65,7 +65,7 @@ def softmax_forward() -> Pair:
 
 
 def cme_heads() -> Pair:
-    """16 heads of 128 tokens; the plain implementation is one Cholesky solve per head."""
+    """CME attention, 16 heads of 128 tokens. Plain: one Cholesky solve per head."""
     import jax
     import jax.numpy as jnp
 
@@ -85,7 +85,7 @@ def cme_heads() -> Pair:
 
 
 def hessian_products() -> Pair:
-    """Ten products of a small network; the plain implementation computes one after the other."""
+    """Ten Hessian products of a small network. Plain: one product after the other."""
     import jax
     import jax.numpy as jnp
     from jax.flatten_util import ravel_pytree
@@ -100,7 +100,7 @@ def hessian_products() -> Pair:
 
     subject = Subject(loss, (first, second), x, precision="float32")
     flat, unravel = ravel_pytree((first, second))
-    # Point and data are arguments: closed over, they would be folded as constants.
+    # Pass the point and the data as arguments: XLA would fold captured arrays as constants.
     gradient = jax.grad(lambda vector, x: loss(unravel(vector), x))
     product = jax.jit(lambda at, x, row: jax.jvp(lambda w: gradient(w, x), (at,), (row,))[1])
     return (
@@ -110,7 +110,7 @@ def hessian_products() -> Pair:
 
 
 def training() -> Pair:
-    """16 self-attention models, 300 Adam steps each: jit(vmap(scan)) is the plain way."""
+    """Training of 16 self-attention models, 300 Adam steps each. Plain: jit(vmap(scan))."""
     import equinox as eqx
     import jax
     import jax.numpy as jnp
@@ -157,7 +157,8 @@ def training() -> Pair:
 
 
 def exchangeability_batch() -> Pair:
-    """16 sequences of 128 tokens, 200 permutations; plain NumPy, one statistic at a time."""
+    """Permutation test, 16 sequences of 128 tokens, 200 permutations. Plain: NumPy, one statistic
+    at a time."""
     from attnlens import exchangeability
 
     x = np.random.default_rng(0).normal(size=(16, 128))
@@ -189,7 +190,7 @@ CASES = {
 def pairs(case: str) -> Run:
     """A maker for `contest` that returns the ratio of a case as its accuracy."""
     ours, plain = CASES[case]()
-    for implementation in (ours, plain):  # compile, and import what is imported on first use
+    for implementation in (ours, plain):  # compile, and import modules used first here
         implementation()
         implementation()
 
@@ -210,7 +211,7 @@ def _seconds(run: Callable[[], Any]) -> float:
 
 
 def processor() -> str:
-    """Name, family, model and a hash of the instruction sets: many processors share a name."""
+    """Name, family, model and a hash of the instruction sets, as many processors share a name."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     fields = dict(line.split("\t", 1) for line in lines if "\t" in line)
     parts = [fields.get(name, "").strip(": \t") for name in ("model name", "cpu family", "model")]
@@ -219,8 +220,8 @@ def processor() -> str:
 
 
 def main(write: bool = False) -> int:
-    # A ratio of two implementations is a property of the processor too: native code that wins on
-    # one loses on another. Ratios are stored per processor and compared on the same one only.
+    # The ratio depends on the processor: native code that is faster on one may be slower on
+    # another. Ratios are stored per processor and compared on the same processor only.
     stored: dict[str, dict[str, float]] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     here = processor()
     references = {} if write else stored.get(here, {})

@@ -1,4 +1,4 @@
-"""Benchmark results as text to print, as the documentation's page, and as a page with bars."""
+"""Benchmark results as text for the terminal, as a page of the documentation, and as HTML."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ children. A peer with a sentence instead of numbers could not run here, for the 
 
 
 class Row(NamedTuple):
-    """One contender of one work, as cells of a table."""
+    """A row of a table: the cells of one contender, its ratio, and whether it is attnlens."""
 
     cells: tuple[str, ...]
     ratio: Ratio | None
@@ -155,7 +155,7 @@ sizes, fixed costs make them smaller than in theory."""
 
 
 def missing(found: Mapping[str, Any]) -> list[str]:
-    """Peers that did not install, and rows that were not measured."""
+    """Sentences on peers that could not be installed and on rows that were not measured."""
     packages = [
         f"{package} ({extra}) did not install: {reason}"
         for extra, failures in found["not installed"].items()
@@ -184,7 +184,7 @@ def text(found: Mapping[str, Any]) -> str:
 
 
 def aligned(table: Sequence[Sequence[str]]) -> list[str]:
-    """Lines with padded columns; an error message in the second column does not widen it."""
+    """A table as lines with padded columns; an error message does not widen its column."""
     plain = [row for row in table if not (len(row) > 2 and row[1] and not row[2])]
     widths = [max(len(row[i]) for row in plain) for i in range(len(table[0]))]
     widths[0] = max(len(row[0]) for row in table)
@@ -258,7 +258,7 @@ td, th { padding: .2rem .6rem; text-align: left; border-bottom: 1px solid #ddd; 
   .rail { background: #2a2e35; } .rail b { background: #ccc; } .range { background: #fff9; }
   .soft { color: #a0a8b0; } td, th { border-color: #333; } }
 """
-DECADES = 2.0  # bars go from 1/100 to 100 times as long
+DECADES = 2.0  # bars show ratios from 1/100 to 100
 
 
 def page(found: Mapping[str, Any]) -> str:
@@ -307,7 +307,7 @@ def bar(row: Row) -> str:
 
 
 def _place(value: float) -> float:
-    """Position on the bar in per cent: 1/100 at its left end, 1 in the middle, 100 at its right."""
+    """The position of a ratio on the bar in per cent: 1/100 is at 0, 1 at 50, 100 at 100."""
     decades = math.log10(min(max(value, 10**-DECADES), 10**DECADES))
     return 50.0 * (1 + decades / DECADES)
 

@@ -1,8 +1,8 @@
-"""Results of a benchmark run: plain records that become JSON, and quantities derived from them.
+"""Results of a benchmark run: plain records for JSON, and quantities derived from them.
 
 ratio    a peer's median over ours; above 1 attnlens is faster. Its range is from the peer's
          lower quartile over our upper one to its upper quartile over our lower one
-slope    of log cost on log size by least squares, with the standard error of the residuals
+slope    slope of log cost over log size by least squares, with its standard error
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SCHEMA = 1
 
 
 class Ratio(NamedTuple):
-    """How many times as long the peer takes, with its range, and the aim."""
+    """How many times as long as attnlens a peer takes: value, range, and the value to reach."""
 
     value: float
     low: float
@@ -39,7 +39,7 @@ class Slope(NamedTuple):
 
 
 def machine() -> dict[str, Any]:
-    """Processor, memory, system and versions, without names of this machine."""
+    """Processor, memory, system and package versions, without the name of this machine."""
     from attnlens.runs import provenance
 
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
@@ -87,12 +87,12 @@ def entries_of(work: Mapping[str, Any]) -> list[Entry]:
 
 
 def base(name: str) -> str:
-    """A name without its setting: "SciPy (one thread)" and "SciPy (all threads)" are one peer."""
+    """The name of a contender without its setting, so "SciPy" for "SciPy (one thread)"."""
     return name.partition(" (")[0]
 
 
 def best(entries: Sequence[Entry], peer: str) -> Entry | None:
-    """The fastest setting of a contender; None if none of them ran."""
+    """The entry of the fastest setting of a peer; None if no setting ran."""
     ran = [entry for entry in entries if base(entry.name) == peer and entry.seconds]
     return min(ran, key=lambda entry: entry.median, default=None)
 
@@ -112,7 +112,7 @@ def ratio(work: Mapping[str, Any], entry: Entry) -> Ratio | None:
 
 
 def share(work: Mapping[str, Any], limits: Mapping[str, float]) -> float | None:
-    """The share of the machine's limit that our fastest setting reaches."""
+    """The share of the machine's limit that the fastest setting of attnlens reaches."""
     own = ours(entries_of(work))
     if own is None or not work["operations"] or work["limit"] not in limits:
         return None
@@ -135,9 +135,9 @@ def slope(sizes: Sequence[float], costs: Sequence[float]) -> Slope:
 def grown(
     growth: Growth, sizes: Sequence[int], found: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """The costs of one computation over the sizes, with the slopes of time and memory."""
+    """A record of the costs of one computation at all sizes, with slopes of time and memory."""
     seconds = [statistics.median(measured["seconds"]) for measured in found]
-    # The allocator rounds up, and small sizes fit into memory that the process already has.
+    # Growth can be negative: small sizes fit into memory that the process already has.
     megabytes = [max(measured["peak"], 0.0) for measured in found]
     record = {
         "name": growth.name,
@@ -155,11 +155,11 @@ def grown(
     return record
 
 
-LEAST = 2.0  # megabytes: smaller growth of a process is due to the allocator
+LEAST = 2.0  # megabytes; smaller growth may come from the allocator alone
 
 
 def write(path: Path, results: Mapping[str, Any]) -> None:
-    """Replace the file in one step, so that a stopped run leaves the previous version."""
+    """Write the file in one step, so that an interrupted write leaves the previous version."""
     part = path.with_suffix(".part")
     part.write_text(json.dumps(results, indent=1) + "\n")
     part.replace(path)

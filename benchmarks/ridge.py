@@ -4,8 +4,8 @@
 
 heads    standard normal keys of 16 features, 16 values, τ = 4, λ = 0.1
 sphere   keys on the unit sphere in three dimensions, τ = 0.5, λ = 0.09, one value, 256
-         queries: ill-conditioned before λ, as smooth functions are
-world    the same with 16 queries: episodes of the Gaussian-process world
+         queries: κ(K, K) is ill-conditioned without λ, as for any smooth kernel
+world    as sphere with 16 queries: episodes of the Gaussian-process world
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Array = np.ndarray
 
 
 class Problem(NamedTuple):
-    """Inputs with a leading axis of heads (or episodes), and the two scales."""
+    """Inputs with a leading axis of heads (or episodes), temperature τ and ridge λ."""
 
     query: Array
     key: Array
@@ -37,7 +37,7 @@ class Problem(NamedTuple):
         return zip(self.query, self.key, self.value, strict=True)
 
     def part(self, index: int, parts: int) -> Problem:
-        """Every `parts`-th head."""
+        """Every `parts`-th head, from head `index` on."""
         query, key, value = (x[index::parts] for x in self[:3])
         return Problem(query, key, value, self.temperature, self.ridge)
 
@@ -60,7 +60,7 @@ def problem(kind: str, heads: int, length: int, dtype: str) -> Problem:
 
 
 def gaussian(left: Array, right: Array, temperature: float) -> Array:
-    """κ for every pair, in the inputs' precision; memory for one matrix only."""
+    """The kernel matrix κ of all pairs, in the inputs' precision; allocates one matrix only."""
     squared = left @ right.T
     squared *= -2
     squared += np.sum(left * left, -1)[:, None]
@@ -71,19 +71,20 @@ def gaussian(left: Array, right: Array, temperature: float) -> Array:
 
 
 def solve(query: Array, key: Array, value: Array, given: Problem) -> Array:
-    """One head by SciPy, in the inputs' precision."""
+    """The solution of one head by SciPy, in the inputs' precision."""
     import scipy.linalg
 
     matrix = gaussian(key, key, given.temperature)
     matrix.flat[:: len(key) + 1] += np.asarray(given.ridge, matrix.dtype)
-    # The transpose of a symmetric matrix is the matrix itself, in the column order of LAPACK.
+    # The transpose of the symmetric matrix is the same matrix in LAPACK's column-major order.
     factor = scipy.linalg.cho_factor(matrix.T, lower=True, overwrite_a=True, check_finite=False)
     weights = scipy.linalg.cho_solve(factor, value, check_finite=False)
     return gaussian(query, key, given.temperature) @ weights
 
 
 def on_the_sphere(given: Problem, degree: int = 22) -> Array:
-    """The same at any length, in float64, by the kernel's own finite rank: on the unit sphere
+    """The solution for kind "sphere" in float64, at any length. To rounding, the kernel has finite
+    rank on the unit sphere:
 
         exp((x·y − 1)/τ) = e^{−t} Σ_n (2n+1) i_n(t) P_n(x·y)        t = 1/τ
                          = e^{−t} Σ_n 4π i_n(t) Σ_m Y_nm(x) Y_nm(y)
@@ -118,7 +119,7 @@ def on_the_sphere(given: Problem, degree: int = 22) -> Array:
 
 
 def truth(given: Problem, kind: str) -> Array:
-    """In float64; stored in a file, because all contenders need the same solution."""
+    """The solution in float64; stored in a file, because all contenders are compared with it."""
     folder = Path(os.environ.get("BENCH_SCRATCH") or tempfile.gettempdir())
     digest = hashlib.sha256(b"".join(x.tobytes() for x in given[:3])).hexdigest()
     path = folder / f"attnlens-truth-{kind}-{digest[:16]}.npy"
@@ -145,7 +146,8 @@ def judge(given: Problem, kind: str) -> Callable[[Any], Mapping[str, float]]:
 
 
 def affordable(length: int, dtype: str) -> None:
-    """Refuse a matrix that exceeds the memory: the system would stop some other process."""
+    """Raise MemoryError if the kernel matrix needs over half of the memory: otherwise the system
+    might stop another process."""
     needed = length**2 * np.dtype(dtype).itemsize / 1e9
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
     if needed > there / 2:

@@ -2,21 +2,22 @@
 
     python -m benchmarks.scaling [--seconds 0.25] [--cells 96] [--repeats 5] [--workers 1 2 4]
 
-Every cell computes products of matrices on one thread for a fixed number of rounds, chosen so that
-a cell alone takes about `--seconds`. The clock starts at the first outcome: by then workers have
-started and Ray is connected, which does not matter in a long run. With w workers, T(w) seconds
-for n − w cells and c seconds per cell alone,
+Every cell computes matrix products on one thread for a fixed number of rounds, chosen so that a
+cell takes about `--seconds` if nothing else runs. The clock starts at the first outcome: the start
+of workers and the connection to Ray, which do not matter in a long run, are not measured. With n
+cells, w workers, T(w) seconds for n − w cells and c seconds for one cell alone,
 
     efficiency = (n − w) c / (w T(w)),      the model says   T(w) = (n − w) c / w + c (1 − 1/w).
 
-"Beside" is the processor time of everything except the cells (the driver, Ray's own processes) as a
-share of the workers' time, w times the seconds, after the first quarter of the cells: the cost of
-scheduling after start-up. Cells report when they began and ended, on a clock that all processes of
-a machine share, so that cells running at that moment count with the part after it.
+The column "beside" is the cost of scheduling after start-up: the processor time of everything
+except the cells (the driver, Ray's own processes) as a share of the workers' time (w times the
+seconds), measured after the first quarter of the cells. Cells report when they began and ended, on
+a clock that all processes of a machine share; of the cells that run when the measurement begins,
+only the remaining part counts.
 
 Repeats alternate between engines and numbers of workers, so that other load of the machine affects
-all; medians are printed with the smallest and the largest. More workers than cores cannot be
-efficient: their rows show the cost of sharing. Needs an otherwise idle machine.
+all; medians are printed with the smallest and the largest value. More workers than cores cannot be
+efficient: their rows show the cost of sharing cores. The machine must be otherwise idle.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ TICKS = os.sysconf("SC_CLK_TCK")  # clock ticks per second, the unit of process 
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """One cell: `rounds` products of matrices."""
+    """The work of one cell: `rounds` matrix products. It also returns its begin, end and
+    processor time."""
     matrix = np.random.default_rng(seeds[0]).normal(size=(SIZE, SIZE)) / SIZE**0.5
     began, spent, product = time.monotonic(), time.process_time(), matrix
     for _ in range(parameters["rounds"]):
@@ -57,7 +59,7 @@ def cells(count: int, rounds: int, cost: float) -> list[Cell]:
 
 
 def rounds_for(seconds: float) -> int:
-    """The number of products that take `seconds` in a worker."""
+    """The number of matrix products that take `seconds` in a worker."""
     *_, last = runner_of("local", workers=1)(cells(3, 1000, 1.0))
     assert last.values is not None, last.failure
     return max(1, round(1000 * seconds / last.seconds))
@@ -78,9 +80,8 @@ def processor_seconds() -> float:
 
 
 def timed(engine: Any, workers: int, work: list[Cell]) -> tuple[float, float, float]:
-    """Seconds from the first outcome to the last; the mean seconds of a cell; and the overhead:
-    processor time that no cell used, as a share of the workers' time, after the first quarter of
-    the cells."""
+    """Seconds from the first to the last outcome, mean seconds per cell, and the overhead: the
+    share "beside" of the module docstring."""
     seconds, computing = list[float](), 0.0
     began: float | None = None  # the time of the first outcome
     warmed = before = after = took = 0.0

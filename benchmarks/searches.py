@@ -1,6 +1,5 @@
-"""Whole experiments without a peer: a grid of sample sizes, and a search for stationary points.
-
-Their results are shown in the column of accuracy.
+"""Whole experiments that no peer offers: a grid of sample sizes, and a search for stationary
+points. The table shows their results in the column of accuracy.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ MAKE = "benchmarks.searches:"
 
 
 def grid(steps: int = 200) -> Run:
-    """4 models × 8 sample sizes × 16 seeds; counts compilations."""
+    """Train 4 models × 8 sample sizes × 16 seeds; the "accuracy" is the number of compilations."""
     import jax.monitoring
 
     from attnlens import networks
@@ -61,7 +60,8 @@ def grid(steps: int = 200) -> Run:
 
 
 def stationary(starts: int = 64) -> Run:
-    """A 60-parameter self-attention model, n = 256, l2 = 1e-4, one worker per core."""
+    """Stationary points of a 60-parameter self-attention model with 256 samples and l2 = 1e-4,
+    one worker per core."""
     import jax
 
     from attnlens.networks import SelfAttention, stationary_points

@@ -1,10 +1,10 @@
-"""How fast one driver stores cells, and how memory grows in long runs.
+"""How fast one driver stores cells, and how much memory grows in long runs.
 
     python -m benchmarks.store [--cells 100000]
 
 keep    cells per second that the store commits, one at a time and fifty at a time
-run     many tiny cells through the local engine: cells per second, and the largest growth of the
-        memory of the driver and of any worker after the first quarter (aim: at most 5 %)
+run     many tiny cells with the local engine: cells per second, and the largest growth of memory,
+        of the driver and of each worker, after the first quarter of the cells (aim: at most 5 %)
 page    seconds to write the page of that run again
 """
 
@@ -25,14 +25,14 @@ import numpy as np
 from attnlens.core.cells import Cell
 from attnlens.runs.store.store import Store
 
-TESTS = Path(__file__).parent.parent / "tests" / "support"  # holds `tiny_cells.py`
+TESTS = Path(__file__).parent.parent / "tests" / "support"  # has the claim `toy_claims:TINY`
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, sys.path)])}
 
 
 def keep(together: int, count: int) -> float:
-    """Cells per second that a new store commits, `together` in each commit."""
+    """Cells per second that a new store commits, with `together` cells in each commit."""
     cells = [Cell("T", "prediction", "m:f", {"a": 1}, (seed,), "") for seed in range(count)]
-    assert all(cell.key for cell in cells)  # hashed when planned, not when stored
+    assert all(cell.key for cell in cells)  # computes the keys, as planning does in a run
     values = {"x": np.zeros(4)}
     with tempfile.TemporaryDirectory() as folder, Store.writing(Path(folder)) as store:
         store.start_run({}, {})

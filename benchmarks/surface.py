@@ -1,12 +1,11 @@
 """The loss over a plane through the parameters, against loss-landscapes and a loop in PyTorch.
 
-51 × 51 points along two random filter-normalised directions, in float32, of the transformer at
-width 32 on 512 examples, where arithmetic counts, and at width 8 on 32 examples, where the cost of
-a call does. At width 32 a plane of fewer points is run and scaled. PyTorch may use its fused
-attention, which has only a first derivative; a surface needs no more.
-
-The truth is the same plane in float64, at the points that each library documents:
-start + i·u + j·v for loss-landscapes, with directions that it draws itself.
+The loss of the transformer is evaluated at 51 × 51 points along two random filter-normalised
+directions, in float32: at width 32 on 512 examples, where arithmetic dominates the cost, and at
+width 8 on 32 examples, where the overhead of calls does. At width 32 fewer points are run, and
+times are scaled. PyTorch may use its fused attention: it has no second derivative, but a surface
+needs none. Errors are relative to the same plane in float64, at the points that each library
+documents: start + i·u + j·v for loss-landscapes, with directions that it draws itself.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from benchmarks.transformer import (
 )
 
 POINTS = 51
-FEW = 32  # samples behind the loss of the small surface
+FEW = 32  # samples in the loss of the small surface
 # From a profile of each part of the computation, on one core.
 WHY = (
     "Half of the time is matrix products, at the rate that a core has for large ones, so that no "
@@ -52,7 +51,7 @@ def surface_attnlens(width: int, samples: int, points: int) -> Run:
         return np.array(measured.values)
 
     def accuracy(answer: np.ndarray) -> dict[str, float]:
-        # Every k-th point of the plane is a coarser plane over the same span.
+        # Compare on a coarser plane over the same span: every `step`-th point.
         parts = next(parts for parts in (4, 5, 1) if (points - 1) % parts == 0)
         step, exact = (points - 1) // parts, found(parts + 1, "float64")
         return {"relative error": relative_error(answer[::step, ::step], exact)}
@@ -61,7 +60,7 @@ def surface_attnlens(width: int, samples: int, points: int) -> Run:
 
 
 def filter_normalised(torch: Any, start: dict[str, Any], seed: int) -> dict[str, Any]:
-    """A random direction with rows as long as those of the parameters, and zero for biases."""
+    """A random direction whose rows have the norms of the parameters' rows; zero for biases."""
     draw = torch.Generator().manual_seed(seed)
     moves = {}
     for name, w in start.items():
@@ -157,7 +156,10 @@ MAKE = "benchmarks.surface:surface_"
 
 
 def contenders(ours: int, theirs: int) -> list[Contender]:
-    """Points per side that are run; our calls have a larger fixed cost, so they run more points."""
+    """The contenders; attnlens runs `ours` points per side, peers run `theirs`.
+
+    attnlens runs more points, because its calls have a larger fixed cost.
+    """
     found = [Contender("attnlens", MAKE + "attnlens", threads="one", setting={"points": ours})]
     for name, make in (
         ("loss-landscapes", MAKE + "landscapes"),

@@ -1,10 +1,10 @@
-"""The subject of the curvature and surface benchmarks: one transformer for all contenders.
+"""The transformer that all contenders of the curvature and surface benchmarks use.
 
-Two layers, 4 heads, 16 tokens of 16 numbers, 10 classes, a feed-forward layer 2.5 times as wide as
-the rest: 19,786 parameters at width 32 and 1,498 at width 8, where the whole spectrum is computed.
-Parameters and data come from the same seeds; JAX and PyTorch run the same arithmetic (`forward`).
-Attention is written out, because second derivatives are needed; PyTorch's fused attention, which
-has none, is used on request.
+It has two layers, 4 heads, 16 tokens of 16 numbers, 10 classes, and a feed-forward layer 2.5 times
+as wide as the rest: 19,786 parameters at width 32, and 1,498 at width 8, where the whole spectrum
+is computed. Parameters and data come from the same seeds; JAX and PyTorch run the same arithmetic
+(`forward`). Attention is written out, because second derivatives are needed; PyTorch's fused
+attention, which has no second derivative, is used only with `fused`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def data(samples: int = SAMPLES) -> tuple[np.ndarray, np.ndarray]:
 
 
 def weights(width: int) -> dict[str, np.ndarray]:
-    """The same parameters for all contenders, matrices as (out, in)."""
+    """The parameters, the same for all contenders; matrices have the shape (out, in)."""
     random, inner = np.random.default_rng(1), 5 * width // 2
     shapes: dict[str, tuple[int, ...]] = {"embed": (width, DIM), "embed_bias": (width,)}
     for layer in range(LAYERS):
@@ -51,7 +51,7 @@ def weights(width: int) -> dict[str, np.ndarray]:
 
 
 def operations(width: int, samples: int) -> float:
-    """Multiplications and additions of one evaluation of the loss, matrix products only."""
+    """The number of multiplications and additions in the matrix products of one loss."""
     inner = 5 * width // 2
     token = DIM * width + LAYERS * (4 * width**2 + 2 * width * inner + 2 * TOKENS * width)
     return 2.0 * samples * (TOKENS * token + CLASSES * width)
@@ -84,7 +84,7 @@ def by_hand(library: Any, softmax: Callable[[Any], Any]) -> Callable[..., Any]:
 
 
 def jax_loss(w: Any, batch: Any) -> Any:
-    """The mean cross-entropy."""
+    """The mean cross-entropy in JAX."""
     import jax
     import jax.numpy as jnp
 

@@ -17,10 +17,10 @@ if os.environ.get("ATTNLENS_TEST_JUST_BOOTED"):
 
     time.monotonic, time.perf_counter = restarted(time.monotonic), restarted(time.perf_counter)
 
-# Before JAX is imported: with more threads, batched LAPACK calls can hang.
+# Set before JAX is imported: with more threads, batched LAPACK calls can hang.
 os.environ.update(NPROC="1", OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
 os.environ.update(JAX_ENABLE_X64="1", JAX_PLATFORMS="cpu", MPLBACKEND="agg")
-os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=2"  # as in workers: compiles faster
+os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=2"  # as in workers; faster to compile
 
 from jaxtyping import install_import_hook
 
@@ -43,8 +43,8 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 # Compiled programs are kept from one run to the next: a second run of the tests takes less than
-# half of the processor time. Set here and not in the environment, so that processes which a test
-# starts, and may kill, keep to their own folder.
+# half of the processor time. The folder is set here and not in the environment, so that processes
+# which a test starts, and may kill, use a folder of their own.
 CACHE = os.environ.get("ATTNLENS_CACHE") or Path.home() / ".cache" / "attnlens"
 jax.config.update("jax_compilation_cache_dir", str(Path(CACHE) / "tests"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
@@ -55,7 +55,7 @@ settings.register_profile("attnlens", deadline=None, derandomize=True, max_examp
 settings.load_profile("attnlens")
 
 
-# The longest tests: they start first, so that no process waits for one of them at the end.
+# The longest tests start first, so that no worker process waits for one of them at the end.
 LONGEST = ("test_ray_cells_cluster.py::TestOnACluster", "test_killed_at_200_random_moments")
 
 
@@ -75,8 +75,8 @@ def bounded_memory() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def generators_start_anew(request: pytest.FixtureRequest) -> None:
-    """Random generators of a test's file start as at its import: the order in which two processes
-    run the tests changes no number."""
+    """Reset the module-level random generators of the test file to their state at import, so that
+    no result depends on the order in which tests run."""
     for name, value in vars(request.module).items():
         if isinstance(value, np.random.Generator):
             place = (request.module.__name__, name)

@@ -13,7 +13,7 @@ import attnlens
 
 SOURCE = Path(attnlens.__file__).parent
 TREES = {path: ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
-# Methods that take a string apart, and functions of the module `re`.
+# Names of string methods that count as taking a string apart, whatever their argument is.
 TAKING_APART = {
     "startswith",
     "endswith",
@@ -22,10 +22,12 @@ TAKING_APART = {
     "removeprefix",
     "removesuffix",
 }
-# Methods that look for words in a string, if their argument has several.
+# Names of string methods that count only if their argument contains several words.
 LOOKING = {"split", "rsplit", "find", "rfind", "index", "count", "replace"}
+# Functions of the module `re` that count.
 PATTERNS = {"compile", "match", "search", "fullmatch", "findall", "finditer", "split", "sub"}
-# Where strings may be taken apart, by file and function: none of them is a sentence of the program.
+# Functions that may take strings apart, as file:function. None of these strings is a sentence that
+# the program wrote.
 MAY_TAKE_APART = {
     # what a user writes: names of modules, columns and addresses, durations
     "advice/loss_surface.py:from_name",
@@ -93,7 +95,7 @@ def repeated_classes(trees: dict[Path, ast.Module]) -> dict[str, list[str]]:
 
 
 def private_imports(tree: ast.Module) -> Iterator[str]:
-    """Names with a leading underscore that a module imports from another one of the package."""
+    """Names with a leading underscore that a module imports from another module of the package."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (
             node.level or (node.module or "").startswith("attnlens")
@@ -104,7 +106,7 @@ def private_imports(tree: ast.Module) -> Iterator[str]:
 
 
 def sentences_taken_apart(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    """Functions that take a string apart, or look for words in one, with the line."""
+    """Yield (function name, line) wherever a string is taken apart or searched for words."""
 
     def visit(node: ast.AST, function: str) -> Iterator[tuple[str, int]]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -118,7 +120,8 @@ def sentences_taken_apart(tree: ast.Module) -> Iterator[tuple[str, int]]:
 
 
 def takes_apart(node: ast.AST) -> bool:
-    """Whether this is `text.startswith(…)`, `text.partition(…)`, `re.search(…)` or the like."""
+    """Whether `node` is `text.startswith(…)`, `text.partition(…)`, `re.search(…)` or a similar
+    call."""
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
         return False
     owner = node.func.value.id if isinstance(node.func.value, ast.Name) else ""
@@ -130,15 +133,18 @@ def takes_apart(node: ast.AST) -> bool:
 
 
 def has_words(node: ast.AST, spaces: int = 1) -> bool:
-    """Whether this is a string of letters with that many spaces, also at its ends."""
+    """Whether `node` is a string that contains a letter and at least `spaces` spaces; leading and
+    trailing spaces count."""
     text = node.value if isinstance(node, ast.Constant) else None
     return isinstance(text, str) and text.count(" ") >= spaces and any(map(str.isalpha, text))
 
 
 def looks_for_words(node: ast.AST) -> bool:
-    """Whether this is `"two words" in text`, `"word" in str(value)` or `text == "a whole phrase"`.
+    """Whether `node` is `"two words" in text`, `"word" in str(value)` or `text == "a whole
+    phrase"`.
 
-    Names, such as "mean token", have one space at most.
+    On the two sides of `==`, only strings with two or more spaces count: a name, such as "mean
+    token", has at most one.
     """
     if not isinstance(node, ast.Compare):
         return False
@@ -166,14 +172,14 @@ def test_private_helpers_are_not_imported_by_other_modules():
 
 
 def decimal_literals(tree: ast.Module) -> set[float]:
-    """The floating-point numbers that a module writes out."""
+    """The floating-point literals in the source of a module."""
     nodes = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
     return {value for value in nodes if isinstance(value, float)}
 
 
 def test_quantiles_are_computed():
-    """`Reading.interval` is the only interval: no quantile of 95 % or 90 % is written as a number.
-    A quantile is computed by `scipy.special`."""
+    """No source file contains a quantile of a 95 % or 90 % interval as a literal:
+    `Reading.interval` is the only interval, and `scipy.special` computes its quantile."""
     quantiles = {1.96, 2 * 1.96, 1.95996, 1.645, 1.64}
     assert [path.name for path, tree in TREES.items() if decimal_literals(tree) & quantiles] == []
     assert [path.name for path in TREES if "1.96" in path.read_text()] == []
@@ -190,7 +196,8 @@ def test_the_top_level_holds_packages_only():
 
 
 def test_the_program_never_takes_its_own_sentences_apart():
-    """Code decides by types, numbers and enumerations; words are rendered last."""
+    """The program decides by types, numbers and enumerations, never by the text of its own
+    sentences."""
     offences = [
         f"{path.relative_to(SOURCE)}:{function}, line {line}"
         for path, tree in TREES.items()

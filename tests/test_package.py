@@ -54,7 +54,8 @@ def test_public_names_resolve_without_changing_the_precision_flag():
 
 
 def test_no_public_name_is_replaced_by_a_module_of_its_package():
-    """A lazy name that is also the name of a submodule becomes the module when that is imported."""
+    """Importing a submodule replaces a lazily loaded public name that equals the name of the
+    submodule."""
     check = (
         "import importlib, pkgutil, sys, types, attnlens\n"
         "skip = ('attnlens.__main__', 'attnlens.runs.engines.worker')\n"

@@ -3,10 +3,10 @@
     python tools/ci_requirements.py > requirements-ci.txt
 
 pip resolves the project with its extras and `constraints.txt` and reports the files that it would
-install, without installing them. The result belongs to the Python version and the platform that the
-tool runs on. CI installs it with `pip install --require-hashes --no-deps -r requirements-ci.txt`,
-then the project itself with `--no-deps`. PyTorch is left out: CI machines take it from a folder of
-their own.
+install, without installing them. The result is valid for the Python version and the platform on
+which the tool runs. CI installs it with
+`pip install --require-hashes --no-deps -r requirements-ci.txt`, then the project itself with
+`--no-deps`. PyTorch is left out: CI machines have it in a separate folder.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HEADER = """\
 
 
 def build_requirements() -> list[str]:
-    """What builds the project and the wheel of native code: pinned in their pyproject.toml."""
+    """The build requirements of the project and of the wheel of native code, as pinned there."""
     found = []
     for folder in (ROOT, ROOT / "native"):
         content = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))

@@ -2,14 +2,15 @@
 
     python tools/compare_ledgers.py OLD NEW
 
-OLD and NEW are results folders or `ledger.json` files, of any schema. For every claim these are
-compared: verdict, estimate, interval, numbers of the region, outcome of every control, number of
-cells without a result. Where both folders have a `results.sqlite`, every part of the prediction and
-of every control on the page is compared too: outcome, estimate, interval, edges of the region,
-count.
+OLD and NEW are results folders or `ledger.json` files, of any schema. For every claim the tool
+compares: verdict, estimate, interval, the numbers in the text of the region, outcome of every
+control, number of cells without a result. If both are folders with a `results.sqlite`, it also
+compares every part (judged quantity) of the prediction and of every control: outcome, estimate,
+interval, edges of the region, number of replicates.
 
-Ignored: seconds, machine, packages, hash and record, and all texts. Parts are paired by their
-position within a claim; a quantity with another name is mentioned, and is not a difference.
+It ignores seconds, machine, packages, hash and record, and all texts. Parts are paired by their
+position within a claim; if only the name of a quantity differs, this is printed but does not count
+as a difference.
 
 Exit status: 0 all equal, 1 some numbers differ, 2 a ledger cannot be read.
 """
@@ -41,14 +42,14 @@ class Run(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What two runs must agree in, and the names of quantities; the keys say where they occur."""
+    """Values of a claim that two runs must share, and names of quantities, by place in the run."""
 
     numbers: dict[str, Any]
     quantities: dict[str, str]
 
 
 class Comparison(NamedTuple):
-    """One sentence per difference and per renamed quantity, and how much was compared."""
+    """One sentence per difference and per renamed quantity, and the counts of what was compared."""
 
     differences: list[str]
     renamed: list[str]
@@ -83,7 +84,7 @@ def compare(old: Run, new: Run) -> Comparison:
         numbers = changes(before[claim].numbers, after[claim].numbers)
         differences += [f"{claim}, {change}" for change in numbers]
         names = before[claim].quantities, after[claim].quantities
-        common = names[0].keys() & names[1].keys()  # the numbers of a missing part differ already
+        common = names[0].keys() & names[1].keys()  # a missing part is already a difference
         pairs = ({key: side[key] for key in sorted(common)} for side in names)
         renamed += [f"{claim}, {change}" for change in changes(*pairs)]
         count += len(before[claim].numbers)
@@ -99,7 +100,7 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
 
 
 def facts_by_claim(run: Run, with_parts: bool) -> dict[str, Facts]:
-    """The facts of every claim in the ledger, with the parts on the page where they are wanted."""
+    """The facts of every claim in the ledger; `with_parts` adds all parts stored for the page."""
     facts = {entry["id"]: entry_facts(entry) for entry in ledger_entries(run.ledger)}
     if with_parts and run.page is not None:
         for section in run.page["claims"]:
@@ -129,7 +130,7 @@ def entry_facts(entry: Mapping[str, Any]) -> Facts:
 
 
 def add_parts(facts: Facts, arm: str, verdict: Mapping[str, Any]) -> None:
-    """Add the parts of one arm on the page."""
+    """Add the values of all parts of one arm to `facts`."""
     facts.numbers[f"{arm}: outcome"] = verdict["outcome"]
     for number, part in enumerate(verdict["parts"], start=1):
         place = f"{arm}, part {number}"

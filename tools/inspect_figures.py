@@ -19,7 +19,7 @@ from attnlens.core.inspections import Measure
 from attnlens.core.serialise import reading_from_plain
 
 RUN = Path(__file__).parent.parent / "docs" / "runs" / "inspect.json"
-LAYERS = ("order", "probe error")  # drawn over depth; other measures by head
+LAYERS = ("order", "probe error")  # measures drawn over depth; others are maps of heads
 DRAWN = {
     "minilm": ("order", "share of tokens used", "probe error"),
     "decoder": ("induction",),
@@ -28,7 +28,7 @@ TITLES = {"minilm": "MiniLM on film reviews", "decoder": "a decoder built by han
 
 
 def keep(name: str, result: Path, run: Path = RUN) -> None:
-    """Store the measures that are drawn, and the sentences."""
+    """Store the measures that the page draws, with the summary and the facts."""
     given = json.loads(result.read_text("utf-8"))
     measures = {
         m["name"]: {key: m[key] for key in ("layers", "by_layer", "by_head")}

@@ -35,7 +35,7 @@ from attnlens.runs.store.store import Store
 DOCS = Path(__file__).parent.parent / "docs"
 RUN = DOCS / "runs" / "default.json"
 FULL = DOCS / "runs" / "full.json"
-DIGITS = 6  # significant digits of a number in a figure: a pixel is a thousandth of an axis
+DIGITS = 6  # significant digits of numbers in figures; a pixel is a thousandth of an axis
 
 TITLES = {
     "A": "exchangeability and latent variables",
@@ -44,10 +44,11 @@ TITLES = {
 }
 
 NOT_BY_HOLM = " (not by Holm)"
-WEAK = {"undecided": " (too weak)", "supported": " (must not be)"}  # outcomes of controls
-# Controls that a stored run may hold under an earlier name.
+WEAK = {"undecided": " (too weak)", "supported": " (must not be)"}  # remarks on controls
+# Controls that were renamed: new name → name in older stored runs.
 FORMER_ARMS = {"constant-attention": "not-told"}
-# Claims whose texts name what is installed (MiniLM or not): the page shows those of the stored run.
+# The texts of these claims depend on whether MiniLM is installed, so the page shows the texts of
+# the stored run.
 TEXTS = ("statement", "prediction", "refutation")
 WITH_STORED_TEXTS = {"A.position-pairs"}
 # Why a claim was not supported: explanations that cannot be derived from its numbers.
@@ -162,8 +163,8 @@ REFERENCES = {
 
 
 def keep(folders: list[Path], file: Path = RUN, draw: bool = True, add: bool = False) -> None:
-    """Write what the pages need of these runs, one line per claim; with `add`, beside what is
-    stored."""
+    """Write to `file` what the pages need of these runs, one line per claim; with `add`, keep the
+    claims that `file` already holds."""
     stored = json.loads(file.read_text()) if add else {"runs": [], "claims": {}}
     runs, claims = stored["runs"], stored["claims"]
     for folder in folders:
@@ -185,7 +186,7 @@ def keep(folders: list[Path], file: Path = RUN, draw: bool = True, add: bool = F
 
 
 def judged(section: dict[str, Any]) -> dict[str, Any]:
-    """All parts of a claim, and for each control the sentence with the deciding number."""
+    """All parts of a claim, and for each control the reason of its verdict as a sentence."""
     controls = section["controls"]
     reasons = {control.get("arm", control["words"]): control["reason"] for control in controls}
     return {"parts": rounded(section["verdict"]["parts"]), "reasons": reasons}
@@ -293,7 +294,7 @@ def control(arm: str, words: str, kept: dict[str, Any]) -> str:
 
 
 def table_of_parts(parts: list[dict[str, Any]]) -> list[str]:
-    """A table of all parts of a claim that has several; the sentence above it names only one."""
+    """A table of all parts, if the claim has several: the sentence above it names only one."""
     if len(parts) < 2:
         return []
     rows = [
@@ -315,7 +316,7 @@ def table_of_parts(parts: list[dict[str, Any]]) -> list[str]:
 
 
 def outcome_of(part: dict[str, Any]) -> str:
-    """The verdict of a single part: its interval (or all values of an exact part) in its region."""
+    """The verdict of a single part: does its interval (or range, if exact) lie in its region?"""
     if None in (part["estimate"], part["low"], part["high"]):
         return "undecided"
     least, most = part["edges"]
@@ -349,7 +350,7 @@ def formalised(claim: Any) -> list[str]:
 
 
 def unemphatic(line: str) -> str:
-    """A line in which the star of a letter (f*, the exact predictor) does not start emphasis.
+    """A line in which the star after a letter (f*, the exact predictor) is escaped for Markdown.
 
     Code is unchanged: indented lines, and text between backticks.
     """
@@ -373,7 +374,7 @@ def about(run: dict[str, Any]) -> str:
 
 
 def afterwards(runs: list[dict[str, Any]], lens: str) -> str:
-    """Later runs, with the claims of this lens that they judged again."""
+    """Words that name later runs and the claims of this lens that they judged again."""
     again = [[claim for claim in run["claims"] if claim.startswith(f"{lens}.")] for run in runs]
     return "".join(
         f" and a later one of {', '.join(f'`{c}`' for c in ids)}" for ids in again if ids
@@ -396,7 +397,7 @@ def table(entries: list[dict[str, Any]], check: bool = False) -> list[str]:
 
 
 def explained(entries: list[dict[str, Any]]) -> list[str]:
-    """What the marks of the table mean, where it has any."""
+    """A paragraph that explains the remarks in the table; empty if there are none."""
     words = []
     if not all(entry.get("holm", True) for entry in entries):
         words.append(
@@ -436,7 +437,7 @@ def row(entry: dict[str, Any], check: bool = False) -> str:
 
 
 def planned_power(entry: dict[str, Any], check: bool) -> list[str]:
-    """What the pilot promised of the run; nothing for an exact check."""
+    """The power of this profile as estimated from the pilot; nothing for an exact check."""
     if check:
         return []
     power = entry.get("power")
@@ -448,10 +449,10 @@ def planned_power(entry: dict[str, Any], check: bool) -> list[str]:
 
 
 def tightened(lens: str, entries: dict[str, dict[str, Any]], file: Path) -> list[str]:
-    """The table of the full profile, with how much narrower its intervals are.
+    """The table of the full profile, with the ratio of the widths of intervals.
 
-    Widths are compared only where the same quantity decides in both profiles, possibly over
-    different ranges. (The row of a claim with several parts shows the one that decides.)
+    Widths are compared only if the same quantity, possibly fitted over different ranges, decides
+    in both profiles. (For a claim with several parts, the row shows the part that decides.)
     """
     kept = json.loads(file.read_text()) if file.is_file() else {"claims": {}, "runs": []}
     in_page_order = [

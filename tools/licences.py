@@ -2,8 +2,8 @@
 
     python tools/licences.py
 
-prints one line per package; the exit status is 1 if a licence is not allowed. Only packages that
-attnlens needs (with its extras) are checked, not everything that is installed.
+prints one line per package; the exit status is 1 if a licence is not allowed. Only the packages
+that attnlens and its extras need are checked, not everything that is installed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import Distribution, PackageNotFoundError
 
-# Licences that allow use together with Apache-2.0, by words that occur in what packages declare.
+# Words that identify, in the metadata of a package, licences compatible with Apache-2.0.
 ALLOWED = (
     "0bsd",
     "apache",
@@ -41,7 +41,7 @@ EXTRAS = ("test", "ray", "docs", "data", "torch", "transformers")
 
 
 def needed(root: str = "attnlens", extras: tuple[str, ...] = ()) -> dict[str, Distribution]:
-    """The installed packages that `root` needs with its extras, directly or not."""
+    """The installed packages that `root` with `extras` needs, directly or indirectly."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 

@@ -24,10 +24,10 @@ from attnlens.core.status import Status
 DOCS = Path(__file__).parent.parent / "docs"
 RUN = DOCS / "runs" / "pretrained.json"
 
-TEXTS = 480  # for features: a probe's error to 2 %, and a third of them exceeds 32 coordinates
-SHUFFLED = 160  # for order; each shuffled once
-LONG = 32  # texts for rates
-# name: largest number of tokens; for the rates, tokens per text and sizes of subsets
+TEXTS = 480  # for features: a probe's error to 2 %, and over 32 texts (coordinates) in a third
+SHUFFLED = 160  # texts for order; each is shuffled once
+LONG = 32  # texts for rates over numbers of tokens
+# name → (most tokens of a text, tokens per text for the rates, sizes of their subsets)
 SETS = {"imdb": (96, 96, (4, 8, 16, 32)), "rotten-tomatoes": (48, 24, (2, 4, 8))}
 COLUMNS = (
     "layer",
@@ -97,7 +97,7 @@ def reading(r: Any) -> dict[str, Any]:
 
 
 def restored(r: Mapping[str, Any]) -> Reading:
-    """The reading that `reading` stored."""
+    """The inverse of `reading`: a `Reading` from its stored dictionary."""
     return reading_from_plain({**r, "standard_error": r["error"]})
 
 

@@ -2,7 +2,7 @@
 
     python tools/sbom.py sbom.json
 
-It lists the packages that attnlens needs, with versions, licences and what each of them needs.
+It lists the packages that attnlens needs, with their versions, licences and dependencies.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def main(page: Path, picture: Path, width: int, height: int, dark: bool, full: b
 def draw_all(page: Any) -> None:
     """Scroll to every figure and wait until it is drawn.
 
-    `wait_for_function` is not used: the page's content security policy forbids it.
+    Playwright's `wait_for_function` cannot be used: the page's content security policy forbids it.
     """
     for place in page.query_selector_all("[data-figure]"):
         place.scroll_into_view_if_needed()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 
-# Before JAX is imported: one thread, as in the tests.
+# One thread, as in the tests; must be set before JAX is imported.
 os.environ.update(NPROC="1", OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", JAX_PLATFORMS="cpu")
 os.environ.update(MPLBACKEND="agg", DISABLE_MKDOCS_2_WARNING="true", NO_MKDOCS_2_WARNING="true")
 
@@ -42,7 +42,7 @@ import site_stored
 
 ROOT = Path(__file__).parent.parent
 
-# Pages that do not exist are left out; a page of docs/ that is not listed here goes to "In depth".
+# Listed pages that do not exist are left out; pages of docs/ not listed here go to "In depth".
 NAVIGATION: dict[str, list[str]] = {
     "Start here": ["index.md", "start/practitioner.md", "start/researcher.md", "glossary.md"],
     "The lenses": ["theory.md", "lens-a.md", "lens-b.md", "lens-c.md"],
@@ -83,8 +83,9 @@ NAVIGATION: dict[str, list[str]] = {
 
 LITERATURE = "references.md"
 
-# A link to a source file of the repository becomes a link to the page that is generated from it.
-# Text between the two comments is for readers of the repository and is left out of the site.
+# Replacements (pattern → text) in every page. A link to a source file becomes a link to the page
+# generated from it; text between the comments `repository` and `/repository`, which is for readers
+# of the repository, is removed.
 LINKS_IN_SITE = {
     r"\]\(gallery/\)": "](gallery/index.md)",
     r"(\]\((?:\.\./)*gallery/\w+)\.py\)": r"\1.md)",

@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-# Attributes through which a browser fetches something by itself; `a href` is followed by readers.
+# (tag, attribute) pairs whose address a browser fetches by itself, unlike the `href` of a link.
 FETCHED = {
     ("script", "src"),
     ("link", "href"),
@@ -30,7 +30,7 @@ OUTSIDE = re.compile(r"(?:https?:)?//", re.IGNORECASE)
 
 
 class Page(HTMLParser):
-    """The anchors of a page, its links, and what it fetches."""
+    """The anchors of a page, its links, and the addresses that a browser fetches for it."""
 
     def __init__(self, text: str):
         super().__init__()

@@ -1,14 +1,14 @@
 """Run the examples of the documentation and insert their output and figures below them.
 
-A page is Markdown. Its Python blocks share one namespace and run from top to bottom in an empty
-folder. What a block prints, and every picture that it saves there or leaves open in pyplot, is
-shown below it. A comment above a block changes this:
+A page is a Markdown file. Its Python blocks share one namespace and run from top to bottom in an
+empty folder. The output of a block is inserted below it: what it prints, and every picture that it
+saves in the folder or leaves open in pyplot. A comment above a block changes this:
 
     <!-- not run: reason -->    shown, not run
     <!-- saved as: name.py -->  written to a file of this name, not run
-    <!-- run -->                above a block of shell commands: run as well
+    <!-- run -->                a block of shell commands that is run too
 
-A warning is an error, as in the tests. A gallery script is a page with one block.
+A warning is an error, as in the tests. A gallery script is treated as a page with one block.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Runner:
         folder.mkdir(parents=True, exist_ok=True)
 
     def python(self, code: str) -> Output:
-        """Execute a block; its pictures are those that it saved, else its open figures."""
+        """Execute a block; its pictures are the files that it saved or, if none, open figures."""
         self.count += 1
         printed = io.StringIO()
         with contextlib.chdir(self.folder), contextlib.redirect_stdout(printed):
@@ -123,7 +123,7 @@ def run_page(text: str, page: str, folder: Path, pictures: Path) -> str:
 
 
 def run_blocks(text: str) -> list[str]:
-    """The Python blocks of a page that are run, or saved and run as a file.
+    """The code of a page's Python blocks that are run, here or later as a saved file.
 
     A block marked "not run: needs …" counts too: a test runs it where the package is installed.
     """

@@ -20,12 +20,12 @@ from markdown import Markdown
 from markdown.extensions import Extension
 from markdown.inlinepatterns import InlineProcessor
 
-# After code spans (190), before backslash escapes (180).
+# Priority among the inline patterns of Markdown: after code spans (190), before escapes (180).
 PRIORITY = 185
 
 
 class Formula(InlineProcessor):
-    """LaTeX between dollars, inline or on lines of its own."""
+    """Converts LaTeX between dollar signs to MathML: inline, or as a block between $$."""
 
     def handleMatch(self, m: re.Match[str], data: str) -> tuple[etree.Element | str, int, int]:
         block = m["block"] is not None
@@ -76,7 +76,7 @@ def _paragraph(text: str) -> str:
         return "\n".join(f"    {line}" for line in lines)  # a table in columns
     if re.match(ARGUMENT, text) and (len(lines) == 1 or re.search(f"^({ARGUMENT}|    )", lines[1])):
         return re.sub(rf"^({ARGUMENT})", r"- `\2`: ", text, flags=re.MULTILINE)
-    # The star of f*, the exact predictor, does not start emphasis.
+    # Escape the star of f*, the exact predictor: in Markdown it would start emphasis.
     return re.sub(r"\b([fg])\*", r"\1\\*", text)
 
 

@@ -1,7 +1,7 @@
 """The generated pages of the site: reference, command line, gallery, the picture of the packages.
 
-All of them come from the source: public names from the `__init__.pyi` files, the command line from
-the commands themselves, the picture from the imports (as `attnlens.runs.code_version` reads them).
+All of them are generated from the source: public names from the `__init__.pyi` files, the command
+line from the commands, the picture from the imports that `attnlens.runs.code_version` finds.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def packages() -> list[str]:
 
 
 def home(module: str, name: str) -> tuple[str, str]:
-    """(module, name) where a public name is defined; packages that re-export it are followed."""
+    """The module that defines a public name, and the name; follows re-exports by packages."""
     while (SOURCE.parent.joinpath(*module.split(".")) / "__init__.py").is_file():
         names = public_names(module)
         if name not in names or names[name] == module:
@@ -89,7 +89,7 @@ def reference(package: str) -> str:
 
 
 def summary(thing: Any) -> str:
-    """The first paragraph of a docstring as one cell of a table; for a constant, its type."""
+    """The first paragraph of a docstring as text of a table cell; for a constant, its type."""
     documented = callable(thing) or isinstance(thing, types.ModuleType)
     text = (thing.__doc__ or "") if documented else f"a {type(thing).__name__}"
     return " ".join(text.strip().partition("\n\n")[0].split()).replace("|", "\\|")
@@ -130,7 +130,7 @@ def first_line(module: str) -> str:
 
 
 def command_line() -> str:
-    """Every command with its options, written by Typer's own generator."""
+    """Every command with its options, as Markdown from Typer's own generator."""
     command = [
         sys.executable,
         "-m",
@@ -181,7 +181,7 @@ def chain() -> tuple[str, ...]:
 
 
 def import_counts() -> Counter[tuple[str, str]]:
-    """(importer, imported): the number of modules of one package that import from another."""
+    """Counts of the modules in package `importer` that import from `imported`, by this pair."""
     counts: Counter[tuple[str, str]] = Counter()
     for path in SOURCE.rglob("*.py"):
         parts = path.relative_to(SOURCE.parent).with_suffix("").parts
@@ -198,7 +198,7 @@ def _package(module: str) -> str:
     return [*module.split("."), ""][1]
 
 
-# Pixels: between packages, for their names, around the picture.
+# Sizes in pixels: distance of packages, height of their names, margin of the picture.
 STEP, LABELS, ROOM = 44, 110, 24
 
 

@@ -44,7 +44,8 @@ def noise(rows: int, columns: int, seed: int = 0) -> np.ndarray:
 def advise_without_training(
     monkeypatch, failure: BaseException | None, rounds: int = 1, budget: float = 60, map=None
 ):
-    """`advise` with rounds that answer one question; round `rounds` then raises `failure`."""
+    """Run `advise` with up to three rounds that answer one question and train nothing; round
+    `rounds` then raises `failure`, if there is one. Return the sheet and the progress lines."""
     lines = []
 
     def one_round(subject, effort, *rest):
@@ -159,7 +160,7 @@ def test_wide_tables_keep_the_columns_that_matter():
     subject = subjects.data_subject((x, y))
     assert subject.data.inputs.shape == (320, 64)
     assert {"column 7", "column 90"} <= set(subject.names)
-    # The rows that chose the columns are used for nothing else.
+    # The 80 rows that the columns were chosen on are left out of the data.
     kept = {tuple(row) for row in subject.data.inputs.round(9).tolist()}
     chosen = [int(name.split()[1]) for name in subject.names]
     assert sum(tuple(row) in kept for row in x[:, chosen].round(9).tolist()) == 320
@@ -258,7 +259,7 @@ def test_bad_input_raises_one_sentence(tmp_path, given, target, more, message):
 
 # -- known answers ---------------------------------------------------------------------------------
 
-HOUR = 3600  # seconds: on a busy machine too, all rounds are run
+HOUR = 3600  # seconds; enough for all rounds, even on a busy machine
 TINY: dict[str, Any] = {
     "hidden": 4,
     "rounds": [Effort(rows=120, folds=4, sizes=4, steps=100)],
@@ -271,7 +272,7 @@ def test_noise_as_labels_gives_no_winner_and_no_advice():
     lines: list[str] = []
     data = noise(120, 4), noise(120, 1, seed=1)[:, 0]
     sheet = attnlens.advise(data, progress=lines.append, **TINY)
-    # What needs no transformer is answered before one is trained.
+    # Questions that need no transformer are answered before a transformer is trained.
     text = "\n".join(lines)
     assert text.index("What would twice the labels buy?") < text.index("What does attention itself")
     answered = (Question.LOW_RANK, Question.HEALTH, Question.ATTENTION)
@@ -298,8 +299,8 @@ def test_the_baseline_is_advised_on_a_linear_table(tmp_path: Path):
     assert columns.answer.startswith("2 of 4, the most important ones, are enough")
     assert len(sheet.figures) == 4
     assert sheet.decision.answer.startswith("use linear")
-    assert sheet.decision.readings["linear"].value < 0.02  # noise of 0.01 in a variance of 2
-    assert sheet.more_labels.known  # an error was given
+    assert sheet.decision.readings["linear"].value < 0.02  # variances: noise 0.01, signal 2
+    assert sheet.more_labels.known  # because the call gives `error`
 
 
 def teacher(rows: int, **settings) -> tuple[np.ndarray, np.ndarray]:
@@ -319,7 +320,8 @@ def test_attention_is_advised_where_the_labels_come_from_it():
     choice, answer = labels.fewest_labels(curves, goal, trial.trivial)
     assert answer.known, answer
     assert choice.model == "self-attention"
-    # The ratio of n(ε) shows it, or, where the baseline is too far from ε, its error.
+    # Self-attention is ahead by the ratio of the two n(ε) or, where the baseline does not come near
+    # ε, by the errors: then there is also a reading `baseline_more_error`.
     readings = answer.readings
     more = readings.get("baseline_more_error", readings["baseline_over_self_attention"])
     assert more.value > (0 if "baseline_more_error" in readings else 1)

@@ -44,7 +44,7 @@ def test_a_stopped_deadline_is_over_whatever_the_clock_reads():
 def test_a_deadline_reports_the_remaining_time_every_15_seconds():
     now, lines = 0.0, list[str]()
     deadline = budget.Deadline(100, held=True, say=lines.append, clock=lambda: now)
-    for moment in (1.0, 16.0, 17.0):  # a line is due after 15 s
+    for moment in (1.0, 16.0, 17.0):  # a progress line is due 15 s after the start
         now = moment
         deadline()
     assert lines == ["  … 1 min 24 s left, waiting for the first answer"]

@@ -26,14 +26,15 @@ FOLDS = 8
 
 
 def contest(means: dict[str, float], std: float = 0.01) -> Contest:
-    """Errors with exactly these means; deviations of different contenders are orthogonal."""
+    """A contest in which each contender has exactly the given mean error; the deviations of
+    different contenders over the folds are orthogonal."""
     signs = hadamard(FOLDS)[1:]
     errors = {name: means[name] + std * signs[i] for i, name in enumerate(means)}
     return Contest(errors, 800, 1.0, 0.5, "error rate")
 
 
 def noisy_contest(names: Sequence[str], seed: int) -> Contest:
-    """Contenders that are equally good, with independent noise."""
+    """A contest of contenders with equal expected errors and independent noise."""
     noise = 0.01 * np.random.default_rng(seed).normal(size=(len(names), FOLDS))
     return Contest(dict(zip(names, 0.2 + noise, strict=True)), 800, 1.0, 0.5, "error rate")
 
@@ -53,8 +54,9 @@ def test_of_contenders_that_cannot_be_distinguished_the_cheapest_is_recommended(
 
 
 def test_the_cheapest_of_equals_is_rarely_passed_over():
-    """The cheapest is passed over if another is shown to be better: 5 % by Bonferroni over the four
-    others at two sides each, so 2.5 % for one side; 0.05 is 3 standard errors of 400 above."""
+    """The cheapest contender is not chosen if another is shown to be better. Bonferroni over the
+    four others bounds two-sided errors at 5 %, so errors in one direction at 2.5 %; the limit 0.05
+    is 3 standard errors of 400 draws above."""
     names = ("linear", "gradient-boosting", "baseline", "self-attention", "transformer")
     chosen = [decision.decide(noisy_contest(names, seed)).model for seed in range(400)]
     assert np.mean([name != "linear" for name in chosen]) < 0.05
@@ -132,7 +134,7 @@ def test_models_of_the_users_own_are_contenders():
     data = labelled(x, x[:, 0])
     models = contenders.check_own_models({"mine": LinearRegression(), "mean": DummyRegressor()})
     trial = Trial.of(data, Effort(60, 3, 4, 10), 60, 4, 0, {}, models=models)
-    # Only the size and the errors of the networks' curves are used.
+    # Of these curves of the networks, `contest` uses only the sizes and the errors.
     tables = {"baseline": ((1.0, 0.5),) * 3}
     curves = LearningCurves("", "", (10, 40), 0.5, tables, (1.0, 1.0))
     found = trial.contest(curves)

@@ -19,8 +19,8 @@ SMALL: dict[str, Any] = {"points": 3, "eigenpairs": 2}
 
 
 def quadratic(bend: tuple[float, ...], height: float, away: tuple[float, ...] = (0, 0, 0)):
-    """(point, loss, data) for the loss ½ (w − m)ᵀ diag(bend) (w − m) + height; m is CENTRE, and the
-    point is m + away."""
+    """(point, loss, data) for the loss ½ (w − m)ᵀ diag(`bend`) (w − m) + `height`, where m is
+    CENTRE and the point is m + `away`."""
 
     def loss(w, data):
         apart = w - jnp.asarray(CENTRE)
@@ -33,10 +33,11 @@ def test_a_flat_minimum_has_its_exact_numbers():
     sheet = landscape(quadratic((3, 1, 2), 1.0), **SMALL)
     assert sheet.minimum.outcome is AnswerOutcome.YES
     sharp = sheet.sharpness
-    # tr(D H D) = 3·1² + 1·2² + 2·1² = 9, so 10 % off costs ½ · 0.01 · 9 = 0.045.
+    # Changes of 10 % of each parameter: tr(D H D) = 3·1² + 1·2² + 2·1² = 9 with D = diag(m), so the
+    # mean rise of the loss is ½ · 0.01 · 9 = 0.045.
     assert math.isclose(sharp.readings["rise"].value, 0.045, rel_tol=1e-12)
     assert sharp.answer.startswith("flat")
-    assert "unstable with steps above 0.67" in sharp.evidence  # 2/λ_max
+    assert "unstable with steps above 0.67" in sharp.evidence  # the bound is 2/λ_max
     ends = sheet.spectrum.readings
     assert math.isclose(ends["top_1"].value, 3, rel_tol=1e-12)
     assert math.isclose(ends["bottom_1"].value, 1, rel_tol=1e-12)
@@ -79,7 +80,8 @@ def test_the_outcome_says_whether_it_is_a_minimum(bend, away, outcome: AnswerOut
 
 
 def test_eigenvalues_of_the_lanczos_method_are_bounds():
-    """600 parameters are too many to form the matrix: Ritz values lie inside of the spectrum."""
+    """With 600 parameters the Hessian is not formed. Ritz values lie inside of the spectrum, so
+    they bound the largest eigenvalue from below and the smallest from above."""
     scales = np.linspace(1.0, 2.0, 600)
 
     def loss(w, data):

@@ -14,7 +14,7 @@ ROWS = 600
 def test_a_copy_of_the_label_is_flagged_and_a_good_feature_is_not():
     random = np.random.default_rng(0)
     good = random.normal(size=ROWS)
-    label = good + 0.5 * random.normal(size=ROWS) > 0  # the best error is about 0.15
+    label = good + 0.5 * random.normal(size=ROWS) > 0  # the lowest error rate is about 0.15
     inputs = np.stack([good, label * 3.0, random.normal(size=ROWS)], 1)
     found = leaking_columns(labelled(inputs, label), ("good", "copy", "noise"), 0)
     assert found == [("copy", 0.0)]
@@ -25,7 +25,7 @@ def test_a_gap_that_goes_with_the_label_is_flagged_from_a_frame():
 
     random = np.random.default_rng(1)
     member = random.random(ROWS) < 0.6
-    # The year is missing for nearly all that are no members, as in data of rented bicycles.
+    # The year is missing for nearly everyone who is not a member, as in data on rented bicycles.
     known = np.where(random.random(ROWS) < 0.95, member, ~member)
     year = np.where(known, random.integers(1950, 2000, ROWS), np.nan)
     frame = pd.DataFrame({"year": year, "minutes": random.normal(size=ROWS), "member": member})

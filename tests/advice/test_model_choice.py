@@ -35,7 +35,8 @@ TRIVIAL = 1.0  # the relative squared error of predicting the mean
 
 
 def curves(noise: float = 0.01, seed: int = 1, **laws: tuple[float, float]) -> LearningCurves:
-    """Errors scale · n^(−exponent), with noise per fold: one part shared by all models, one not."""
+    """Curves with errors scale · n^(−exponent); `laws` gives (scale, exponent) per model. The noise
+    of each fold has one part that all models share and one part of its own."""
     random = np.random.default_rng(seed)
     n = np.array(SIZES, float)
     shared = random.normal(size=(FOLDS, 1))
@@ -56,13 +57,15 @@ def curves(noise: float = 0.01, seed: int = 1, **laws: tuple[float, float]) -> L
 
 
 def choose(measured: LearningCurves, error: float | None) -> tuple[ModelChoice, Answer]:
-    """As `advise` does: for the given error, or for its default goal."""
+    """The choice and the answer for the given error or, if it is None, for the default goal of
+    `advise`."""
     goal = default_goal(measured, TRIVIAL) if error is None else Goal(error)
     return fewest_labels(measured, goal, TRIVIAL)
 
 
 def test_the_winner_and_its_ratio_are_those_of_the_laws():
-    # ε = 0.25: the baseline, n^(−1/4), needs 4⁴ = 256; attention, 2 n^(−1/2), needs 8² = 64.
+    # For ε = 0.25 the baseline, n^(−1/4), needs 4⁴ = 256 labels, and attention, 2 n^(−1/2), needs
+    # 8² = 64.
     measured = curves(baseline=(1, 0.25), self_attention=(2, 0.5), multi_layer=(1, 0.2))
     choice, answer = choose(measured, 0.25)
     assert answer.known
@@ -81,12 +84,13 @@ def test_equal_models_are_not_told_apart_and_the_simplest_is_taken():
         choice, answer = choose(curves(0.2, seed, **equal), None)
         assert answer.known == (answer.outcome is not AnswerOutcome.UNKNOWN)
         wrong += answer.known or choice.model != "baseline"
-    # Each is wrong with probability at most 0.05, so more than 3 of 10 with probability 0.001.
+    # Each choice is wrong with probability at most 0.05, so more than 3 of 10 are wrong with
+    # probability 0.001.
     assert wrong <= 3
 
 
 def test_a_beaten_model_is_named_even_if_the_other_two_are_not_told_apart():
-    # ε = 0.25: 1,024 labels against 4^(10/3) = 102.
+    # For ε = 0.25 the baseline needs 1,024 labels and self-attention 4^(10/3) = 102.
     measured = curves(0.05, baseline=(1, 0.2), self_attention=(1, 0.3), multi_layer=(1, 0.3))
     choice, answer = choose(measured, 0.25)
     assert answer.known
@@ -175,7 +179,7 @@ def test_an_error_that_cannot_be_halved_needs_no_more_labels(none_wrong: bool, w
         (["baseline", "known-attention"], False),
         (["baseline", "multi-layer"], True),
         ({"mine": "self-attention"}, True),
-        ({"attention": "baseline"}, False),  # the user's own name decides nothing
+        ({"attention": "baseline"}, False),  # the name that the user gave decides nothing
         ({"attention": LinearRegression()}, False),
         ({"mine": lambda key: None}, True),
     ],
@@ -197,9 +201,10 @@ def test_ignoring_the_inputs_errs_on_all_but_the_commonest_class(classes: int):
 
 
 def test_a_model_with_a_smaller_error_is_taken_where_ratios_decide_nothing():
-    """The curves cross: both reach ε with few labels, and with all of them one is far better."""
+    """The curves cross: both models reach ε with few labels, and with all labels one of them has a
+    far smaller error."""
     measured = curves(0.02, baseline=(0.50, 0.05), self_attention=(0.62, 0.12))
-    goal = Goal(0.45)  # reached at 8.2 labels and at 14.4, below the smallest size
+    goal = Goal(0.45)  # reached with 8.2 and 14.4 labels, fewer than the smallest size
     choice, answer = fewest_labels(measured, goal, 1.0)
     assert choice.model == "self-attention"
     assert answer.known
@@ -207,7 +212,7 @@ def test_a_model_with_a_smaller_error_is_taken_where_ratios_decide_nothing():
 
 
 def test_a_ratio_is_called_at_least_its_lower_bound():
-    # ε = 0.3 is far beyond the reach of the flat baseline in most draws, but not in all.
+    # In most draws the flat curve of the baseline stays far above ε = 0.3, but not in all.
     measured = curves(0.3, 3, baseline=(0.6, 0.1), self_attention=(1, 0.3))
     for error in (0.2, 0.25, 0.3):
         ratio = measured.ratio("baseline", "self-attention", error)
@@ -254,11 +259,12 @@ def test_the_target_error_is_that_of_the_best_model():
 def test_a_back_test_extrapolates_a_law_and_misses_a_plateau():
     measured = curves(0.0, baseline=(1, 0.5))
     expected, last = measured.back_test()["baseline"]
-    assert expected.value == pytest.approx(last.value, rel=1e-9)  # 1024^(−1/2), from 16, 64, 256
+    # The law from the sizes 16, 64 and 256 predicts the last error, 1024^(−1/2).
+    assert expected.value == pytest.approx(last.value, rel=1e-9)
     noisy = curves(0.02, baseline=(1, 0.5))
     flat = {
         "baseline": tuple((*row[:-1], row[-2]) for row in noisy.errors["baseline"])
-    }  # from 256 labels on
+    }  # no change from 256 to 1,024 labels
     expected, last = dataclasses.replace(noisy, errors=flat).back_test()["baseline"]
     assert expected.high < last.value
     answer = gain_of_labels(noisy, 1024)

@@ -24,7 +24,8 @@ TESTS = {
 
 
 def effect(change: float, spread: float = 0.01, learned: bool = True) -> LabelEffect:
-    """A log ratio of errors with this mean and standard deviation over 8 folds."""
+    """The effect of order on the error: the log ratio of errors has mean `change` and standard
+    deviation `spread` over 8 folds."""
     folds = np.array([-1.0, 1.0] * 4) * spread * np.sqrt(7 / 8)
     return LabelEffect("baseline", learned, ErrorChange(np.exp(change + folds), np.ones(8), 1.0))
 
@@ -92,7 +93,8 @@ def test_sequences_of_one_token_have_no_order():
 
 @pytest.mark.parametrize("sequences", [2, 10])
 def test_an_effect_is_shown_by_mistake_in_at_most_one_data_set_in_twenty(sequences: int):
-    """Three effects, corrected by Holm: without the correction 15 % of data sets had one."""
+    """Three effects are tested with the correction by Holm; without it, 15 % of data sets without
+    any effect showed one."""
     random = np.random.default_rng(0)
     count, false = 200, 0
     for _ in range(count):

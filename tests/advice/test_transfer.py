@@ -19,7 +19,8 @@ from attnlens.core.readings import Reading
 
 ROWS = 300
 STRENGTHS, HEAD = np.array([1.0, 1.0, 0.2]), np.array([0.0, 0.6, 0.8])
-# κ² = k Σ c²/s² for k = 3 targets, each one feature times its strength.
+# κ² = k Σ c²/s² with c = HEAD and s = STRENGTHS: there are k = 3 targets, and target i is feature i
+# times s_i.
 KAPPA = math.sqrt(3 * float(((HEAD / STRENGTHS) ** 2).sum()))
 FEW: dict[str, Any] = {"resamples": 50}
 
@@ -96,7 +97,7 @@ def test_text_becomes_classes_and_incomplete_rows_are_left_out(tmp_path: Path):
     facts = dict(sheet.facts)
     assert facts["downstream"] == "2 classes"
     assert facts["missing"].startswith("1 row")
-    assert facts["features"].startswith("4 columns")  # with y, which no option names
+    assert facts["features"].startswith("4 columns")  # y is one of them, because no option names it
     assert "H-score" in sheet.scores.readings
     assert "error rate" in sheet.error_today.answer
     assert len(z) == ROWS

@@ -56,18 +56,20 @@ def test_mean_and_variance_equal_a_scipy_solve(kernel):
         mean, var, condition = references.cme(query, key, value, temperature, ridge, kernel)
         actual = ours(*map(jnp.asarray, (query, key, value, temperature, ridge)))
         # The error of a solve is c·ε·cond times ‖κ(q, K)‖ ‖A⁻¹V‖ ≤ √L max κ · √L max v / λ. An
-        # error of A itself enters the same way. Where points coincide the error of a distance is
-        # √ε, and that of κ is √(2ε(‖q‖² + ‖k‖²)/τ), at most √ε·4/√τ.
+        # error of A itself enters the same way. Where points coincide, a distance has the error √ε,
+        # and so κ has the error √(2ε(‖q‖² + ‖k‖²)/τ), at most √ε·4/√τ.
         largest = max(
             np.max(np.abs(references.gram(kernel, query, key, temperature))),
             np.max(np.abs(references.gram(kernel, key, key, temperature))),
             np.max(np.abs(references.gram(kernel, query, query, temperature))),
         )
-        # Rounding error of one κ, relative to the largest: 50 ε(1 + r²/τ or |q·k|/τ).
+        # Rounding error of one value of κ, relative to the largest value: 50 ε(1 + r²/τ or
+        # |q·k|/τ).
         rounding = 50 * EPSILON * (1 + 40 / temperature)
         if kernel == "laplace":
             rounding += np.sqrt(EPSILON) * 4 / np.sqrt(temperature)
-        gain = 1 + LENGTH * largest / ridge  # by which a change of κ or A changes κ(q, K) A⁻¹ v
+        # The factor by which a change of κ or A is amplified in κ(q, K) A⁻¹ v.
+        gain = 1 + LENGTH * largest / ridge
         bound = LENGTH * (EPSILON * condition + rounding) * gain * max(largest, 1)
         np.testing.assert_allclose(actual.mean, mean, rtol=0, atol=bound * np.max(np.abs(value)))
         np.testing.assert_allclose(actual.var, var, rtol=0, atol=bound * gain)
@@ -83,7 +85,7 @@ def test_cme_equals_kernel_ridge_of_scikit_learn():
     temperature, ridge = 0.8, 0.05
     peer = kernel_ridge.KernelRidge(alpha=ridge, kernel="rbf", gamma=1 / (2 * temperature))
     expected = peer.fit(key, value).predict(query)
-    # cond ≤ (L + λ)/λ = 241; values of order 1.
+    # The condition number is at most (L + λ)/λ = 241; values are of order 1.
     bound = 10 * LENGTH * EPSILON * (LENGTH + ridge) / ridge
     np.testing.assert_allclose(
         cme(query, key, value, ridge=ridge, temperature=temperature), expected, rtol=0, atol=bound
@@ -110,8 +112,8 @@ def test_cme_equals_a_gaussian_process_of_scikit_learn(kernel, smoothness):
     assert isinstance(actual, WithVariance)
     bound = 10 * LENGTH * EPSILON * (LENGTH + ridge) / ridge
     if kernel == "laplace":
-        # The computed distance on the diagonal is up to √ε·‖k‖ instead of 0: the error of the
-        # matrix.
+        # The computed distance of a point to itself is up to √ε·‖k‖ instead of 0, so the diagonal
+        # of the matrix has an error of this order.
         bound = 10 * np.sqrt(EPSILON) / ridge
     np.testing.assert_allclose(actual.mean[:, 0], mean, rtol=0, atol=bound)
     np.testing.assert_allclose(actual.var[:, 0], deviation**2, rtol=0, atol=bound)
@@ -127,7 +129,7 @@ def test_leave_one_out_residuals_equal_fits_without_the_token():
     leave = jax.jit(lambda mask: cme(key, key, value, ridge=0.1, temperature=1.0, mask=mask))
     for i in (0, 5, 11):
         without = leave(mask.at[i].set(False))[i]
-        # cond ≤ 121, and a quotient of two solves.
+        # The condition number is at most 121; a residual is a quotient of two solves.
         np.testing.assert_allclose(
             actual.residuals[i], value[i] - without, rtol=0, atol=100 * LENGTH * 121 * EPSILON
         )
@@ -147,7 +149,8 @@ def test_ridge_by_leave_one_out_minimises_the_error():
     )
     chosen = cme(query, key, value, ridge="loo", temperature=1.0, return_info=True)
     assert isinstance(chosen, Estimate)
-    # The last grid's step is (range of log λ = 25)/64·2/32·2/32 = 1.6e−3, and SciPy stops at 1e−5.
+    # The search for λ ends with a grid of step (range of log λ = 25)/64·2/32·2/32 = 1.6e−3; SciPy
+    # stops at 1e−5.
     np.testing.assert_allclose(
         np.log(chosen.ridge),
         best.x,  # pyright: ignore[reportAttributeAccessIssue]
@@ -205,7 +208,8 @@ def test_a_ridge_from_the_data_is_one_per_member_and_a_constant_in_differentiati
         jax.grad(lambda key: loss(key, "loo"))(key),
         jax.grad(lambda key: loss(key, estimate.ridge))(key),
         rtol=0,
-        atol=1e-10,  # the same program except for where the ridge comes from; cond·ε·L ~ 1e−12
+        # The two programs differ only in the origin of the ridge: rounding is cond·ε·L ~ 1e−12.
+        atol=1e-10,
     )
 
 
@@ -223,7 +227,8 @@ def test_the_ridge_can_be_differentiated():
 
     step = 1e-5
     slope = (loss(jnp.array(0.1 + step)) - loss(jnp.array(0.1 - step))) / (2 * step)
-    # step²·f‴/6 with f‴ ~ f/λ³ = 1e3 f: 2e−8; rounding 1e−13/1e−5.
+    # Error of the central difference: step²·f‴/6 = 2e−8 with f‴ ~ f/λ³ = 1e3 f, and 1e−13/1e−5 of
+    # rounding.
     np.testing.assert_allclose(jax.grad(loss)(jnp.array(0.1)), slope, rtol=1e-6)
 
 

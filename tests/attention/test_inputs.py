@@ -15,12 +15,13 @@ from attnlens.core.checks import BadInput
 
 every_operator = pytest.mark.parametrize("name", sorted(OPERATORS))
 QUERY, KEY = np.array([[1, 0], [0, 1], [1, 1]]), np.array([[1, 0], [0, 1], [1, 1], [0, 0]])
-VALUE = np.array([[1, 0], [2, 1], [0, 1], [1, 1]])  # the mean of the first column is 1, not whole
+VALUE = np.array([[1, 0], [2, 1], [0, 1], [1, 1]])  # integers whose means are fractions
 
 
 @pytest.fixture(autouse=True)
 def unchecked_types():
-    """Annotations name the types that are meant; here others are given."""
+    """Switch off the type checks at run time: the tests below pass other types than the annotated
+    ones."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
@@ -65,7 +66,7 @@ def test_a_mask_must_be_boolean(name: str):
 @every_operator
 @pytest.mark.filterwarnings("ignore:iterative. not converged")
 @pytest.mark.parametrize("place", range(3))
-def test_masked_complex_text_and_dates_raise(name: str, place: int):
+def test_arrays_that_are_masked_complex_text_or_dates_raise(name: str, place: int):
     given = [np.float64(x) for x in (QUERY, KEY, VALUE)]
     with_none = given[place].astype(object)
     with_none[with_none == 1] = None
@@ -80,7 +81,7 @@ def test_masked_complex_text_and_dates_raise(name: str, place: int):
     for values in bad[:-1]:
         with pytest.raises(BadInput):
             OPERATORS[name](*given[:place], values, *given[place + 1 :])
-    # A missing number is NaN, and reaches the result of every query that reads it.
+    # None is read as NaN and reaches the result of every query that reads this entry.
     missing = OPERATORS[name](*given[:place], bad[-1], *given[place + 1 :])
     assert np.isnan(missing).any()
 

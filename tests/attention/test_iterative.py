@@ -74,7 +74,7 @@ def test_a_solve_that_does_not_converge_warns_and_reports_it():
     assert 1e-8 < float(estimate.info.residual) < 10
     assert "raise ridge, rank or max_steps" in str(estimate.info)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # inside jit it cannot warn; `info` reports it
+        warnings.simplefilter("error")  # inside jit there is no warning: `info` holds the status
         assert not bool(jax.jit(stopped_early)().info.converged)
 
 
@@ -85,8 +85,8 @@ def test_the_preconditioner_is_the_inverse_of_its_matrix():
     correct = preconditioner(System(KERNELS["rbf"], key, None, 1.0, ridge), rank=50)
     inverse = jax.vmap(correct)(jnp.eye(50))
     product = inverse @ (gram + ridge * jnp.eye(50))
-    # Full rank: the inverse up to a constant. The error is ε·cond = 2e−16·501, and the rounding of
-    # the 50 columns of the partial factor.
+    # At full rank the preconditioner is the inverse up to a constant. Its error is ε·cond =
+    # 2e−16·501 and the rounding of the 50 columns of the partial factor.
     np.testing.assert_allclose(product / product[0, 0], jnp.eye(50), rtol=0, atol=1e-10)
 
 
@@ -109,7 +109,8 @@ def test_single_precision_converges_too():
     )
     assert actual.mean.dtype == jnp.float32
     assert bool(actual.info.converged), str(actual.info)
-    # A residual of at most 2e−4·‖v‖, ‖v‖ = √1000·0.8, times the gain 1/(2√0.1) above.
+    # The residual is at most 2e−4·‖v‖ with ‖v‖ = √1000·0.8; the error of the mean is this times the
+    # gain 1/(2√0.1) derived in `test_iterative_equals_cholesky`.
     np.testing.assert_allclose(actual.mean, direct, rtol=0, atol=2e-4 * np.sqrt(1000) * 0.8 * 1.6)
 
 
@@ -125,8 +126,8 @@ def test_memory_is_linear_in_the_length():
         return analysis.temp_size_in_bytes
 
     short, long = scratch(16384), scratch(65536)
-    assert long < 4.5 * short  # 16 if it were quadratic
-    assert long < 0.02 * 65536**2 * 4  # 2 % of the size of the matrix
+    assert long < 4.5 * short  # memory quadratic in the length would give 16
+    assert long < 0.02 * 65536**2 * 4  # 2 % of the memory of the matrix
 
 
 @pytest.mark.parametrize(("length", "method"), [(8192, "cholesky"), (8193, "iterative")])

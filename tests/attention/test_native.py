@@ -32,8 +32,9 @@ needs_compiler = pytest.mark.skipif(
     variant_here() is None or shutil.which("c++") is None,
     reason="there is no C++ compiler here",
 )
-# (sets, queries, length, features, values): whole tiles, one key more than whole tiles, fewer
-# queries than rows of a tile, values that fill no vector, values that fill several panels.
+# (sets, queries, length, features, values). Among them are whole tiles, one key more than whole
+# tiles, fewer queries than rows of a tile, values that fill no vector register, and values that
+# fill several panels.
 SIZES = [(1, 192, 512, 64, 64), (2, 97, 513, 3, 7), (3, 5, 4400, 16, 33), (1, 300, 257, 1, 150)]
 attend = jax.jit(long_softmax.attend)
 
@@ -46,7 +47,8 @@ def draw(sets, queries, length, dim, value_dim, size=1.0):
 
 
 def exact(query, key, value):
-    """(o, c) in float64, and a bound on Σ|q||k|, the sum of the absolute terms of a score."""
+    """(outputs, log normalisers, terms) in float64; `terms` is the largest Σ|q||k|, the sum of the
+    absolute terms of a score."""
     query, key, value = (np.asarray(part, float) for part in (query, key, value))
     scores = query @ np.swapaxes(key, -1, -2)
     top = scores.max(-1, keepdims=True)
@@ -58,7 +60,8 @@ def exact(query, key, value):
 
 @pytest.fixture(scope="module", autouse=True)
 def loaded():
-    """Functions of native code are called below without their operators, which load them."""
+    """Load the native libraries: tests call native functions directly, not through the operators
+    that load the libraries on use."""
     libraries.load()
 
 
@@ -84,7 +87,7 @@ def test_load_returns_false_where_native_code_is_impossible(reason: str, tmp_pat
     }[reason]
     run = partial(subprocess.run, capture_output=True, text=True, check=True)
     process = run([sys.executable, "-c", LOAD], env={**os.environ, **changed})
-    # Prebuilt libraries need neither a compiler nor a folder of the user's.
+    # Prebuilt libraries need neither a compiler nor a folder that the user can write.
     variant = variant_here()
     prebuilt = variant is not None and wheel.find("small_softmax", variant.name).file is not None
     possible = prebuilt and reason != "switched off"
@@ -128,8 +131,8 @@ def test_long_softmax_equals_the_formula(sizes, size):
     query, key, value = draw(*sizes, size=size)
     output, normaliser = attend(query, key, value)
     expected, log_total, terms = exact(query, key, value)
-    # The error of a score is ε (d + 1) Σ|q||k|; the relative error of a weight is twice that (the
-    # largest score is subtracted) and 4 ε of exp; that of a sum of L terms is L ε.
+    # The error of a score is ε (d + 1) Σ|q||k|. The relative error of a weight is twice that,
+    # because the largest score is subtracted, plus 4 ε of exp. A sum of L terms adds L ε.
     relative = EPSILON * (2 * (sizes[3] + 1) * terms + sizes[2] + 4)
     atol = 2 * relative * np.abs(value).max()
     np.testing.assert_allclose(output, expected, rtol=0, atol=atol)
@@ -148,7 +151,8 @@ def test_a_nan_query_affects_only_its_own_row():
 
 @needs_compiler
 def test_the_output_of_a_query_does_not_depend_on_other_queries():
-    """Equal to the last bit, alone or among others, vmapped or not."""
+    """The output of a query is the same to the last bit without the other queries, and under
+    vmap."""
     query, key, value = map(jnp.asarray, draw(*SIZES[1]))
     whole = attend(query, key, value)[0]
     np.testing.assert_array_equal(whole[1, 40:], attend(query[1, 40:], key[1], value[1])[0])
@@ -174,8 +178,8 @@ def test_softmax_uses_long_softmax_and_keeps_its_derivatives(method):
 
         return jax.jit(lambda s: (loss(s), jax.grad(loss)(s), jax.grad(jax.grad(loss))(s)))(1.0)
 
-    # Sums of 384 squares of order 1, each with an error of about 20 ε (scores of order 10); for the
-    # first and second derivative multiplied by the scores once or twice.
+    # The loss is a sum of 384 squares of order 1, each with an error of about 20 ε (scores are of
+    # order 10). The first and the second derivative multiply it by scores once and twice.
     for actual, expected, factor in zip(
         derivatives(method), derivatives("dense"), (1, 10, 100), strict=True
     ):
@@ -186,8 +190,8 @@ def test_softmax_uses_long_softmax_and_keeps_its_derivatives(method):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("length", "columns"), [(32, 1), (37, 5), (144, 16), (300, 33)])
 def test_cholesky_factors_and_solutions(length, columns, dtype):
-    """Backward errors: RᵀR = A and A x = b up to c n ε times the sums of absolute terms (Higham,
-    Accuracy and Stability of Numerical Algorithms, 2002, theorems 10.3 and 10.4)."""
+    """Backward errors: RᵀR = A and A x = b hold up to c n ε times the sums of absolute terms
+    (Higham, Accuracy and Stability of Numerical Algorithms, 2002, theorems 10.3 and 10.4)."""
     random = np.random.default_rng(length)
     points = random.normal(size=(3, length, length))
     matrix = points @ np.swapaxes(points, 1, 2) / length + np.eye(length)
@@ -218,7 +222,7 @@ def test_cme_uses_native_cholesky_and_keeps_its_derivatives(monkeypatch):
     parts = tuple(jax.random.normal(k, (3, 40, 2), "float64") for k in keys)
 
     def derivatives():
-        def loss(parts):  # a new function for each call, so that it is traced again
+        def loss(parts):  # defined in each call, so that JAX traces it again
             return jnp.sum(cme(*parts, ridge=0.1, variance=True).mean ** 2)
 
         def second(parts):

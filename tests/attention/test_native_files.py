@@ -1,7 +1,8 @@
-"""Native libraries are loaded only if nobody else can have changed them; else compiled again.
+"""Native libraries are loaded only if no other user can have changed them; otherwise they are
+compiled again.
 
-The compiler here is a script that copies a small library, and libraries that were planted create a
-file when they are loaded.
+The compiler in these tests is a script that copies a small library. Each small library creates a
+file when it is loaded, so that a test sees which one was loaded.
 """
 
 import os
@@ -30,7 +31,7 @@ __attribute__((constructor)) static void loaded(void) { open("%s", O_CREAT | O_W
 
 
 def small_library(folder: Path, name: str) -> Path:
-    """A library that creates the file `name`.loaded when it is loaded."""
+    """Compile a library that creates the file `name`.loaded when it is loaded."""
     source, result = folder / f"{name}.c", folder / f"{name}.so"
     source.write_text(SOURCE % (folder / f"{name}.loaded"))
     subprocess.run(["cc", "-shared", "-fPIC", source, "-o", result], check=True)
@@ -45,7 +46,8 @@ def script(file: Path, text: str) -> Path:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with `own.so`, which the compiler gives, and `planted.so`; the cache is inside."""
+    """A folder with the cache, `own.so`, which the compiler script copies, and `planted.so`, which
+    the tests put in its place."""
     own = small_library(tmp_path, "own")
     small_library(tmp_path, "planted")
     copying = f'for last; do :; done; echo run >> {tmp_path}/log; cp {own} "$last"'
@@ -69,7 +71,7 @@ def compilations(place: Path) -> int:
 
 
 def plant(place: Path, record: bool = True) -> Path:
-    """Replace the stored library by the planted one; with `record`, its hash too."""
+    """Replace the stored library by `planted.so`; if `record`, replace its stored hash too."""
     file = library_file()
     file.unlink()
     shutil.copy(place / "planted.so", file)
@@ -129,14 +131,15 @@ def record_of_another_owner(place: Path) -> None:
 
 
 def rewrite(content: bytes) -> None:
-    """A new file: this process has mapped the old one."""
+    """Write the stored library as a new file, because this process has mapped the old one."""
     library_file().unlink()
     library_file().write_bytes(content)
     library_file().chmod(0o600)
 
 
 def truncated(place: Path) -> None:
-    """The dynamic linker maps a file without reading it; a page beyond its end is a SIGBUS."""
+    """Cut the library to a third. The dynamic linker maps a file without reading it, and access to
+    a page beyond its end raises SIGBUS."""
     content = library_file().read_bytes()
     rewrite(content[: len(content) // 3])
 
@@ -240,7 +243,7 @@ def test_a_compiler_that_hangs_is_stopped_with_its_children(place: Path, monkeyp
     assert time.monotonic() - started < 30
     assert library.status is NativeStatus.FAILED
     child = Path("/proc") / (place / "child").read_text().strip() / "stat"
-    # Killed; where nobody has collected its exit status yet, it is a zombie.
+    # The child was killed. It is a zombie until a process collects its exit status.
     assert not child.exists() or child.read_text().rpartition(")")[2].split()[0] == "Z"
     assert [file.suffix for file in (place / "cache").iterdir()] == [".failed"]
 
@@ -250,7 +253,7 @@ def test_a_failure_is_reported_once_and_stored(place: Path, monkeypatch):
     script(place / "c++", failing)
     notices: list[str] = []
     for known in ({}, build._failures):
-        monkeypatch.setattr(build, "_failures", known)  # an empty one is a new process
+        monkeypatch.setattr(build, "_failures", known)  # no known failures, as in a new process
         path = libraries.prepare([NAME], notices.append)
         (library,) = path.libraries
         assert (library.status, library.reason) == (NativeStatus.FAILED, "x.cc:1: error: no")
@@ -260,7 +263,7 @@ def test_a_failure_is_reported_once_and_stored(place: Path, monkeypatch):
     assert len(notices) == 2  # the start of the compiler, and its failure
     libraries.prepare([NAME], notices.append, retry=True)
     assert compilations(place) == 2
-    # Another compiler is tried without being asked.
+    # A compiler that has changed is tried without `retry`.
     script(place / "c++", f'for last; do :; done; cp {place}/own.so "$last"')
     monkeypatch.setattr(build, "_failures", {})
     assert libraries.prepare([NAME], notices.append).libraries[0].is_native
@@ -273,7 +276,8 @@ def test_a_failure_is_reported_once_and_stored(place: Path, monkeypatch):
 def test_a_library_that_cannot_be_loaded_is_never_said_to_be_in_use(
     writes: str, reason: str, place: Path, monkeypatch
 ):
-    """On a file system without permission to execute, for example. Each round is a new process."""
+    """As on a file system without permission to execute. Each pass of the loop stands for a new
+    process."""
     script(place / "c++", f"for last; do :; done; echo run >> {place}/log; {writes}")
     notices: list[str] = []
     for _ in range(2):

@@ -55,7 +55,8 @@ def test_kernel_attention_equals_the_weighted_mean(name):
                 "matern32": lambda u: np.log1p(np.sqrt(3 * u)) - np.sqrt(3 * u),
                 "matern52": lambda u: np.log1p(np.sqrt(5 * u) + 5 * u / 3) - np.sqrt(5 * u),
             }[name](squared)
-            # The error of u is ε·(‖q‖² + ‖k‖²)/τ ≤ ε·100/τ; that of √u at 0 is its square root.
+            # The error of u is ε·(‖q‖² + ‖k‖²)/τ ≤ ε·100/τ; near 0, the error of √u is the square
+            # root of this.
             error = 100 * EPSILON / temperature + 8 * EPSILON * np.max(np.abs(logits))
             if name == "laplace":
                 error += np.sqrt(100 * EPSILON / temperature)
@@ -70,8 +71,8 @@ def test_kernel_attention_equals_the_weighted_mean(name):
 def test_on_the_sphere_rbf_attention_equals_softmax():
     query, key, value = draw()
     query, key = (x / jnp.linalg.norm(x, axis=-1, keepdims=True) for x in (query, key))
-    # exp(−‖q − k‖²/2τ) = e^{−1/τ} e^{q·k/τ}: logits of size 1/τ = 10, each with an error of a few
-    # ε.
+    # exp(−‖q − k‖²/2τ) = e^{−1/τ} e^{q·k/τ} for unit vectors: logits of size 1/τ = 10, each with an
+    # error of a few ε.
     np.testing.assert_allclose(
         kernel(query, key, value, temperature=0.1),
         softmax(query, key, value, temperature=0.1),
@@ -89,7 +90,8 @@ def test_a_query_far_from_every_key_attends_to_the_nearest():
 
 @pytest.mark.parametrize("shift", [0, -10, -20, -60])
 def test_linear_attention_equals_its_quadratic_form(shift):
-    """Also far below zero, where eˣ − 1 + 1 is 0 and e²ˣ underflows in single precision."""
+    """Includes inputs far below zero, where eˣ − 1 + 1 is 0 and e²ˣ underflows in single
+    precision."""
     query, key, value = map(np.asarray, draw())
     query, key = query + np.float32(shift), key + np.float32(shift)
 
@@ -104,7 +106,7 @@ def test_linear_attention_equals_its_quadratic_form(shift):
 
 
 def test_positive_features_approach_softmax():
-    # Vectors of small norm: the variance of the estimate grows as exp(‖q + k‖²/τ).
+    # Vectors of small norm are used, because the variance of the estimate grows as exp(‖q + k‖²/τ).
     query, key, value = draw(dim=4)
     query, key = query / 2, key / 2
     exact = softmax(query, key, value)
@@ -118,8 +120,8 @@ def test_positive_features_approach_softmax():
 
     few, many = error(64), error(4096)
     # The error falls as 1/√count: by a factor of 8 here. The ratio of two root mean squares of 8 ·
-    # 8 values has a relative standard deviation of about √(2/64)·½·√2 = 0.13; a factor of 4 is four
-    # of these below 8.
+    # 8 values has a relative standard deviation of about √(2/64)·½·√2 = 0.13, so a factor of 4 is
+    # four of these standard deviations below 8.
     assert many < few / 4
     assert many < 0.05
 

@@ -1,4 +1,5 @@
-"""Native softmax attention of small sets: against the formula in float64, and where it is used."""
+"""Native softmax attention on small sets of tokens: comparison with the formula in float64, and the
+conditions under which it is used."""
 
 import shutil
 import sys
@@ -17,7 +18,7 @@ from attnlens.attention.native import small_softmax
 from attnlens.networks import SelfAttention, fit
 
 EPSILON = float(np.finfo("float32").eps)
-SIZES = (1, 2, 4, 5, 8, 16, 19)  # a few, so that few programs are compiled
+SIZES = (1, 2, 4, 5, 8, 16, 19)  # few sizes, so that few programs are compiled
 
 needs_compiler = pytest.mark.skipif(
     not sys.platform.startswith("linux") or shutil.which("c++") is None,
@@ -41,7 +42,7 @@ def with_gradient(query, key, value, mask, given):
 
 
 def plain(query, key, value, mask, given):
-    """The formulas of small_softmax.cc in float64, one set at a time."""
+    """Outputs and gradients by the formulas of small_softmax.cc, in float64, for one set."""
     query, key, value, given = (np.asarray(part, float) for part in (query, key, value, given))
     logits = query @ key.T
     if mask.size:
@@ -89,7 +90,8 @@ def test_small_softmax_equals_the_formula(sizes, size, visible, seed):
 @needs_compiler
 @pytest.mark.parametrize(("sets", "length", "dim", "seen"), [(5, 16, 8, 0), (37, 4, 5, 4)])
 def test_the_result_of_a_set_does_not_depend_on_other_sets(sets, length, dim, seen):
-    """Equal to the last bit, alone or among others; sets of few tokens are computed in sixteens."""
+    """The result of a set is the same to the last bit alone and together with other sets, also for
+    sets of few tokens, which are computed 16 at a time."""
     query, key, value, given = draw(0, sets, length, length, dim, dim)
     mask = np.random.default_rng(0).random((sets, seen)) < 0.6
     together = with_gradient(query, key, value, mask, given)
@@ -133,7 +135,8 @@ def test_softmax_uses_small_softmax_only_inside_first_order():
 @needs_compiler
 @pytest.mark.slow
 def test_training_with_native_code_agrees_with_xla(monkeypatch):
-    """Single precision, 20 steps: they differ by rounding errors of about √steps · ε · gradient."""
+    """After 20 steps in single precision the parameters differ by rounding errors of about √steps ·
+    ε · gradient."""
     random = np.random.default_rng(0)
     x = random.normal(size=(32, 3, 4)).astype("float32")
     y = random.normal(size=(32, 1)).astype("float32")

@@ -54,7 +54,7 @@ def test_softmax_equals_the_formula(shape, arrangement, log_temperature, visible
     bias = bias_size * random.normal(size=(queries, length))
     temperature = 10.0**log_temperature
     expected = references.softmax(query, key, value, temperature, mask, bias)
-    # The error of a logit is ε·(d + 2)·|logit|; weights and mean have that relative error.
+    # The error of a logit is ε·(d + 2)·|logit|; weights and mean inherit it as a relative error.
     largest = np.max(np.abs(query) @ np.abs(key).T / temperature + np.abs(bias), initial=1.0)
     bound = 4 * EPSILON * ((dim + 2) * largest + length) * np.max(np.abs(value))
     arguments = [jnp.asarray(a) for a in (query, key, value, temperature, mask, bias)]
@@ -87,7 +87,8 @@ def test_a_bad_token_affects_only_queries_that_attend_to_it(bad, place, seed):
         compute = jax.value_and_grad(rows, has_aux=True)
         (_, expected), _ = compute(tuple(map(jnp.asarray, arguments.values())))
         (_, actual), gradient = compute(tuple(map(jnp.asarray, poisoned.values())))
-        # Rows that do not attend to the token change by rounding only (its key is set to zero).
+        # Queries that do not attend to the bad token change by rounding only, because the key of
+        # the token is set to zero.
         np.testing.assert_allclose(actual[clean], expected[clean], rtol=0, atol=100 * EPSILON)
         assert np.all(np.isnan(actual[~clean]))
         assert all(np.all(np.isfinite(part)) for part in gradient)
@@ -120,17 +121,17 @@ def test_softmax_equals_jax_dot_product_attention_in_single_precision():
     with jax.numpy_dtype_promotion("standard"):
         expected = jax.nn.dot_product_attention(query, key, value)
     ours = softmax(*(jnp.swapaxes(x, 1, 2) for x in (query, key, value)))
-    # float32: logits of size about 3 from 8 products, and 16 weights.
+    # Errors in float32: logits of size about 3 are sums of 8 products, and a mean has 16 weights.
     bound = 4 * float(jnp.finfo(jnp.float32).eps) * (10 * 3 + 16) * float(jnp.max(jnp.abs(value)))
     np.testing.assert_allclose(jnp.swapaxes(ours, 1, 2), expected, rtol=0, atol=bound)
 
 
 def test_double_precision_is_kept():
-    # Two logits that differ by 1e−12: in float32 they would be equal.
+    # The two logits differ by 1e−12; in float32 they would be equal.
     key = jnp.array([[1.0], [1.0 + 1e-12]])
     value = jnp.array([[0.0], [1.0]])
     out = softmax(jnp.ones((1, 1)), key, value, temperature=1.0)
-    # Weight of the second token: ½ + 1e−12/4; the rounding error of the logits is ε.
+    # The weight of the second token is ½ + 1e−12/4; the rounding error of the logits is ε.
     np.testing.assert_allclose(float(out[0, 0]) - 0.5, 2.5e-13, atol=2 * EPSILON)
 
 

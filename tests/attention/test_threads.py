@@ -29,8 +29,8 @@ for i in range({steps}):
 
 @pytest.mark.slow
 def test_gradients_of_cme_do_not_hang_with_default_threads():
-    """Several solves, an eigendecomposition and their gradients, 200 times. The loss is linear, so
-    that a backward solve need not wait for a forward solve."""
+    """Run several solves, an eigendecomposition and their gradients 200 times. The loss is linear,
+    so a backward solve can run at the same time as a forward solve."""
     environment = {
         name: value
         for name, value in os.environ.items()

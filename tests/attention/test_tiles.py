@@ -1,4 +1,5 @@
-"""Attention tile by tile: the dense result, derivatives of all orders, memory linear in length."""
+"""Attention tile by tile: equality with the dense computation, derivatives of all orders, and
+memory linear in the length."""
 
 import jax
 import jax.numpy as jnp
@@ -76,7 +77,8 @@ def test_reverse_over_reverse_and_third_derivatives():
 
     for transform in (lambda f: jax.grad(jax.grad(f)), third):
         actual, expected = (jax.jit(transform(scalar(m)))(1.3) for m in ("blocks", "dense"))
-        # A third derivative of a function of order 10 at unit scale: up to 3! · 10 · 4³ times ε·L.
+        # Bound on the third derivative of a function of order 10 with unit scale: up to 3! · 10 ·
+        # 4³, times ε·L.
         np.testing.assert_allclose(actual, expected, rtol=0, atol=4000 * 9 * EPSILON)
 
 
@@ -101,5 +103,5 @@ def test_memory_is_linear_in_the_length(operator):
     functions = {"forward": operator, "gradient": jax.grad(loss, (0, 1, 2)), "hvp": hessian_product}
     for name, function in functions.items():
         short, long = (scratch(function, *3 * [(length, 16)]) for length in (16384, 65536))
-        assert long < 4.5 * short, name  # 16 if it were quadratic
-        assert long < 0.04 * 65536**2 * 4, name  # 4 % of the size of the logits
+        assert long < 4.5 * short, name  # memory quadratic in the length would give 16
+        assert long < 0.04 * 65536**2 * 4, name  # 4 % of the memory of the logits

@@ -36,8 +36,8 @@ def test_softmax_equals_scaled_dot_product_attention(method, masked):
     gradient, ours = jax.grad(weighted_sum, has_aux=True)(
         tuple(map(jnp.asarray, (query, key, value)))
     )
-    # Logits of at most 4 from 8 products, sums of 17 weights, values up to 4: the error of both
-    # sides is ε·(10·4 + 17)·4; a gradient sums 10 or 17 such terms.
+    # Logits of at most 4 are sums of 8 products, a mean has 17 weights, and values are at most 4:
+    # each of the two results has the error ε·(10·4 + 17)·4; a gradient sums 10 or 17 such terms.
     bound = EPSILON * (10 * 4 + 17) * 4
     np.testing.assert_allclose(ours, theirs.detach().numpy(), rtol=0, atol=bound)
     for actual, part in zip(gradient, parts, strict=True):
@@ -59,5 +59,6 @@ def test_multihead_equals_torch_multihead_attention():
     tokens = np.random.default_rng(0).normal(size=(3, 6, 8)).astype(np.float32)
     theirs, _ = peer(*3 * [torch.tensor(tokens)])
     ours = layer(*3 * [jnp.asarray(tokens)])
-    # Three successive products of 8 terms of order 1, and a mean of 6.
+    # The output results from three successive products with 8 terms of order 1, and a mean of 6
+    # values.
     np.testing.assert_allclose(ours, theirs.detach().numpy(), rtol=0, atol=100 * EPSILON)

@@ -1,4 +1,4 @@
-"""The wheel `attnlens-native`: used if it fits the installed package, and if it is intact."""
+"""The wheel `attnlens-native` is used if it fits the installed package and its files are intact."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ LIBRARY = b"a compiled library"
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Install a wheel with these sources and this interface; return the file of its library."""
+    """A function that installs a wheel with the given hashes of sources and the given version of
+    the FFI, and returns the path of its library."""
 
     def install(
         sources: dict[str, str] | None = None, ffi: str | None = None, variant: str = "x86-64-v3"
@@ -73,7 +74,7 @@ def test_the_wheel_comes_before_the_compiler(installed, monkeypatch: pytest.Monk
     library = build.status(NAME)
     assert (library.status, library.origin) == (NativeStatus.IN_USE, NativeOrigin.WHEEL)
     assert build.location(NAME) == file
-    # A file that cannot be loaded here: the compiler is next.
+    # This library cannot be loaded, so the compiler is tried next.
     monkeypatch.setattr(build, "_unloadable", {})
     monkeypatch.setattr(compiler, "find_compiler", lambda: None)
     monkeypatch.setenv("ATTNLENS_CACHE", str(file.parent / "cache"))
@@ -98,7 +99,8 @@ def test_another_wheel_is_not_used_and_the_reason_is_given(installed, change: st
 
 
 def test_every_variant_has_fused_multiply_add():
-    """The policy for contraction is the same everywhere; NEON always has fused multiply-add."""
+    """Every variant contracts multiplications and additions in the same way; NEON always has fused
+    multiply-add."""
     for variant, needs in variants("x86_64"):
         assert "fma" in needs
         assert "-ffp-contract=fast" in variant.flags
@@ -106,7 +108,7 @@ def test_every_variant_has_fused_multiply_add():
     assert "-ffp-contract=fast" in arm.flags
 
 
-# The following need the wheel itself, which `.ci/run` builds and installs.
+# The following tests need the real wheel, which `.ci/run` builds and installs.
 HERE = variant_here()
 REAL = [wheel.find(name, HERE.name) for name in libraries.LIBRARIES] if HERE else []
 needs_wheel = pytest.mark.skipif(
@@ -122,7 +124,8 @@ def test_the_installed_wheel_is_in_use():
 
 
 def calls() -> dict[str, tuple[str, tuple[np.ndarray, ...], tuple[tuple[int, ...], ...]]]:
-    """For every native function: its library, arguments, and the shapes of its results."""
+    """For every native function: the name of its library, its arguments and the shapes of its
+    results."""
     random = np.random.default_rng(0)
 
     def normal(*shape: int, dtype: str = "float32") -> np.ndarray:
@@ -139,7 +142,7 @@ def calls() -> dict[str, tuple[str, tuple[np.ndarray, ...], tuple[tuple[int, ...
         right = normal(4, 144, 19, dtype=dtype)
         found[f"attnlens_factor_{dtype}"] = ("cholesky", (matrix,), (matrix.shape,))
         found[f"attnlens_solve_{dtype}"] = ("cholesky", (root, right), (right.shape,))
-    for tokens in (4, 33):  # fewer tokens than lanes, and more
+    for tokens in (4, 33):  # fewer and more tokens than a vector register has lanes
         parts = [normal(20, tokens, 5) for _ in range(3)]
         mask = random.random((20, tokens)) < 0.7
         shapes = ((20, tokens, 5), (20, tokens, tokens))

@@ -23,7 +23,8 @@ def python(home: str) -> str:
 
 @pytest.fixture(scope="module")
 def found() -> dict:
-    """A run with contenders that sleep, one that fails and one without an environment."""
+    """The record of a run with contenders that sleep, one that fails and one whose environment is
+    not installed."""
     work = Work(
         "naps",
         "sleeping",
@@ -55,11 +56,12 @@ def found() -> dict:
 
 def test_contenders_are_measured_and_failures_are_recorded(found):
     own, slow, fast, broken, homeless = results.entries_of(found["works"][0])
-    # A sleep never ends early; the first call slept three times as long, so two sleeps more.
+    # A sleep never ends early. In the toy, the first call sleeps three times as long as later ones:
+    # `compiling` is the difference, two sleeps.
     assert len(own.seconds) == 3
     assert min(own.seconds) >= 0.02
     assert slow.compiling >= 0.35
-    assert own.median == 2.0 * sorted(own.seconds)[1]  # the maker says it ran half of the work
+    assert own.median == 2.0 * sorted(own.seconds)[1]  # the toy says that it did half of the work
     assert own.accuracy == {"relative error": pytest.approx(1e-3, abs=1e-15)}
     assert "No module named 'peer'" in broken.error
     assert not broken.seconds
@@ -84,8 +86,8 @@ def test_exponents_of_growth(found):
     (grown,) = found["growth"]
     assert grown["time"][0] == pytest.approx(2, abs=1e-12)
     assert grown["memory"][0] == pytest.approx(1, abs=1e-12)
-    # Residuals ±h around a line over x = 0, 1, 2, 3 (in logarithms to base 2) by hand:
-    # slope 0 by symmetry, s² = 4h²/2, Σ(x − x̄)² = 5.
+    # Computed by hand: residuals ±h around a line over x = 0, 1, 2, 3 (logarithms to base 2); slope
+    # 0 by symmetry, s² = 4h²/2, Σ(x − x̄)² = 5.
     noisy = results.slope([1, 2, 4, 8], [2.0, 1.0, 1.0, 2.0])
     assert noisy.value == pytest.approx(0, abs=1e-12)
     assert noisy.error == pytest.approx((2 * 0.5**2 / 5) ** 0.5, rel=1e-12)
@@ -93,7 +95,7 @@ def test_exponents_of_growth(found):
 
 def test_peak_memory_is_what_a_call_adds():
     found = apart(f"{TOY}:hoarder", {"megabytes": 80}, sys.executable, repeats=1)
-    assert 75 <= found["peak"] <= 100  # 80, and what the allocator and the interpreter add
+    assert 75 <= found["peak"] <= 100  # 80 MB, and what the allocator and the interpreter add
 
 
 def test_tables_and_pages_show_every_fact_and_escape_markup(found):
@@ -141,7 +143,8 @@ def test_the_documentation_page_shows_the_committed_numbers():
 
 
 def test_every_row_of_the_table_still_exists():
-    """Names and descriptions of the committed rows are those of the program."""
+    """Every row of the committed results has the name and the description that the program gives it
+    now."""
     from benchmarks.__main__ import growths, works
 
     found = json.loads((ROOT / "benchmarks" / "results.json").read_text())
@@ -198,7 +201,7 @@ def test_a_ratio_that_fell_by_a_third_fails(monkeypatch, tmp_path, capsys):
     assert len(tries) == regression.TRIES
     assert "more than a third slower" in capsys.readouterr().out
     tries.clear()
-    seen = [1.0, 2.01]  # a disturbance, then the usual ratio
+    seen = [1.0, 2.01]  # a first measurement that was disturbed, then the usual ratio
     assert regression.main() == 0
     assert len(tries) == 2
     tries.clear()

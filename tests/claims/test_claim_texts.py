@@ -1,4 +1,4 @@
-"""Texts of claims: every number in them belongs to the rule or to the settings."""
+"""Texts of claims: every number in them is a number of the rule or of the settings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ NUMBER = re.compile(r"[−-]?\d+(?:\.\d+)?(?:e[−-]?\d+)?")
 
 
 def stated_numbers(text: str) -> set[float]:
-    """The numbers of a sentence, without those of a formula, "−2/(m+4)", or of a name, "4L"."""
+    """The numbers in a sentence; numbers inside a formula such as "−2/(m+4)" or a name such as "4L"
+    are left out."""
     plain = re.sub(r"\S+/\(\S+\)|index 0", "", text.replace(",", ""))
     plain = re.sub(r"[A-Za-zα-ω]_?\d+|\d+(?!e[−-]?\d)[A-Za-zα-ω]", "", plain)
     return {float(match.replace("−", "-")) for match in NUMBER.findall(plain)}
@@ -35,11 +36,12 @@ def test_numbers_of_a_sentence():
 
 
 def known_numbers(claim: Claim) -> set[float]:
-    """The numbers of a claim's rule and settings, each also as a percentage and as exp(x)."""
+    """The numbers that the texts of a claim may state: those of its settings, and of its regions in
+    the forms that `forms` lists."""
     assert isinstance(claim.judge, Rule)
     values = claim.plan.values("default")  # type: ignore[attr-defined]
     works = list(claim.plan("default"))
-    numbers = {  # how many values a parameter has in an arm
+    numbers = {  # the number of values that a parameter takes in an arm
         float(len({str(w.parameters.get(name)) for w in works if w.arm == arm}))
         for name in values
         for arm in claim.arms
@@ -53,7 +55,9 @@ def known_numbers(claim: Claim) -> set[float]:
 
 
 def forms(region: Region) -> set[float]:
-    """The ends of a region, their forms in per cent and as ratios, its centre and half-width."""
+    """The numbers with which a text may state a region: each end as it is, negated, as a percentage
+    and, for a log ratio, as exp(end) and the change in per cent; also the centre and the
+    half-width."""
     low, high = region.low, region.high
     found = {(low + high) / 2, (high - low) / 2} if np.isfinite([low, high]).all() else set()
     for bound in (bound for bound in (low, high) if np.isfinite(bound)):
@@ -81,11 +85,11 @@ def settings_numbers(values: Any) -> set[float]:
     return numbers
 
 
-# Numbers in texts that follow from settings by arithmetic.
+# Numbers that texts may state because they follow from the settings by arithmetic.
 DERIVED = {
-    "A.exchangeable": {96.0},  # tokens: sequences times length
-    # κ² of a target half of which lies along one direction: 1/2 where pretraining leaves it out,
-    # and (1 + 1/0.1²)/2 = 50.5 where its questions are ten times weaker.
+    "A.exchangeable": {96.0},  # number of tokens: sequences times length
+    # κ² of a target of which half lies along one direction: 1/2 if pretraining leaves it out, and
+    # (1 + 1/0.1²)/2 = 50.5 if the questions about it are ten times weaker.
     "A.condition-number": {2.0, 50.5},
 }
 
@@ -141,7 +145,8 @@ def test_the_page_on_own_claims_shows_the_template():
 
 
 def names_read(trees: Iterable[ast.AST]) -> tuple[set[str], set[str]]:
-    """Strings that are no keys of a dict display, and the ends of formatted strings."""
+    """(strings, endings) of the given modules: string constants that are not keys of a dict
+    display, and the constant parts at the ends of f-strings."""
     read, endings = set[str](), set[str]()
     for tree in trees:
         nodes = list(ast.walk(tree))
@@ -155,7 +160,7 @@ def names_read(trees: Iterable[ast.AST]) -> tuple[set[str], set[str]]:
 
 
 def test_every_setting_is_read():
-    """A setting that no code reads would be shown, could be changed, and would change nothing."""
+    """Every setting of a claim is read: otherwise a user could change it without any effect."""
     folder = Path(attnlens.claims.__file__).parent
     read, endings = names_read(ast.parse(path.read_text()) for path in folder.rglob("*.py"))
 

@@ -21,6 +21,7 @@ from attnlens.claims import (
     Quantity,
     Rule,
     ScalingLaw,
+    Share,
     log_ratio,
     pooled,
 )
@@ -93,7 +94,7 @@ def test_seeds_of_the_pilot_are_never_judged():
     assert min(seed for work in grid("full") for seed in work.seeds) == 1000
     with pytest.raises(BadInput, match="got seed 5"):
         check_seeds("T.declared", GRID("default"), range(5, 6))
-    # A claim whose plan does not start behind its pilot is refused, whoever wrote the plan.
+    # A plan of two grids is refused if the second one uses seeds of the pilot of the first one.
     plan = Grids(replace(GRID, pilot=range(20)), GRID)
     with pytest.raises(BadInput, match="seeds that its pilot did not use"):
         cells_of(replace(CLAIM, plan=plan), "default")
@@ -185,7 +186,7 @@ def test_a_variation_has_its_own_id_cells_and_texts():
     own, varied = ({c.key for c in cells_of(c, "default")} for c in (CLAIM, variation))
     assert not own & varied
     shifts = {c.parameters["shift"] for c in cells_of(variation, "default")}
-    assert shifts == {1.5, 100.0}  # the control keeps what it sets itself
+    assert shifts == {1.5, 100.0}  # the control keeps its own setting of shift
 
 
 @pytest.mark.parametrize(
@@ -219,7 +220,8 @@ def test_a_control_fails_unless_it_comes_out_as_expected():
 
 
 def power(values, replicates: int, seed: int = 0) -> list[Measured]:
-    """Cells with value = length^(−1/2) × noise."""
+    """Cells of a power law: values(length) times log-normal noise, in `replicates` blocks of 8
+    seeds."""
     random = np.random.default_rng(seed)
     return [
         Measured(
@@ -238,8 +240,8 @@ def test_the_exponent_of_a_power_law(replicate, count: int):
     measured = power(lambda n: n**-0.5, 4)
     slopes = law.slopes(measured)
     assert slopes.shape == (count,)
-    # One value has a standard deviation of 0.1 on the log scale; the slope over log 16 = 2.77 of
-    # 32 independent triples then has 0.1 · √2 / 2.77 / √32 = 0.009.
+    # On the log scale one value has a standard deviation of 0.1; so the mean slope of 32
+    # independent triples over log 16 = 2.77 has 0.1 · √2 / 2.77 / √32 = 0.009.
     assert abs(slopes.mean() + 0.5) < 4 * 0.009
     assert law.span(measured) == "16 to 256"
     root = replace(law, root=True)
@@ -276,3 +278,11 @@ def test_without_a_figure_all_parts_are_drawn():
     assert figure.names == ("mean at width 1", "mean at width 2")
     assert [point.y for point in figure.series[0].points] == [2.0, 2.0]
     assert [series.control for series in figure.series[:2]] == [False, True]
+
+
+def test_the_interval_of_a_share_is_drawn_as_it_is_judged():
+    share = Quantity("share", "share", Share("x"), Region(high=0.5))
+    measured = [Measured({}, (0, 1, 2, 3), {"x": np.zeros(4)})]
+    figure = replace(CLAIM, judge=Rule(share)).draw({"prediction": measured})
+    (point,), (part,) = figure.series[0].points, share.parts(measured)
+    assert (point.low, point.high) == (0.0, part.high) == (part.low, part.high)

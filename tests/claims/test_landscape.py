@@ -1,4 +1,5 @@
-"""The judges of the landscape claims on given numbers, and the students of their descents."""
+"""The judges of the landscape claims on given numbers, and the student networks whose descents
+these claims measure."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ random = np.random.default_rng(0)
 
 
 def flat(log_ratio: float, loss_ratio: float) -> list[Measured]:
-    """16 teachers with log ratios of mean `log_ratio` and standard deviation 0.2; the training
-    losses of one teacher have the ratio `loss_ratio`."""
+    """Measurements of 16 teachers: each measure of flatness has log ratios with mean `log_ratio`
+    and standard deviation 0.2; the training losses of one teacher have the ratio `loss_ratio`."""
     losses = np.zeros(16)
     losses[3] = np.log(loss_ratio)
     values: dict[str, np.ndarray] = {"own_loss": losses, "other_loss": np.zeros(16)}
@@ -60,7 +61,8 @@ def test_saddles_and_unconverged_points_are_not_bad_minima():
     ended = ends([0, 0, 2, -1], [0.1, 0.04, 9.0, 8.0], [0.3, 0.2, 0.1, 0.0])
     assert landscape.bad(ended).tolist() == [True, False, False, False]
     assert landscape.bad(ended, threshold=0.03).tolist() == [True, True, False, False]
-    # The lowest training loss of those that converged, of all starts and of the first one.
+    # The index of the lowest training loss among converged starts: of all starts, and of the first
+    # start alone.
     assert (landscape.best(ended), landscape.best(ended, 1)) == (2, 0)
 
 
@@ -79,14 +81,14 @@ def test_a_student_at_the_parameters_of_its_teacher_gives_its_answers(kind, atte
     with jax.enable_x64(True):
         task = landscape.task({**SETTINGS, **changes}, 5)
         vector = task.teacher
-        if vector is None:  # the value path is given: queries and keys are those of attention
+        if vector is None:  # with given values the parameters are only queries and keys
             whole = landscape.task({**SETTINGS, **changes, "student": "attention"}, 5).teacher
             assert whole is not None
             vector = whole[: Layout.of(task.recipe).size]
         model = Layout.of(task.recipe).restore(jnp.asarray(vector))
         inputs = jax.tree.map(jnp.asarray, task.test.inputs)
         answers = np.asarray(jax.vmap(model)(inputs))
-    # Sums of products of order one in another order.
+    # Both are sums of products of order one, added in different orders.
     np.testing.assert_allclose(answers, task.test.targets, rtol=1e-10, atol=1e-12)
 
 
@@ -96,11 +98,12 @@ def test_descents_end_at_stationary_points_and_the_last_one_starts_at_the_teache
     assert ended.vectors.tobytes() == again.vectors.tobytes()
     assert len(ended.index) == 3
     assert ended.gradient_norm.max() <= SETTINGS["tolerance"]
-    assert ended.loss[2] <= ended.loss.min() + 1e-9  # no start ends below the teacher's minimum
+    assert ended.loss[2] <= ended.loss.min() + 1e-9  # the one from the teacher is lowest
 
 
 def test_the_slope_of_a_share_that_is_a_power_of_the_odds_is_recovered():
-    # Odds n^(−1/2)/2: shares of 1000 outcomes, rounded to whole counts, in 10 equal blocks.
+    # The odds are n^(−1/2)/2. Each n has shares of 1000 outcomes, rounded to whole counts, in 10
+    # equal blocks.
     cells = []
     for n in (4, 16, 64):
         share = 1 / (1 + 2 * n**0.5)
@@ -110,7 +113,8 @@ def test_the_slope_of_a_share_that_is_a_power_of_the_odds_is_recovered():
             for i in range(10)
         ]
     slopes = LogitLaw("x", "n", "block").slopes(cells)
-    # A count that is off by half of one in 100 changes the logit by 0.5/(100 p q) ≤ 0.09.
+    # Rounding changes a count of 100 outcomes by at most a half, and so the logit by at most
+    # 0.5/(100 p q) ≤ 0.09.
     np.testing.assert_allclose(slopes, -0.5, atol=2 * 0.09 / np.log(16))
 
 

@@ -17,7 +17,8 @@ from attnlens.claims.later_theory import in_context, kernel_landscape, sparse_to
 
 @pytest.mark.parametrize("radius", [0.5, 1.0])
 def test_the_limit_of_the_token_rate_is_that_of_quadrature(radius: float):
-    """E[e^{2R t}((t − R)² + d − 1)]/(E e^{R t})², t ~ N(0, 1), by Gauss–Hermite quadrature."""
+    """The limit equals E[e^{2R t}((t − R)² + d − 1)]/(E e^{R t})² with t ~ N(0, 1), computed by
+    Gauss–Hermite quadrature."""
     t, weight = np.polynomial.hermite_e.hermegauss(80)
     weight = weight / weight.sum()
     top = np.sum(weight * np.exp(2 * radius * t) * ((t - radius) ** 2 + 3))
@@ -26,8 +27,9 @@ def test_the_limit_of_the_token_rate_is_that_of_quadrature(radius: float):
 
 
 def test_the_error_given_the_products_is_the_mean_error_of_the_operator():
-    """The other components of the keys are drawn 4000 times: relative standard error of the mean
-    √(2/3)/√4000 = 0.013, and four of them."""
+    """The error given the products q·k equals the mean over 4000 draws of the other components of
+    the keys. The relative standard error of this mean is √(2/3)/√4000 = 0.013; four of them are
+    allowed."""
     random = np.random.default_rng(0)
     along = random.standard_normal(32)
     tokens = random.standard_normal((4000, 32, 4))
@@ -62,7 +64,7 @@ def test_the_predicted_matrix_and_its_loss_are_those_of_sampled_moments():
 
 
 def test_the_layer_with_the_predicted_matrix_has_the_predicted_loss():
-    """50,000 prompts; the relative standard error of the mean of squared errors is about 1 %."""
+    """The mean squared error over 50,000 prompts has a relative standard error of about 1 %."""
     cov = in_context.covariance(3, [0.5, 1.5])
     matrix = in_context.predicted(cov, 4)
     weights = np.concatenate([matrix, np.zeros((1, 2))])
@@ -76,7 +78,8 @@ def test_the_layer_with_the_predicted_matrix_has_the_predicted_loss():
 
 
 def hard_accuracy(strength: float, length: int, informative: int) -> float:
-    """The accuracy of the largest component against the best bound."""
+    """The accuracy of the test that compares the largest component with a bound, for the best
+    bound."""
     bound = np.linspace(-1, 8, 4001)
     found = norm.cdf(bound) ** (length - informative) * norm.cdf(bound - strength) ** informative
     return float(np.max(0.5 * norm.cdf(bound) ** length + 0.5 * (1 - found)))
@@ -88,7 +91,7 @@ def hard_accuracy(strength: float, length: int, informative: int) -> float:
     ids=["pooled", "hard"],
 )
 def test_the_accuracy_of_attention_is_that_of_closed_forms(beta, strength, expected):
-    """2 · 4000 samples: standard error 0.005, and four of them."""
+    """The accuracy over 2 · 4000 samples has the standard error 0.005; four of them are allowed."""
     noise = np.random.default_rng(2).standard_normal((2, 8000, 16))
     (measured,) = sparse_tokens.accuracies(noise, 2, [beta], np.array([strength]))
     assert measured == pytest.approx(expected, abs=0.02)
@@ -100,14 +103,15 @@ def test_the_docstring_states_the_strengths_of_hard_attention():
 
 
 def test_the_learned_direction_has_the_alignment_of_a_difference_of_mean_tokens():
-    """At the strength that is on the grid nearest to 3: cosines of 400 directions, by both ways."""
+    """The mean cosine of 400 directions drawn by `alignment` equals that of 400 differences of mean
+    tokens, at the strength on the grid nearest to 3."""
     parameters = {"training_samples": 64, "length": 8, "token_dim": 4}
     place = int(np.argmin(np.abs(sparse_tokens.STRENGTHS - 3)))
     random, strength = np.random.default_rng(3), sparse_tokens.STRENGTHS[place]
     stated = [sparse_tokens.alignment(random, parameters, 2 / 8)[place] for _ in range(400)]
     drawn = []
     for _ in range(400):
-        tokens = random.standard_normal((2, 32, 8, 4))  # 32 of each class
+        tokens = random.standard_normal((2, 32, 8, 4))  # 32 sequences per class
         tokens[1, :, :2, 0] += strength
         difference = tokens[1].mean((0, 1)) - tokens[0].mean((0, 1))
         drawn.append(difference[0] / np.linalg.norm(difference))

@@ -1,4 +1,5 @@
-"""Lenses of other packages: what is broken is named in one sentence; everything else goes on."""
+"""Lenses of other packages: a broken lens is named in one sentence and left out; all others are
+loaded."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ GOOD = HEAD + 'LENS = Lens("{0}", "a good lens", PAPER, {{"{0}.median": "toy_cla
 
 
 class Packages:
-    """Packages with entry points, as an installer leaves them in a folder on the path."""
+    """Packages with entry points in a folder on the path, as an installer would write them."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -47,7 +48,7 @@ class Packages:
 
 @pytest.fixture
 def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A folder for packages; what is loaded from it is forgotten at the end."""
+    """An empty folder for packages; at the end, modules and caches loaded from it are removed."""
     modules = set(sys.modules)
     monkeypatch.syspath_prepend(tmp_path)
     caches = (lenses, installed_worlds, ray_connection.versions, ray_connection.version_here)
@@ -83,7 +84,7 @@ def test_a_broken_lens_is_named_and_left_out(name: str, packages: Packages, caps
     packages.add("good", GOOD.format("Y"), "Y = good:LENS")
     assert list(lenses()) == ["A", "B", "C", "Y"]
     assert lenses()["A"].package == "attnlens"
-    lenses()  # a second call says nothing
+    lenses()  # a second call prints nothing
     captured = capsys.readouterr()
     (line,) = captured.err.splitlines()
     assert f"the package {name} is left out" in line
@@ -139,7 +140,7 @@ def test_the_version_of_a_lens_is_recorded_and_compared_on_nodes(packages: Packa
     driver = ray_connection.versions(frozenset("Y"))
     assert driver["good"] == "1.2.3"
     assert provenance.environment("Y").packages == driver
-    assert "good" not in provenance.environment("AB").packages  # of lenses that are not run
+    assert "good" not in provenance.environment("AB").packages  # only packages of lenses that run
     ray_connection.check_this_node([], driver)
     with pytest.raises(ResourceError, match=r"has good 1\.2\.3, the driver has 1\.2\.4"):
         ray_connection.check_this_node([], {**driver, "good": "1.2.4"})
@@ -179,7 +180,8 @@ def test_a_paper_has_authors():
 
 @pytest.mark.slow
 def test_a_new_package_passes_its_tests_and_appears_everywhere(tmp_path: Path):
-    """Written, installed, tested and run as on the page docs/howto/publish-a-lens.md."""
+    """A lens package is created, installed, tested and run as the page docs/howto/publish-a-lens.md
+    describes."""
     site = tmp_path / "site"
     assert attnlens("lenses", "new", "mypaper", cwd=tmp_path).returncode == 0
     package = tmp_path / "attnlens-mypaper"

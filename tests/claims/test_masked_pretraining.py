@@ -15,7 +15,8 @@ PARAMETERS: dict[str, Any] = {**masked.SETTINGS, "length": 6, "samples": [64]}
 
 
 def test_the_posterior_mean_is_that_of_the_joint_normal_law():
-    """Σ_zX Σ_XX⁻¹ x of all tokens at once, instead of sums of weighted tokens."""
+    """The posterior mean equals Σ_zX Σ_XX⁻¹ x, computed from the joint covariance of all tokens
+    instead of sums of weighted tokens."""
     drawn = masked.draw(PARAMETERS, 3, masked.TEST, 5)
     dim, length = PARAMETERS["token_dim"], PARAMETERS["length"]
     matrix = np.random.default_rng([3, masked.HEADS]).normal(size=(dim, 3)) / 3**0.5
@@ -25,12 +26,13 @@ def test_the_posterior_mean_is_that_of_the_joint_normal_law():
     covariance = stacked @ stacked.T + np.diag(np.repeat(std**2, dim))
     tokens = drawn.tokens[..., :-1].astype(float) * PARAMETERS["token_scale"]
     expected = np.linalg.solve(covariance, tokens.reshape(5, -1).T).T @ stacked
-    # Tokens are stored in float32, with a relative error of 6e−8 of numbers up to 20.
+    # Tokens are numbers up to 20, stored in float32 with a relative error of 6e−8.
     np.testing.assert_allclose(drawn.posterior, expected, atol=1e-5)
 
 
 def bottleneck(share: float) -> masked.Frozen:
-    """A rotation of the posterior mean, with noise that has `share` of its variance."""
+    """A frozen network whose representation is a linear map of the posterior mean plus noise;
+    `share` is the share of the noise in the variance."""
     random = np.random.default_rng(0)
     labelled = masked.draw(PARAMETERS, 1, masked.LABELLED, 20 * 64)
     test = masked.draw(PARAMETERS, 1, masked.TEST, 4096)
@@ -45,7 +47,7 @@ def bottleneck(share: float) -> masked.Frozen:
 
 def test_an_invertible_map_of_the_posterior_mean_has_neither_gap_nor_content_nor_excess():
     network = bottleneck(0.0)
-    assert abs(learned_representation.sufficiency_gap(network)) < 1e-9  # the same least squares
+    assert abs(learned_representation.sufficiency_gap(network)) < 1e-9  # both fits are the same
     assert learned_representation.excess_content(network) < 1e-12
     own, oracle = network.errors(PARAMETERS, 1)
     np.testing.assert_allclose(own, oracle, rtol=1e-8)

@@ -1,4 +1,5 @@
-"""The power of a claim: replicates counted from grid and estimate, and parts combined."""
+"""The power of a claim: the number of replicates follows from grid and estimate, and the powers of
+parts are combined."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ REGION = Region(-0.6, -0.4)
 )
 def test_replicates_before_the_run_are_the_numbers_that_are_judged(estimate, count):
     works = [w for w in GRID("default") if w.arm == "prediction" and w.parameters["dim"] == 1]
-    if estimate.__name__ == "estimate":  # pooled: one number per seed, so one cell per seed
+    if estimate.__name__ == "estimate":  # `pooled`: one number per seed, so each seed has one cell
         works = [work for work in works if work.parameters["length"] == 8]
     assert replicates(estimate, works) == count
     rng = np.random.default_rng(0)

@@ -1,4 +1,5 @@
-"""Attention and the best other network on real data: differences, choices, pooling, scenes."""
+"""Attention and the best other network on real data: paired differences, choices of a network,
+pooling of tokens, and the data that the claims draw."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ RULE = real_data.rule(("data", "place"), noisy_images.PILOT)
 
 
 def cells(difference: float, noise: float) -> list[Measured]:
-    """Two cells of four splits that differ much; the two sides differ little on one split."""
+    """Two cells of four splits. The error level varies much between splits; on one split the error
+    of attention minus the best other error is `difference` plus a little noise."""
     random = np.random.default_rng(0)
     measured = []
     for seeds in ((0, 1, 2, 3), (4, 5, 6, 7)):
@@ -82,14 +84,17 @@ def test_both_sides_have_as_many_candidates():
 def test_each_split_and_count_keeps_the_start_and_the_candidate_that_validates_best(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    """Two kinds of networks with given validation losses and test errors; one has two starts."""
+    """Two candidates, "small" with two starts and "large" with one, have given validation losses
+    and test errors. Each split and count keeps the start, then the candidate, with the lowest
+    validation loss."""
     losses = {"small": [[1.0, 4.0], [5.0, 9.0], [3.0, 2.0], [4.0, 3.0]], "large": [[2, 3], [1, 5]]}
     rates = {"small": [[0.1, 0.2], [1, 1], [0.3, 0.4], [1, 1]], "large": [[0.5, 0.6], [0.7, 0.8]]}
 
     class GivenFit:
         def __init__(self, name: str):
             self.models = name
-            # One row per network, sorted by seed; the lowest of its evaluations counts.
+            # One row per network, sorted by seed. The columns are evaluations during training; the
+            # lowest counts.
             self.validation = np.array([[9.0, x, np.nan] for row in losses[name] for x in row])
 
     monkeypatch.setattr(real_data, "fit", lambda make, *_, **__: GivenFit(make))
@@ -107,8 +112,8 @@ def test_each_split_and_count_keeps_the_start_and_the_candidate_that_validates_b
 
 
 def test_error_rates_are_counted_for_each_network():
-    """Four baselines (two seeds, two counts) on two features; the class is the larger feature, or
-    the smaller one where the second layer is swapped."""
+    """Four baselines (two seeds, two counts) read two features. They predict the index of the
+    larger feature or, where the second layer is swapped, of the smaller one."""
     identity = np.eye(2, dtype=np.float32)
     swapped = identity[::-1].copy()
     structure = jax.eval_shape(
@@ -143,7 +148,7 @@ def test_the_gate_pools_by_norm_and_its_limits_are_the_mean_and_the_largest_toke
         at = np.linalg.norm(array, axis=-1).argmax(-1)
         expected = np.take_along_axis(array, at[..., None, None], 2)[:, :, 0]
         np.testing.assert_allclose(largest, expected, rtol=1e-6)
-    # Tokens of equal norm are not told apart by rounding.
+    # Tokens of equal norm get equal weights: rounding of the norms has no effect.
     equal = [array / np.linalg.norm(array, axis=-1, keepdims=True) for array in tokens]
     for gated, array in zip(real_data.pool(equal, 8.0), equal, strict=True):
         np.testing.assert_allclose(gated, array.sum(2) / 2, rtol=1e-6)
@@ -194,7 +199,7 @@ def test_the_control_permutes_the_numbers_of_every_sample_in_the_same_way(
         real_data.errors([drawn], (0,), {**IMAGES, "scrambled": scrambled})
     plain, moved = (given[i][2][0].reshape(1000, -1) for i in (0, -1))
     np.testing.assert_array_equal(plain, drawn.test.array.reshape(1000, -1).astype("float32"))
-    # The same permutation for every sample, and it moves numbers between tokens.
+    # Every sample has the same permutation, and this permutation moves numbers between tokens.
     order = np.argsort(plain[0])[np.argsort(np.argsort(moved[0]))]
     np.testing.assert_array_equal(plain[:, order], moved)
     assert len(set(order[:64] // 64)) > 4

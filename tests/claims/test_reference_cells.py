@@ -1,4 +1,5 @@
-"""Declarations that the claims of lens B use: reference cells, logged values, no blocks."""
+"""Declarations that the claims of lens B use: cells that are compared with a reference cell, values
+that are logarithms already, and arms without blocks."""
 
 from __future__ import annotations
 

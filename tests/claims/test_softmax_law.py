@@ -39,7 +39,8 @@ def episode(seed: int = 3) -> tuple[jax.Array, jax.Array]:
 
 
 def weights(operator: Callable[..., jax.Array], **settings: float) -> jax.Array:
-    """The weights of an operator: its output for the unit vectors as values."""
+    """The attention weights of an operator, which are its output when the values are unit
+    vectors."""
     token, query = episode()
     return operator(query, token, jnp.eye(LENGTH), **settings)
 
@@ -48,7 +49,8 @@ def test_moments_are_the_expected_errors_of_the_operator_given_the_keys():
     token, query = episode()
     measured = softmax_law.moments([3], M, LENGTH, QUERIES, [0.3, 0.05])
     for column, temperature in enumerate((0.3, 0.05)):
-        # SM is linear: for z = e_j it errs by (Σ w k − q)_j, and unit noise has variance Σ w².
+        # Softmax attention is linear in the values: for z = e_j its error is (Σ w k − q)_j, and
+        # unit noise adds the variance Σ w².
         errors = softmax(query, token, token, temperature=temperature) - query
         w = weights(softmax, temperature=temperature)
         expected = [float(jnp.mean(jnp.sum(x**2, -1))) for x in (errors, w)]
@@ -96,13 +98,15 @@ def test_smoothness_of_a_process_by_differentiating_its_covariance(m: int):
 
 
 def test_the_limiting_constant_by_quadrature():
-    """On S² the product t = q·k is uniform, and E(⟨z, k⟩ − A⟨z, q⟩)² = 1 − 2 A t + A²."""
+    """The limit by quadrature: on S² the product t = q·k is uniform, and E(⟨z, k⟩ − A⟨z, q⟩)² = 1 −
+    2 A t + A²."""
     t = np.linspace(-1, 1, 200_001)
     kernel = np.exp((t - 1) / 0.5)
     once = (kernel * t).mean() / kernel.mean()
     spread = 0.5**2 + 1 - 2 * once * t + once**2
     expected = (kernel**2 * spread).mean() / kernel.mean() ** 2
-    # The rectangle rule with its two end points errs by about 1/(number of points).
+    # The mean over all grid points, including both end points, has an error of about 1/(number of
+    # points).
     assert softmax_smoothed.limit(2, 0.5, 0.5) == pytest.approx(expected, rel=1e-4)
 
 
@@ -158,15 +162,15 @@ def test_training_finds_the_temperature_with_the_lowest_risk_on_a_grid(gain: boo
     parameters = {**desired_parameter.GRID.settings, "manifold_dim": 2, "length": 64, "gain": gain}
     similarity, value, label = desired_parameter.sequences(parameters, 0)
     trained = desired_parameter.measure("prediction", parameters, [0])
-    grid = np.geomspace(0.02, 1, 391)  # steps of 1 %
+    grid = np.geomspace(0.02, 1, 391)  # the grid has steps of 1 %
     at = np.exp(similarity[None] / grid[:, None, None, None])
     answers = at / at.sum(-1, keepdims=True) @ value
-    if gain:  # the best factor of each temperature, by least squares
+    if gain:  # scale each answer by its least-squares factor
         factors = (answers * label).sum((1, 2, 3)) / (answers**2).sum((1, 2, 3))
         answers = factors[:, None, None, None] * answers
     best = grid[((answers - label) ** 2).mean((1, 2, 3)).argmin()]
-    # Half a step of the grid, and |d log risk / d log τ| below 0.01 with curvature about m = 2; the
-    # valley is flatter along the best factor.
+    # The tolerance is half a step of the grid plus what |d log risk / d log τ| below 0.01 allows at
+    # a curvature of about m = 2. With `gain` the minimum is flatter.
     assert trained["gradient"][0] < 0.01
     assert trained["temperature"][0] == pytest.approx(best, rel=0.03 if gain else 0.015)
 
@@ -174,7 +178,7 @@ def test_training_finds_the_temperature_with_the_lowest_risk_on_a_grid(gain: boo
 def test_the_best_temperature_of_a_block_is_chosen_by_the_other_blocks():
     blocks = ([1.0, 9.0], [5.0, 4.0], [5.0, 4.0])
     cells = [Measured({}, (i,), {"squared": np.array([b])}) for i, b in enumerate(blocks)]
-    # Sums of the others: (10, 8), (6, 13), (6, 13).
+    # For each block, the sums of the other blocks per temperature are (10, 8), (6, 13) and (6, 13).
     assert softmax_estimates.best_of_others(cells).tolist() == [9.0, 5.0, 5.0]
 
 

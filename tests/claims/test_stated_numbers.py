@@ -24,12 +24,13 @@ from attnlens.networks import count
 
 
 def worlds(follows: bool) -> list[Measured]:
-    """768 seeds in three worlds; the downstream excess follows the law, or is the same in all."""
+    """768 seeds per value of κ. The downstream excess is κ² times `row_factor` if `follows`, and
+    else 1 for every κ; both are multiplied by noise."""
     random = np.random.default_rng(0)
     cells = []
     for kappa in condition_number.KAPPAS:
         parameters = {**condition_number.LINEAR.settings, "kappa": kappa}
-        noise = np.exp(0.5 * random.normal(size=768) - 0.125)  # with mean one
+        noise = np.exp(0.5 * random.normal(size=768) - 0.125)  # log-normal with mean one
         law = kappa**2 * condition_reads.row_factor(parameters)
         pretraining = np.full(768, condition_reads.row_variances(parameters).sum())
         values = {"pretraining": pretraining, "downstream": (law if follows else 1.0) * noise}
@@ -47,7 +48,9 @@ def test_the_law_of_linear_reads_is_supported_and_a_constant_excess_refuted():
 
 
 def test_the_residual_factor_is_that_of_simulated_least_squares_errors():
-    """Σ_i R_i/Σ_ii-weighted rows: E r² q_i² ‖s‖²/(e² Σ_ii²) by drawing q, z and s."""
+    """The factor h is the same with simulated errors: row i of the error of the weights has an
+    expected square R_i/Σ_ii proportional to E r² q_i² ‖s‖²/(e² Σ_ii²), computed by drawing q, z and
+    s."""
     parameters = {**condition_number.LINEAR.settings, "kappa": 30.0}
     dim, length, noise = (parameters[n] for n in ("dim", "length", "noise_std"))
     assert condition_reads.residual_factor(parameters) == pytest.approx(0.777, abs=5e-4)
@@ -70,7 +73,7 @@ def test_the_residual_factor_is_that_of_simulated_least_squares_errors():
     factors = dim * (weak * np.array(rows)[:, 0] + np.array(rows)[:, -1])
     factors /= (1 + weak) * simulated.sum()
     error = factors.std(ddof=1) / 20**0.5
-    # 0.006 for the dependence between z − s/e and s that h leaves out.
+    # The 0.006 allows for the dependence between z − s/e and s, which h neglects.
     assert abs(factors.mean() - 0.777) < 4 * error + 0.006
 
 
@@ -83,7 +86,8 @@ def test_the_excess_of_the_other_target_comes_from_its_own_row_of_the_weights():
 
 
 def test_the_closed_form_of_the_size_free_claim():
-    """From a draw: the mean of L tokens shrunk by the factor of another length."""
+    """The closed form equals the ratio of errors in a draw, where the mean of n tokens is shrunk by
+    the factor for the training length."""
     for length, factor, stated in ((4, 4, 0.36), (4, 8, 0.98), (8, 4, 0.22), (8, 8, 0.60)):
         n = length * factor
         expected = size_free.closed_form(length, factor)
@@ -93,12 +97,14 @@ def test_the_closed_form_of_the_size_free_claim():
         mean = latent + random.normal(size=40_000) / n**0.5
         kept, exact = mean * length / (length + 1), mean * n / (n + 1)
         ratio = np.mean((kept - exact) ** 2) / np.mean((exact - latent) ** 2)
-        # Two means of squares of normal numbers, each with a relative error of √(2/40,000) = 0.7 %.
+        # The ratio is one of two means of squares of normal numbers, each with a relative error of
+        # √(2/40,000) = 0.7 %.
         assert ratio == pytest.approx(expected, rel=4 * 0.01)
 
 
 def test_the_networks_of_the_claims_have_the_stated_parameter_counts():
-    # Queries and keys 3·3 each, value 1; of 4 features: skip 4, answer 1; hidden 8·4 + 8, and 8.
+    # Parameters of the first network: queries and keys 3·3 each, value 1; on the 4 features, skip
+    # connection 4 and answer 1. The second one also has a hidden layer: 8·4 + 8, and 8.
     counts = []
     for claim in (generalisation_samples, optimisation):
         settings: Any = claim.GRID.settings
@@ -119,12 +125,13 @@ def test_the_best_softmax_head_is_4_7_times_as_inefficient_as_ridge_regression()
         error = (kappa**2 * (1 - 2 * scale * t + scale**2 + noise_var)).mean()
         ratios.append(error / (kappa.mean() * scale) ** 2 / (dim * noise_var))
     assert round(min(ratios), 1) == 4.7
-    assert max(ratios[0], ratios[-1]) > 8  # the smallest is inside the range
+    assert max(ratios[0], ratios[-1]) > 8  # so the minimum is inside the range of temperatures
 
 
 def test_the_floor_of_the_maximum_is_the_stated_one():
-    """E Var(max z | X) = E max² − E (E[max | X])², by sampling the posterior means and integrating
-    over the maximum's distribution function Π Φ((t − μ_g)/s)."""
+    """The floor of the loss is E Var(max z | X) = E max² − E (E[max | X])². The posterior means are
+    sampled, and the variance is integrated over the distribution function Π Φ((t − μ_g)/s) of the
+    maximum."""
     settings: Any = heads.GRID.settings
     precision = 1 + settings["tokens_per_group"] / settings["noise_std"] ** 2
     assert precision == 33
@@ -134,7 +141,8 @@ def test_the_floor_of_the_maximum_is_the_stated_one():
     below = np.prod(ndtr((t[:, :, None] - means[:, None, :]) / spread), -1)
     share, middle = np.diff(below, axis=1), (t[:, 1:] + t[:, :-1]) / 2
     variance = (share * middle**2).sum(1) - (share * middle).sum(1) ** 2
-    # Bins of width 0.07 s add at most their own variance, 0.07² s²/12: 1e-5 of the floor.
+    # Bins of width 0.07 s add at most the variance of a uniform law of this width, 0.07² s²/12:
+    # 1e-5 of the floor.
     error = variance.std(ddof=1) / 4000**0.5
     assert error < 1e-4
     assert abs(variance.mean() - 0.0280) < 4.5 * error + 5e-5  # 5e-5 for rounding of the last digit

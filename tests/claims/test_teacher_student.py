@@ -1,4 +1,4 @@
-"""Samples of teachers and n(ε): attended inputs, censoring, paired answers."""
+"""Samples drawn from teachers and sample sizes n(ε): attended inputs, censoring, paired answers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_known_attention_is_the_baseline_on_attended_inputs(samples):
     model = KnownAttention(jax.random.key(0), features=PADDED_FEATURES, hidden=3)
     x = plain.inputs[0, 0]
     f = np.divide(attended.inputs[0, 0], x, out=np.zeros_like(x), where=x != 0)
-    # x ⊙ (x ⊙ f / x) is x ⊙ f up to two roundings.
+    # Up to two roundings, x ⊙ (x ⊙ f / x) equals x ⊙ f.
     expected = np.asarray(model(Attended(jnp.asarray(x), jnp.asarray(f))))
     output = np.asarray(model.body(jnp.asarray(attended.inputs[0, 0])))
     assert output == pytest.approx(expected, rel=1e-12)
@@ -55,7 +55,8 @@ def test_an_answering_world_keeps_teachers_inputs_and_noise():
     before, after = (teacher_samples(WORLD, KEYS, 20, 512, answering=w) for w in (None, relu))
     assert (before.inputs == after.inputs).all()
     direct = relu.sample(KEYS[0], 20, 512)
-    # The noise is added and subtracted once: a few rounding units of numbers of order one.
+    # The noise is added once and subtracted once, which costs a few rounding units of numbers of
+    # order one.
     assert after.targets[0] == pytest.approx(np.asarray(direct.tokens.value), abs=1e-14)
     assert after.answers[0] == pytest.approx(np.asarray(direct.answer), abs=1e-14)
 
@@ -63,7 +64,7 @@ def test_an_answering_world_keeps_teachers_inputs_and_noise():
 def test_censored_sizes_are_the_ends_of_the_grid():
     sizes = (10, 100, 1000)
     errors = np.array([[1.0, 0.1, 0.01], [0.9, 0.8, 0.7], [0.2, 0.1, 0.05]])
-    expected = [10 / 0.3, 1000, 10]  # the first falls as 10/n
+    expected = [10 / 0.3, 1000, 10]  # the first curve is 10/n
     assert np.exp(log_sizes(sizes, errors, 0.3)) == pytest.approx(expected, rel=1e-12)
 
 
@@ -79,7 +80,8 @@ SIZES = [16, 64, 256, 1024]
 
 
 def curves(scale: np.ndarray) -> np.ndarray:
-    """Errors scale/n: n(ε) = scale/ε exactly, because curves are interpolated as power laws."""
+    """Errors `scale`/n, for which n(ε) = scale/ε exactly, because curves are interpolated as power
+    laws."""
     return scale[..., None] / np.array(SIZES)
 
 
@@ -91,7 +93,7 @@ def test_the_ratio_of_sample_sizes_is_that_of_the_curves():
         {"slow": curves(4 * scale), "fast": curves(scale)},
     )
     ratios = log_size_ratio("slow", "fast", ("sizes", "sizes"))([cell])
-    # Without censored values the pseudo-values are the values, to the tolerance of the fit.
+    # Without censored values the pseudo-values equal the values, up to the tolerance of the fit.
     assert ratios == pytest.approx(np.full(3, math.log(4)), abs=1e-9)
     other = log_sample_size("fast", "sizes", goal=0.25)([cell])
     assert other == pytest.approx(np.log(scale / 0.25), abs=1e-9)
@@ -145,6 +147,7 @@ def test_the_candidate_that_held_out_rows_prefer_is_chosen(samples):
         for views in ((useless, plain), (useless,))
     )
     assert both.shape == (2, 1)
-    # Without inputs a network is a constant, whose relative error is at least one.
+    # A network whose inputs are all zero is a constant, and the relative error of a constant is at
+    # least one.
     assert (alone >= 1).all()
     assert (both < 1).all()

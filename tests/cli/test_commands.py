@@ -1,4 +1,5 @@
-"""Commands as a user runs them: a table and a page, JSON, or a one-sentence refusal."""
+"""Commands as a user runs them: the result is a table and a page, JSON, or one sentence that names
+the error."""
 
 from __future__ import annotations
 
@@ -73,7 +74,7 @@ def test_advise_reads_a_file_and_writes_a_page(tmp_path: Path):
     options = ("--budget", "1s", "--model", "mine:guess", "--verbose")
     done = attnlens("advise", "t.csv", "--target", "y", *options, cwd=tmp_path, **HERE)
     assert done.returncode == 0, done.stderr
-    assert "guess 0." in done.stdout  # its error, in the evidence of the decision
+    assert "guess 0." in done.stdout  # the error of `guess`, in the evidence of the decision
     assert "round 1 of" in done.stderr
     assert "Which model needs the fewest labels?" in done.stdout
     assert (tmp_path / "attnlens-advice" / "report.html").exists()

@@ -1,4 +1,5 @@
-"""Unusual surroundings: locale C, narrow terminal, python -O, no temporary folder, clock jumps."""
+"""Unusual environments: locale C, narrow terminal, python -O, no temporary folder, a clock that
+jumps."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.slow  # a run of the command line takes five to ten sec
 
 @pytest.fixture(scope="module")
 def usual(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run in usual surroundings."""
+    """The folder of a run in the usual environment, with which other runs are compared."""
     out = tmp_path_factory.mktemp("usual")
     assert attnlens(*toy("CLAIM", out)).returncode == 0
     return out
@@ -62,7 +63,7 @@ def test_a_run_does_not_need_the_folder_in_tmpdir(tmp_path: Path, usual: Path):
 
 @pytest.mark.parametrize("jump", [-86400.0, 86400.0])
 def test_a_clock_that_jumps_changes_nothing(jump: float, tmp_path: Path, usual: Path, monkeypatch):
-    """The wall clock jumps by a day after every reading; monotonic clocks do not."""
+    """Every second reading of the wall clock is off by a day; monotonic clocks are not changed."""
     from attnlens import verify
 
     clock, readings = time.time, iter(range(10**6))
@@ -72,7 +73,8 @@ def test_a_clock_that_jumps_changes_nothing(jump: float, tmp_path: Path, usual: 
 
 
 def test_sigterm_ends_a_background_job_of_a_script(tmp_path: Path):
-    """A shell without job control starts `command &` with SIGINT ignored."""
+    """A shell without job control starts `command &` with SIGINT ignored, so SIGTERM must end
+    it."""
     command = [*ATTNLENS, *map(str, toy("SLOW", tmp_path))]
     process = subprocess.Popen(
         ["sh", "-c", '"$@" & echo $!; wait $!; echo $?', "sh", *command],

@@ -1,4 +1,5 @@
-"""`samples` and `exchangeability` on files: known answers, and one sentence for bad input."""
+"""`samples` and `exchangeability` on files: data with known answers, and one sentence for bad
+input."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def write(path: Path, header: str, rows) -> Path:
 
 @pytest.fixture
 def line(tmp_path: Path) -> Path:
-    """A table with y = 2a − b + noise; the noise has a tenth of the signal's variance."""
+    """A CSV table with y = 2a − b + noise, where the noise has a tenth of the variance of the
+    signal."""
     x = RANDOM.normal(size=(400, 2))
     y = x @ [2.0, -1.0] + np.sqrt(0.5) * RANDOM.normal(size=400)
     return write(tmp_path / "line.csv", "a,b,y", np.column_stack([x, y]))
@@ -47,7 +49,8 @@ MODELS = {"line": LinearRegression(), "mean": DummyRegressor()}
 
 def test_samples_names_the_model_that_reaches_an_error(line: Path):
     sheet = samples(read(line, target="y"), error=0.3, models=MODELS)
-    # The variance of y is 5 + 0.5: least squares ends near 0.5 / 5.5 = 0.09, the mean at 1.
+    # The variance of y is 5 + 0.5: the relative squared error of least squares ends near 0.5 / 5.5
+    # = 0.09, and that of predicting the mean is 1.
     needed = sheet.labels_needed["line"]
     assert needed.question == "How many labels does line need for relative squared error 0.3?"
     assert needed.known
@@ -189,7 +192,8 @@ def test_many_tokens_are_cut_and_the_facts_say_so(monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """A function that runs the command line in this process: exit status, output and errors."""
+    """A function that runs the command line in this process and returns (exit status, output,
+    errors)."""
     for module in (samples_command, exchangeability_command):
         monkeypatch.setattr(module, "use_compilation_cache", lambda: None)
     monkeypatch.setattr(signal, "signal", lambda *_: None)

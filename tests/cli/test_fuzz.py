@@ -1,7 +1,7 @@
-"""Fuzzing of every reader and every command's options: an answer, or one sentence.
+"""Fuzzing of every reader and every command's options: each input gives an answer or one sentence.
 
-Examples are the same in every run; `ATTNLENS_FUZZ_SEED` gives others. The seed is printed. Every
-example has 20 s and 1 GB (`watchdog`).
+The examples are the same in every run; `ATTNLENS_FUZZ_SEED` gives others, and the seed is printed.
+Every example is limited to 20 s and 1 GB (`watchdog`).
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ VALUES = st.one_of(
 
 
 def commands(group: Any = None, words: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
-    """Every command of the command line, with its parameters as Click knows them."""
+    """Every command of the command line, as a tuple of words, with its Click parameters."""
     group = typer.main.get_command(app) if group is None else group
     members = getattr(group, "commands", None)
     if members is None:
@@ -256,7 +256,7 @@ def commands(group: Any = None, words: tuple[str, ...] = ()) -> dict[tuple[str, 
 
 
 COMMANDS = commands()
-# What would train, compile or wait for minutes: replaced by something that returns at once.
+# Functions that would train, compile or wait for minutes, and what they return at once instead.
 SHEET = Sheet("Nothing", (), (), ())
 REPLACED = {
     "attnlens.advice.samples": SHEET,
@@ -265,13 +265,14 @@ REPLACED = {
     "attnlens.advice.order_matters": SHEET,
 }
 STOPPED = BadInput("nothing is computed in this test.")
-UNTOUCHED = {("native", "build"), ("native", "off")}  # change the machine: tests of their own
+UNTOUCHED = {("native", "build"), ("native", "off")}  # change the machine; tested elsewhere
 
 
 @fuzzed(400)
 @given(st.data())
 def test_commands(tmp_path_factory: pytest.TempPathFactory, data: Any):
-    """Every option of every command, in any combination and with any value."""
+    """Commands with random options and values never end with a traceback; status 2 has a
+    message."""
     folder = tmp_path_factory.getbasetemp() / "fuzz-commands"
     folder.mkdir(exist_ok=True)
     table = folder / "t.csv"
@@ -288,7 +289,7 @@ def test_commands(tmp_path_factory: pytest.TempPathFactory, data: Any):
             words.append(data.draw(VALUES))
     if data.draw(st.integers(0, 19)) == 0:
         words.append("--no-such-option")
-    if command == ("verify",):  # never more than a plan
+    if command == ("verify",):  # `verify` only prints its plan
         words.append("--dry-run")
     names = {name for option in options for name in option.opts}
     if "--out" in names:

@@ -1,4 +1,5 @@
-"""`attnlens native`: what is in use, why not and where; switching off and on; failed builds."""
+"""`attnlens native`: the status of each library with its reason and place, switching native code
+off and on, and failed builds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a user gives: an answer, or one sentence and exit status 2."""
+"""Every input of a user gives an answer, or one sentence and exit status 2."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from running import ATTNLENS, ENVIRONMENT, attnlens, one_sentence, toy
 
 
 def refused(*arguments: object) -> str:
-    """The sentence with which a command ends; its exit status must be 2."""
+    """Run a command that must end with exit status 2, and return the sentence that it prints."""
     done = run(*arguments)
     assert (done.returncode, done.stdout) == (2, ""), done
     return one_sentence(done.stderr)
@@ -70,7 +70,7 @@ def test_an_import_that_fails_is_one_sentence(
     sys.path_importer_cache.clear()
 
 
-@pytest.mark.slow  # each starts worker processes
+@pytest.mark.slow  # each case starts worker processes
 @pytest.mark.parametrize(
     ("claim", "says"),
     [
@@ -184,7 +184,7 @@ def test_seeds_are_those_that_the_user_gave():
     assert not is_text("\udc80")
 
 
-@pytest.mark.slow  # one run
+@pytest.mark.slow  # runs a claim
 def test_numbers_in_a_ledger_that_are_too_large_for_a_float_raise_one_sentence(tmp_path: Path):
     assert attnlens(*toy("CLAIM", tmp_path, "--workers", 1)).returncode == 0
     with sqlite3.connect(tmp_path / "results.sqlite") as store:
@@ -211,7 +211,7 @@ runpy.run_module("attnlens", run_name="__main__")
 """
 
 
-@pytest.mark.slow  # processes of another user
+@pytest.mark.slow  # starts processes of another user
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_a_user_without_home_and_name_and_folders_that_cannot_be_used(
     request: pytest.FixtureRequest,
@@ -244,7 +244,7 @@ def test_a_user_without_home_and_name_and_folders_that_cannot_be_used(
     done = other(*words, place / "closed" / "out")
     assert done.returncode == 2
     one_sentence(done.stderr)
-    cache = place / "cache"  # of root: it cannot be written
+    cache = place / "cache"  # owned by root: other users cannot write to it
     cache.mkdir(mode=0o755)
     (cache / "damaged-cache").write_bytes(b"x\x9c truncated")
     done = other(*words, open_folder / "out", ATTNLENS_CACHE=str(cache))
@@ -277,7 +277,7 @@ def test_a_damaged_entry_of_a_cache_that_cannot_be_written(
         check_out(tmp_path / "closed" / "out")
 
 
-@pytest.mark.slow  # each is a process
+@pytest.mark.slow  # starts a process per case
 def test_output_that_is_not_utf8_or_closed(tmp_path: Path):
     (tmp_path / "t.csv").write_text("größe\n" + "".join(f"{i * i % 7}\n" for i in range(30)))
     words = ("exchangeability", "t.csv", "--permutations", 19, "--out", "out")

@@ -1,7 +1,7 @@
-"""Arrays beside the tables of `test_arrays`: parameters, targets, settings and replicates.
+"""Arrays that `test_arrays` does not cover: parameters, targets, settings and replicates.
 
 NumPy's own functions drop the mask of a masked array, wrap whole numbers that are too large, and
-take the square of 1e-200 for zero. Each function here gives the right answer or raises `BadInput`.
+round the square of 1e-200 to zero. Each function here gives the right answer or raises `BadInput`.
 """
 
 from __future__ import annotations
@@ -117,13 +117,14 @@ def test_training_refuses_what_holds_no_rows_of_numbers(inputs: Any):
 
 @pytest.mark.parametrize("power", [-600, 400])
 def test_the_unit_of_a_target_is_the_unit_of_its_predictions(power: int):
-    """A power of two changes no digit; the square of 2^-600 is below the smallest float64."""
+    """Predictions scale with the target. The factor is a power of two, so no digit changes,
+    although the square of 2^-600 is below the smallest float64."""
     X = np.random.default_rng(0).normal(size=(30, 3))
     y = X[:, 0] + X[:, 1]
     model = attnlens.KernelAttentionRegressor(temperature=2.0, ridge=0.1)
     expected = np.ldexp(model.fit(X, y).predict(X), power)
     np.testing.assert_array_equal(model.fit(X, np.ldexp(y, power)).predict(X), expected)
-    # What the network of an `AttentionRegressor` is trained on.
+    # The scaled targets on which an `AttentionRegressor` trains its network.
     scaling, scaled = (
         RowScaling.of(part[:, None], np.ones(30)) for part in (y, np.ldexp(y, power))
     )

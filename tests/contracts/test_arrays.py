@@ -1,8 +1,8 @@
 """The contract of every public function that takes arrays: the answer for float64, or one sentence.
 
-A form that holds the same numbers gives the same answer, bit for bit where the function computes in
-float64. A form that does not hold numbers raises `BadInput`. Numbers of extreme size give the
-answer for ordinary ones where units do not matter, or raise.
+Arrays of other types with the same numbers give the same answer, bit for bit where the function
+computes in float64. Arrays that do not hold numbers raise `BadInput`. If all numbers are extremely
+large or small and units do not matter, the answer is that for ordinary numbers, or `BadInput`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ TARGET = TABLE[:, 0] - 0.5 * TABLE[:, 1] + OTHER[:, 0]
 
 @pytest.fixture(autouse=True)
 def unchecked_types() -> Iterator[None]:
-    """Annotations name the types that are meant; here others are given."""
+    """Switch off the type checks at run time: the tests below pass other types than the annotated
+    ones."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
@@ -54,7 +55,7 @@ def errors(X: Any, y: Any = TARGET) -> Any:
 
 def centred(tokens: Any) -> Any:
     given = np.asarray(tokens, float)
-    with np.errstate(invalid="ignore"):  # of infinities
+    with np.errstate(invalid="ignore"):  # infinity minus infinity
         return given - given.mean(0) + 1
 
 
@@ -77,7 +78,8 @@ def probabilities(X: Any) -> Any:
     return classifier.fit(X, TARGET > 0).predict_proba(X)
 
 
-# Integers are categories in tests of order: these take the forms of floating point numbers only.
+# Tests of order read integers as categories, so these functions are tested with floating-point
+# arrays only.
 ORDER: dict[str, Callable[[Any], Any]] = {
     "exchangeability": lambda tokens: attnlens.exchangeability(tokens, permutations=99).value,
     "wealth": lambda tokens: wealth(tokens).log_values,
@@ -122,8 +124,8 @@ def test_the_same_numbers_give_the_same_answer(name: str, form: str):
     np.testing.assert_array_equal(answer, reference(name))
 
 
-# Zeros and ones with independent columns. As with other whole numbers, tests of order take them for
-# categories.
+# Zeros and ones with independent columns. Tests of order are left out, because they read integers
+# as categories.
 ONES = (np.arange(ROWS)[:, None] >> np.arange(3) & 1).astype(float)
 
 
@@ -144,12 +146,12 @@ def test_operators_compute_with_truth_values_and_unsigned_numbers(name: str, for
     given = BITS[form](ONES)
     answer = np.asarray(OPERATORS[name](given, given, given))
     expected = np.asarray(OPERATORS[name](ONES, ONES, ONES))
-    tolerance = 0 if answer.dtype == expected.dtype else 1e-4  # single precision
+    tolerance = 0 if answer.dtype == expected.dtype else 1e-4  # computed in single precision
     np.testing.assert_allclose(answer, expected, rtol=0, atol=tolerance)
 
 
-# Estimators leave the conversion of their inputs to scikit-learn, which turns text and dates into
-# numbers and describes complex ones in a longer message.
+# Estimators leave the conversion of their inputs to scikit-learn, which converts text and dates to
+# numbers and reports complex numbers in a longer message.
 ESTIMATORS = [name for name in SLOW if "Attention" in name]
 OTHERS = [name for name in SLOW if name not in ESTIMATORS]
 REFUSED_BY_SCIKIT_LEARN = [form for form in UNUSABLE if form in ("masked", "ragged")]
@@ -168,18 +170,19 @@ def test_what_holds_no_numbers_raises_one_sentence(name: str, form: str):
         pytest.skip(
             "pipelines get objects as they are; scikit-learn reads the text '1' as a number"
         )
-    # scikit-learn's own checks of an estimator's inputs raise ValueError and TypeError.
+    # The checks of scikit-learn itself raise ValueError and TypeError.
     ours = (ValueError, TypeError) if "Attention" in name else BadInput
     with pytest.raises(ours) as caught:
         EVERYTHING[name](UNUSABLE[form](TABLE))
     assert len(str(caught.value).strip().splitlines()) <= (8 if "Attention" in name else 1)
 
 
-# Functions whose answer does not depend on the unit of their argument. (Estimators take a column
-# whose variance underflows, below 1e-154, for a constant one: they are not held to it.)
+# Functions whose answer does not depend on the unit of their argument. Estimators are left out:
+# they treat a column whose variance underflows, below 1e-154, as constant.
 UNIT_FREE = (*ORDER, "condition_number, features", "learning_curve, X", *OTHERS[1:])
-# A unit is not a power of two: every number is rounded once, and the answer is a continuous
-# function with a condition below 1,000. A logistic regression is solved to a gradient of 1e-4.
+# Relative tolerance by function; 1e-10 otherwise. A unit is not a power of two, so every number is
+# rounded once, and the answer is a continuous function with a condition number below 1,000. A
+# logistic regression is solved to a gradient of 1e-4.
 ROUNDING = {"transfer": 1e-5}
 
 
@@ -193,7 +196,7 @@ def test_numbers_of_extreme_size_give_the_answer_or_raise(name: str, size: str):
         answer = np.asarray(EVERYTHING[name](TABLE * float(size)), float)
     except BadInput:
         return
-    # A denormal number has few digits: whole multiples of 1e-310 keep 13 bits or more.
+    # Denormal numbers have few digits: multiples of 1e-310 by whole numbers keep 13 bits or more.
     tolerance = 1e-2 if size == "1e-310" else ROUNDING.get(name, 1e-10)
     np.testing.assert_allclose(answer, reference(name), rtol=tolerance, atol=tolerance)
 
@@ -214,8 +217,9 @@ def test_operators_give_the_answer_in_their_precision(name: str, form: str):
     given = EXACT[form](TABLE)
     answer = np.asarray(OPERATORS[name](given, given, given))
     precision = float(np.finfo(answer.dtype).eps)
-    # A sum over 24 tokens of numbers up to 4; CME amplifies by (24 · κ(k, k) + λ)/λ, and κ(k, k) is
-    # at most (1 + 48/√3)² = 823. Half precision is computed in single and rounded once.
+    # The answer is a sum over 24 tokens of numbers up to 4. CME amplifies errors by (24 · κ(k, k) +
+    # λ)/λ, and κ(k, k) is at most (1 + 48/√3)² = 823. Half precision is computed in single
+    # precision and rounded once.
     factor = 24 * 4 * (24 * 823 / 0.1 if name.startswith("cme") else 823)
     tolerance = max(precision, factor * min(precision, float(np.finfo(np.float32).eps)))
     if precision < 1e-10:
@@ -234,13 +238,14 @@ def test_operators_refuse_what_is_not_a_number(name: str, form: str):
 
 
 def test_every_function_of_the_package_that_takes_an_array_is_here():
-    """A new public function is added here, or to the list of those that take no array."""
+    """Every public name is tested in this file or is in the list of names that take no array."""
     no_arrays = {
-        # worlds, functions or models instead of arrays; their own tests give them arrays
+        # These take worlds, functions or models instead of arrays. Their own tests pass arrays to
+        # them.
         *("advise", "curvature", "from_torch", "generalisation", "inference_error", "inspect"),
         *("landscape", "representation", "stationarity", "surface", "tightening", "verify"),
         *("amortised_posterior", "calibration", "guidelines", "load", "replicate"),
-        # records and modules
+        # These are records and modules.
         *("Cell", "Curve", "Reading", "Surface", "Verdict", "__version__"),
         *("attention", "data", "integrations", "networks", "worlds"),
     }

@@ -37,14 +37,15 @@ def test_a_claim_has_all_its_texts(claim: Claim):
     for name in ("title", "statement", "formula", "prediction", "source"):
         assert getattr(claim, name).strip(), name
     meanings = [claim.meaning.of(outcome) for outcome in ("supported", "refuted", "undecided")]
-    assert len({*map(str.strip, meanings)} - {""}) == 3  # a sentence of its own per verdict
+    assert len({*map(str.strip, meanings)} - {""}) == 3  # three different sentences
     assert claim.controls
     assert claim.assumptions
     assert "<math" in render_formula(claim.formula)
     assert claim.measure.__module__.split(".")[-1].replace("_", "-") == claim.id[2:]
 
 
-# The papers as a source must name them, and the words that mark a prediction of our own.
+# How the source of a claim must name the paper of its lens, and how it must mark a prediction that
+# the paper does not make.
 PAPERS = {
     "A": "Lens A (Zhang et al., 2022, arXiv 2212.14852)",
     "B": "Lens B (ICLR 2021 submission)",
@@ -56,13 +57,14 @@ PAPERS_OF_LENS_C = {
     "C.kernel-landscape": "Song, Han, Zhang, Ding and Hong (2024, arXiv 2411.07538)",
 }
 OWN = "Our own prediction"
-# In docs/theory.md: the numbers of each lens's predictions, and the section without numbers.
+# The numbers of the predictions of each lens in docs/theory.md, and the section that has no
+# numbers.
 NUMBERS = {"A": range(1, 15), "B": range(15, 21), "C": range(21, 25)}
 SECTION = "section A(a)"
 
 
 def source_problems(lens: str, source: str, paper: str = "") -> list[str]:
-    """What is missing in the source of a claim of this lens; empty if it is complete."""
+    """The problems of the source text of a claim of this lens; an empty list if there are none."""
     problems = []
     if not source.startswith((paper or PAPERS[lens], OWN)):
         problems.append("does not begin with the paper of its lens, nor as our own prediction")
@@ -89,12 +91,12 @@ def test_a_claim_names_its_source(claim: Claim):
 @pytest.mark.parametrize(
     ("lens", "source"),
     [
-        ("A", "A book of 1950; docs/theory.md, prediction 4."),  # a year alone is no source
+        ("A", "A book of 1950; docs/theory.md, prediction 4."),  # does not name the paper of lens A
         ("A", f"{PAPERS['A']}, statement (b); prediction (4) of our formalisation."),
         ("A", f"{PAPERS['A']}, statement (b); docs/theory.md, prediction 17."),  # of lens B
-        ("A", f"{PAPERS['B']}, section 2; docs/theory.md, prediction 4."),  # of the other paper
+        ("A", f"{PAPERS['B']}, section 2; docs/theory.md, prediction 4."),  # the paper of lens B
         ("B", "Lens B, section 2; docs/theory.md, prediction 15."),
-        ("B", f"{OWN} (docs/theory.md, prediction 21)."),  # there are twenty
+        ("B", f"{OWN} (docs/theory.md, prediction 21)."),  # lens B has predictions 15 to 20
         ("B", f"{PAPERS['B']}, section 2; docs/theory.md, somewhere."),
     ],
 )
@@ -131,10 +133,10 @@ def measurement(claim: Claim, cell: Cell) -> Measurement:
     return Measurement(cell, arrays, compilations() - before)
 
 
-# Most claims take ten seconds to compile. They belong to the slow tests, and `.ci/run` runs the
-# smoke profile of all. One exact and one statistical claim stay among the quick tests.
+# Most claims take ten seconds to compile and are slow tests; `.ci/run` also runs the smoke profile
+# of every claim. Only these, exact and statistical ones, are quick tests.
 QUICK = ("A.weights-are-posterior", "A.softmax-smoothed", "B.softplus-distance")
-# Claims with further views, drawn from example arrays that some of their cells hold.
+# Claims that have further views, drawn from arrays that some of their cells keep as examples.
 WITH_VIEWS = (
     "A.weights-are-posterior",
     "A.exchangeable",
@@ -160,7 +162,8 @@ def test_smoke_cells_are_pure_share_programs_and_can_be_judged_and_drawn(claim: 
     if claim.needs:
         pytest.skip(claim.needs)
     smoke = [measurement(claim, cell) for cell in cells_of(claim, "smoke")]
-    # Pure: the same bits a second time, after other cells were measured; and only finite numbers.
+    # Measurements are pure: a second one, after other cells, gives the same bits. All numbers are
+    # finite.
     for first in (smoke[0], smoke[-1]):
         again = measurement(claim, first.cell)
         assert first.values.keys() == again.values.keys()
@@ -184,7 +187,7 @@ def test_smoke_cells_are_pure_share_programs_and_can_be_judged_and_drawn(claim: 
     drawn = views([view_from_plain(to_plain(view)) for view in claim.views(arms)])
     json.dumps(drawn, allow_nan=False)
     assert bool(drawn) == (claim.id in WITH_VIEWS)
-    # The replicates that the power of the claim counts on are those that are judged.
+    # The computation of power assumes as many replicates as are judged.
     planned = claim_power(claim, "smoke")
     judged = {part.quantity: part.count for part in claim.judge(arms[PREDICTION])}
     for part in planned.parts if planned else ():

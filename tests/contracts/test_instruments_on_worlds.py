@@ -28,7 +28,8 @@ from attnlens.worlds import (
     TokenTeacher,
 )
 
-# Both are log-concave; in pilots the smallest effective sample size of 64 episodes was above 600.
+# Both posteriors of OWN are log-concave. In pilots the smallest effective sample size of 64
+# episodes was above 600.
 SMALL = Nuts(chains=8, warmup=200, draws=200, particles=512)
 OWN = {
     "own": FromModel(
@@ -46,7 +47,7 @@ OWN = {
 }
 SAMPLED = {name: w for name, w in EXAMPLES.items() if isinstance(w, ReferenceWorld)}
 WORLDS = {name: w for name, w in EXAMPLES.items() if name not in SAMPLED}
-# One world per kind; every further world of a kind compiles the same programs once more.
+# The quick tests run one world per kind: further worlds of a kind compile the same programs again.
 QUICK = {"gaussian-process", "linear-regression", "normal-mean", "dirichlet-categorical"}
 QUICK |= {"finite-mixture", "token-teacher", "auto-regressive"}
 QUICK_TO_TRAIN_ON = {"normal-mean", "finite-mixture", "token-teacher"}
@@ -63,7 +64,7 @@ each_world = pytest.mark.parametrize("world", parameters({**WORLDS, **OWN}, QUIC
 
 
 def refused(world, call) -> bool:
-    """Worlds without a posterior are refused, in one sentence; others are not."""
+    """Whether `world` has no posterior; then `call` must raise one sentence that says so."""
     if isinstance(world, ExactWorld):
         return False
     with pytest.raises(BadInput, match=r"needs a world with a posterior, .*; got \w+\.$"):
@@ -129,7 +130,8 @@ def test_generalisation(world, label):
 
 @pytest.mark.parametrize("world", parameters(WORLDS, QUICK_TO_TRAIN_ON))
 def test_calibration(world):
-    """Exact posteriors are calibrated: 12 worlds at a false-positive rate of 1e-4 each."""
+    """Exact posteriors are calibrated. There are 12 worlds, each with a false-positive rate of
+    1e-4."""
 
     def call():
         return calibration(None, world, length=4, episodes=200, draws=19)
@@ -145,7 +147,8 @@ def test_calibration(world):
 
 @pytest.mark.parametrize("world", EXAMPLES.values(), ids=EXAMPLES.keys())
 def test_condition_number(world):
-    """Features are the first tokens, pretraining predicts the second, a target is the third."""
+    """The first token of a sequence is the features, the second is the target of pretraining, and
+    the third is the downstream target."""
     keys = jax.random.split(jax.random.key(0), 200)
     tokens = jax.vmap(lambda key: world.sample(key, 3).tokens)(keys)
     value = np.asarray(jax.tree.leaves(tokens)[-1], float).reshape(200, 3, -1)

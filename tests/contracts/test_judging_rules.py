@@ -1,7 +1,7 @@
-"""Contract of every registered claim with the rules of judging (docs/statistics.md).
+"""Every registered claim keeps the rules of judging in docs/statistics.md.
 
-The lists below name the claims that do not keep a rule yet. A claim leaves a list when it keeps the
-rule; nothing is added.
+The sets WITHOUT_… and UNCOVERED_… below list the claims that do not keep a rule yet. A claim leaves
+a set when it keeps the rule; nothing is added.
 """
 
 from __future__ import annotations
@@ -9,8 +9,11 @@ from __future__ import annotations
 import pytest
 
 from attnlens.claims import Claim, Origin, Rule, find
-from attnlens.claims.claim import PREDICTION
+from attnlens.claims.cells import Work
+from attnlens.claims.claim import PREDICTION, PROFILES
+from attnlens.claims.grid import check_seeds
 from attnlens.claims.power import PROMISED, claim_power
+from attnlens.core.checks import BadInput
 
 ALL = find()
 each_claim = pytest.mark.parametrize("claim", ALL, ids=lambda claim: claim.id)
@@ -23,13 +26,10 @@ EXACT_CHECKS = {
     "B.softplus-distance",
 }
 WITHOUT_ATTRIBUTION: set[str] = set()
-WITHOUT_POWER: set[str] = {
-    "A.approximation",
-    "A.generalisation-length",
-}
+WITHOUT_POWER: set[str] = {"A.generalisation-length"}
 UNCOVERED_QUANTITIES: set[tuple[str, str]] = {
     ("A.exchangeable", "rate"),
-    ("A.minimal", "tokens"),  # statistics are a function of the tokens: it tests the probe only
+    ("A.minimal", "tokens"),  # tests the probe only: statistics are a function of tokens
 }
 
 
@@ -63,8 +63,21 @@ def test_the_power_of_a_claim_in_its_decisive_profile_is_as_promised(claim: Clai
     assert planned.power >= PROMISED, [(part.name, part.power) for part in planned.parts]
 
 
+@each_claim
+def test_a_claim_declares_its_pilot_and_is_judged_on_other_seeds(claim: Claim):
+    """Exact checks need no pilot, because none of their settings was chosen by looking at
+    results."""
+    pilot = claim.plan.pilot  # type: ignore[attr-defined]
+    assert pilot or claim.exact
+    for profile in PROFILES:
+        assert min(seed for work in claim.plan(profile) for seed in work.seeds) >= pilot.stop
+    if pilot:
+        with pytest.raises(BadInput):
+            check_seeds(claim.id, [Work(PREDICTION, {}, (pilot[-1],))], pilot)
+
+
 def quantities_of(claim: Claim, arm: str) -> set[str]:
-    """The quantities that the cells of an arm have."""
+    """The keys of the quantities that the rule judges on the cells of an arm."""
     works = [work for work in claim.plan("default") if work.arm == arm]
     rule = claim.judge
     assert isinstance(rule, Rule)
@@ -72,10 +85,10 @@ def quantities_of(claim: Claim, arm: str) -> set[str]:
 
 
 def refuted_quantities(claim: Claim) -> set[str]:
-    """The quantities that a negative control must refute, each by itself.
+    """The quantities that a negative control must refute individually.
 
-    A control without `quantities` is judged as a whole: it covers a quantity only if it has no
-    other.
+    The rule judges a control without `quantities` as a whole, so it covers a quantity only if its
+    arm has no other quantity.
     """
     covered: set[str] = set()
     for arm, control in claim.controls.items():

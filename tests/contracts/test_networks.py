@@ -25,7 +25,7 @@ QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes
 
 @cache
 def program(name: str):
-    """Everything that the tests compare, as one compiled program."""
+    """One compiled program that returns everything that the tests of a network compare."""
     example = NETWORKS[name]
 
     def compute(keys):
@@ -52,7 +52,7 @@ def program(name: str):
             "along": gradient @ direction,
         }
 
-    # Compiling is most of the work here, and optimising most of compiling.
+    # Most of the time is spent on compiling, and most of that on optimisations.
     return jax.jit(compute, compiler_options=QUICK)
 
 
@@ -64,15 +64,15 @@ def measured(name: str, seed: int = 1):
 @each_network
 def test_the_key_decides_the_parameters(name: str):
     first, other = (measured(name, seed)["parameters"] for seed in (1, 2))
-    assert np.array_equal(first, measured.__wrapped__(name)["parameters"])  # drawn again
+    assert np.array_equal(first, measured.__wrapped__(name)["parameters"])  # a second draw
     assert not np.array_equal(first, other)
     assert first.size == count(eqx.filter_eval_shape(NETWORKS[name].make, jax.random.key(0)))
 
 
 @each_network
 def test_a_batch_gives_the_same_outputs_as_single_samples(name: str):
-    # Sums of at most 16 terms of order one in another order, a few layers deep; CME has a
-    # condition number of at most (5 + 0.1)/0.1 besides.
+    # A few layers of sums of at most 16 terms of order one, added in another order. CME also has a
+    # linear system with a condition number of at most (5 + 0.1)/0.1.
     np.testing.assert_allclose(
         measured(name)["together"][1], measured(name)["alone"], rtol=0, atol=51 * 64 * EPS
     )
@@ -98,12 +98,13 @@ def test_precision_is_kept(name: str, precision: str):
 @each_network
 def test_the_gradient_agrees_with_central_differences(name: str):
     values = measured(name)
-    # Central differences: h² times a third derivative (up to ~1e3 here) and ε/h in rounding.
+    # The error of central differences is h² times a third derivative (up to ~1e3 here) and ε/h of
+    # rounding.
     bound = 1e3 * STEP**2 + 10 * EPS / STEP
     assert float(values["slope"]) == pytest.approx(float(values["along"]), rel=1e-5, abs=bound)
 
 
-@pytest.mark.slow  # fourteen operators to compile
+@pytest.mark.slow  # compiles fourteen operators
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_an_encoder_without_positions_is_equivariant_with_any_operator(operator: str):
     shape = {"token_dim": 3, "width": 8, "heads": 2, "layers": 1, "operator": operator}
@@ -121,13 +122,13 @@ def test_an_encoder_without_positions_is_equivariant_with_any_operator(operator:
 
     *equal, (placed, moved) = compute(jax.random.key(1))
     for values, expected in equal:
-        # 100 ε relative for sums in another order; CME's systems have condition number ≤ 61.
-        # Relative to the layer-normed rows, which are of order one: a pooled output that comes
-        # out near zero by cancellation carries their rounding, not its own.
+        # Sums are added in another order, with an error of 100 ε; the systems of CME have a
+        # condition number ≤ 61. The error is relative to the layer-normed rows, which are of order
+        # one: a pooled output near zero by cancellation has the rounding error of these rows.
         bound = 100 * EPS * (61 if operator.startswith("cme") else 1)
         scale = max(1.0, np.max(np.abs(expected)))
         np.testing.assert_allclose(values, expected, rtol=0, atol=bound * scale)
-    assert np.max(np.abs(moved - placed)) > 1e-3  # the control: positions break it
+    assert np.max(np.abs(moved - placed)) > 1e-3  # control: positions break the equivariance
 
 
 def test_an_encoder_takes_any_function_as_operator():

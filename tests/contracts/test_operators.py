@@ -16,7 +16,7 @@ MASK = jnp.array([[[1, 1, 0, 1, 1, 1, 1]], [[1, 0, 1, 1, 1, 0, 1]]], bool)
 # Condition number of the linear system: at most (L·max κ + λ)/λ, with κ(k, k) ≤ 10 for these keys
 # and the linear kernel. The normalised operators are far below it.
 CONDITION = (LENGTH * 10 + 0.1) / 0.1
-# Rounding: a few operations per token, each amplified by the condition number.
+# Bound on rounding errors: a few operations per token, each amplified by the condition number.
 ROUNDING = 10 * LENGTH * CONDITION * EPSILON
 
 every_operator = pytest.mark.parametrize("name", sorted(OPERATORS))
@@ -96,7 +96,8 @@ def test_masked_numbers_are_not_read(name, bad):
     query, key, value = draw()
     hidden = jnp.swapaxes(~MASK, -1, -2)
     poisoned = query, jnp.where(hidden, bad, key), jnp.where(hidden, bad, value)
-    # Bit for bit: the same program on inputs that differ only where they are masked.
+    # The outputs are equal bit for bit, because the same program runs on inputs that differ only
+    # where they are masked.
     np.testing.assert_array_equal(
         compiled(name)(poisoned, MASK), compiled(name)((query, key, value), MASK)
     )
@@ -162,16 +163,16 @@ def test_gradient_and_hessian_product_agree_with_finite_differences(name):
 @every_operator
 def test_forward_mode_agrees_with_reverse_mode(name):
     inputs, direction = draw(0) + TEMPERATURE, (*draw(1), jnp.array(0.3))
-    total = loss(name)  # created here, not while tracing, because its weights are cached
+    total = loss(name)  # created before tracing, because `loss` caches its weights
     value, rate = jax.jit(lambda x, d: jax.jvp(lambda x: total(x, MASK), (x,), (d,)))(
         inputs, direction
     )
     backward = sum(
         jnp.vdot(a, b) for a, b in zip(gradient(name)(inputs, MASK), direction, strict=True)
     )
-    # Both are sums of about 60 products, each with the rounding error of the operator. (The
-    # preconditioner of the iterative solve has rank 8 for 7 tokens: it is exact, and so is the
-    # solve.)
+    # Both derivatives are sums of about 60 products, each with the rounding error of the operator.
+    # The preconditioner of the iterative solve has rank 8 for 7 tokens, so it is exact, and so is
+    # the solve.
     bound = 60 * ROUNDING * max(1.0, abs(float(value)))
     np.testing.assert_allclose(rate, backward, rtol=0, atol=bound)
 

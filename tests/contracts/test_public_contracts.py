@@ -1,5 +1,5 @@
-"""`attnlens.testing` accepts what keeps the contracts, installed by other packages too, and says
-what is wrong with what does not."""
+"""The checks of `attnlens.testing` accept worlds, operators and claims that keep their contracts,
+also those of other packages, and name the fault of those that do not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ OTHER_OPERATORS = {name: o for name, o in installed_operators().items() if name 
 
 
 def test_examples_and_what_other_packages_add_keep_their_contracts():
-    """Those of attnlens have longer tests in this folder."""
+    """One world and one operator of attnlens, and all of other packages; those of attnlens have
+    longer tests in this folder."""
     check_world(EXAMPLES["linear-regression"])
     check_operator(OPERATORS["cme"])
     for world in OTHER_WORLDS.values():
@@ -42,7 +43,7 @@ class Constant(World):
 
 
 class Forgetful(NormalMean):
-    """Ignores masks."""
+    """A world that ignores masks."""
 
     __init__ = NormalMean.__init__
 

@@ -28,7 +28,8 @@ from attnlens.worlds.normal_inverse_gamma import MeanVar
 
 ROUNDING = 1e-10
 LENGTH, QUERIES = 6, 3
-# Worlds whose posterior comes from NUTS have tests of their own, tests/runs/test_references.py.
+# Worlds with a posterior in closed form; tests/runs/test_references.py tests worlds whose posterior
+# comes from NUTS.
 CLOSED = {
     name: world
     for name, world in EXAMPLES.items()
@@ -131,8 +132,8 @@ def test_order_masks_and_batches(world):
     assert_same(permuted, plain)
     assert_same(masked, one(world, cut(tokens, keep), None, query))
     assert_same(nothing, one(world, cut(tokens, slice(0, 0)), None, query))
-    assert float(nothing[3]) == 0  # no tokens have log evidence 0
-    # The comparison can fail: leaving out two tokens changes the answers.
+    assert float(nothing[3]) == 0  # the log evidence of no tokens is 0
+    # Control: the comparison fails if two tokens are left out.
     with pytest.raises(AssertionError):
         assert_same(masked, plain)
 
@@ -155,7 +156,8 @@ def test_sequential_update_equals_batch_update(world):
 
 @over_closed
 def test_evidence_is_the_product_of_predictions(world):
-    """log p(x¹ … x^L) = Σ_ℓ log p(x_ℓ | x¹ … x^{ℓ−1}), computed in two independent ways."""
+    """log p(x¹ … x^L) = Σ_ℓ log p(x_ℓ | x¹ … x^{ℓ−1}): the evidence and the predictions are
+    computed in independent ways."""
     episode = episode_of(world)
 
     def next_log_prob(tokens, mask, index):
@@ -174,7 +176,7 @@ def test_evidence_is_the_product_of_predictions(world):
 
 @over_closed
 def test_bayes_rule_holds_at_every_latent(world):
-    """posterior(z) · evidence = prior(z) · likelihood(z), at latents drawn from the prior."""
+    """posterior(z) · evidence = prior(z) · likelihood(z) for latents z drawn from the prior."""
     if isinstance(world, GaussianProcess):
         pytest.skip("the latent is a function: tests/worlds/test_exact.py")
     tokens = episode_of(world).tokens
@@ -191,7 +193,7 @@ def test_bayes_rule_holds_at_every_latent(world):
 
 @over_closed
 def test_the_representation_is_additive_and_its_size_does_not_depend_on_the_length(world):
-    """Natural statistics are those of the prior plus one term per token."""
+    """The representation is the statistics of the prior plus one term per token."""
     episode = episode_of(world)
     head = jnp.arange(LENGTH) < 2
     masks = jnp.stack([FULL, head, ~head, FULL & False])
@@ -200,13 +202,14 @@ def test_the_representation_is_additive_and_its_size_does_not_depend_on_the_leng
     short = jax.eval_shape(world.representation, cut(episode.tokens, slice(0, 2)))
     assert whole.shape == short.shape
     assert whole.ndim == 1
-    if not isinstance(world, GaussianProcess):  # its statistics are functions, given at landmarks
+    # The representation of a Gaussian process holds values at landmarks, not statistics.
+    if not isinstance(world, GaussianProcess):
         assert_same(whole - none, (first - none) + (rest - none))
 
 
 @over_closed
 def test_float32_inputs_give_float32_answers(world):
-    """float32 answers have four correct digits: eps 1.2e-7 times condition numbers up to 1e3."""
+    """Answers in float32 have four correct digits: eps 1.2e-7 times condition numbers up to 1e3."""
     episode = episode_of(world)
     exact = one(world, episode.tokens, None, episode.query)
     single = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), (episode.tokens, episode.query))
@@ -219,17 +222,19 @@ def test_float32_inputs_give_float32_answers(world):
 # the posterior is uniform. RANKS − 1 draws give RANKS equally likely ranks; EPISODES / RANKS is
 # well above the 5 per bin that the chi-square approximation needs.
 RANKS, EPISODES = 16, 2000
-FALSE_POSITIVE_RATE = 1e-4  # of one world
+FALSE_POSITIVE_RATE = 1e-4  # per world
 LIMIT = scipy.stats.chi2.isf(FALSE_POSITIVE_RATE, RANKS - 1)
 SHORT = 4
 
 
 @eqx.filter_jit
 def trials(truth, judge, keys):
-    """Episodes drawn from the world `truth`, with the posterior of the world `judge`.
+    """Draw episodes from the world `truth` and compare each with the posterior of the world
+    `judge`.
 
-    Per episode: the rank of the first coordinate of the latent (of the answer at a query, if there
-    is one) among draws from the posterior, the squared error of the prediction, the uncertainty.
+    Returns, per episode: the rank of the first coordinate of the latent among draws from the
+    posterior (for worlds with queries, the rank of the answer), the squared error of the
+    prediction, and the uncertainty that `judge` reports.
     """
 
     def trial(key):
@@ -246,7 +251,7 @@ def trials(truth, judge, keys):
             first = [jnp.reshape(leaf, (RANKS - 1, -1))[:, 0] for leaf in jax.tree.leaves(latents)]
             draws, latent = first[0], jnp.ravel(jax.tree.leaves(episode.latent)[0])[0]
             squared = jnp.sum((law.mean - token_mean(truth, episode.latent)) ** 2)
-        # Ties (of a latent class) are broken at random, which keeps the rank uniform.
+        # Ties occur if the latent is a class; breaking them at random keeps the rank uniform.
         ties = jax.random.randint(for_ties, (), 0, jnp.sum(draws == latent) + 1)
         rank = jnp.sum(draws < latent) + ties
         return rank, squared, judge.uncertainty(posterior, episode.query)
@@ -255,7 +260,7 @@ def trials(truth, judge, keys):
 
 
 def token_mean(world, latent):
-    """E[token | latent]."""
+    """The mean of a token given the latent."""
     if isinstance(world, FiniteMixture):
         return jnp.asarray(world.means)[latent]
     return latent.mean if isinstance(latent, MeanVar) else latent
@@ -275,10 +280,10 @@ def test_simulation_based_calibration(world):
 
 @over_closed
 def test_risk_is_the_mean_squared_error_of_the_exact_prediction(world):
-    """Bayes risk = E ‖truth − prediction‖² = E uncertainty.
+    """The Bayes risk is E ‖truth − prediction‖², which equals the mean uncertainty.
 
-    4.4 standard errors: false-positive rate 1e-5 (two-sided normal). In some worlds the uncertainty
-    does not vary at all; then only rounding errors are left.
+    The bound is 4.4 standard errors: false-positive rate 1e-5 (two-sided normal). In some worlds
+    the uncertainty does not vary at all; then only rounding errors are left.
     """
     _, squared, uncertainty = trials(world, world, jax.random.split(jax.random.key(7), EPISODES))
     risk = world.risk(SHORT)
@@ -288,7 +293,8 @@ def test_risk_is_the_mean_squared_error_of_the_exact_prediction(world):
 
 
 def test_calibration_detects_a_wrong_scale():
-    """The judge uses the variance of the noise in place of its standard deviation."""
+    """Calibration fails if `judge` takes the variance of the noise, 0.25, for its standard
+    deviation, 0.5."""
     assert departure(NormalMean(noise_std=0.5), NormalMean(noise_std=0.25)) > LIMIT
 
 

@@ -1,4 +1,5 @@
-"""Arrays that users give: every entry is read as what it is, or one sentence says why not."""
+"""Arrays that users give: every entry is read exactly, or one sentence says why it cannot be
+read."""
 
 from __future__ import annotations
 

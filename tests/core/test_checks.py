@@ -1,4 +1,5 @@
-"""Kinds of errors: what the user gave, and what the machine or the cluster lacks."""
+"""Kinds of errors: `BadInput` for what the user gave, `ResourceError` for what the machine or the
+cluster lacks."""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ from attnlens.core.files import DRAFT_SECONDS, replace_file
 
 
 def test_simultaneous_writers_do_not_disturb_each_other(tmp_path: Path):
-    """As two `attnlens report DIR` at the same time."""
+    """Several threads replace one file at the same time, as two runs of `attnlens report DIR`
+    would."""
     page, errors = tmp_path / "report.html", []
     texts = [letter * 1_000_000 for letter in "abcd"]
 

@@ -19,7 +19,8 @@ SIZES = np.array([8.0, 16, 32, 64, 128])
     ("floor", "drop", "exponent"), [(0.1, 2.0, 0.7), (0.0, 1.0, 1.0), (-0.2, 3.0, 0.5), (1, 0.1, 2)]
 )
 def test_a_floor_law_is_recovered(floor: float, drop: float, exponent: float):
-    """A minimum is located to √ε = 1.5e−8 of its bracket, and a and b follow to that order."""
+    """The minimiser locates the exponent to √ε = 1.5e−8 of its bracket, so floor and drop are exact
+    to the same order."""
     fit = floor_law(SIZES, floor + drop * (SIZES / 8) ** -exponent)
     np.testing.assert_allclose(fit, (floor, drop, exponent), atol=1e-6)
 
@@ -35,12 +36,14 @@ def test_a_floor_law_minimises_the_relative_squares():
         return float(((1 - (p[0] + p[1] * (SIZES / 8) ** -p[2]) / y) ** 2).sum())
 
     best: np.ndarray = optimize.minimize(squares, (0.2, 1.0, 0.8), method="BFGS", tol=1e-12).x
-    # The minimiser stops at a gradient of about 1e−8; the curvature of the valley is above 1e−3.
+    # The minimiser stops at a gradient of about 1e−8, and the curvature at the minimum is above
+    # 1e−3.
     np.testing.assert_allclose(floor_law(SIZES, y), best, atol=1e-4)
 
 
 def coverage(numbers: np.ndarray, truth: float) -> float:
-    """The share of rows of replicates whose 95 % interval contains the truth."""
+    """The share of rows whose 95 % interval contains `truth`; a row holds the replicates of one
+    simulation."""
     count = numbers.shape[1]
     half = t_quantile(count - 1) * numbers.std(1, ddof=1) / math.sqrt(count)
     return float((abs(numbers.mean(1) - truth) <= half).mean())
@@ -54,8 +57,9 @@ def allowed(simulations: int) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize(("floor", "exponent"), [(0.1, 0.7), (0.0, 1.0), (0.3, 1.0)])
 def test_intervals_of_a_floor_law_have_their_coverage(floor: float, exponent: float):
-    """16 replicates with relative errors of 0.1. The interval of the floor is approximate where
-    floor and exponent are hard to tell apart (`floor_replicates`): 0.93 measured, 0.02 allowed."""
+    """Coverage with 16 replicates and relative errors of 0.1. The interval of the floor is
+    approximate where floor and exponent are hard to tell apart (`floor_replicates`): a coverage of
+    0.93 was measured, and 0.02 less than 0.95 is allowed."""
     simulations, random = 500, np.random.default_rng(3)
     noise = np.exp(0.1 * random.normal(size=(simulations, 16, 5)) - 0.1**2 / 2)
     curves = (floor + (SIZES / 8) ** -exponent) * noise
@@ -91,12 +95,13 @@ def test_a_censored_mean_maximises_the_likelihood():
         for left in values[:3]
     ]
     expected = [20 * best - 19 * other for other in others]
-    # The minimiser locates each mean to about √1e−14; pseudo-values multiply that by 20.
+    # The minimiser locates each mean to about √1e−14; a pseudo-value multiplies this error by 20.
     np.testing.assert_allclose(censored_replicates(values, -1.0, 0.9)[:3], expected, atol=2e-5)
 
 
 def _single(value: float, p: np.ndarray) -> float:
-    """The log-likelihood of one value at the mean p[0] and the standard deviation exp(p[1])."""
+    """The log-likelihood of one value, censored at −1 and 0.9, for the mean p[0] and the standard
+    deviation exp(p[1])."""
     scaled = (value - p[0]) / math.exp(p[1])
     if value in (-1.0, 0.9):
         return float(log_ndtr(scaled if value < 0 else -scaled))
@@ -109,8 +114,9 @@ def test_a_censored_mean_needs_two_uncensored_values():
 
 @pytest.mark.parametrize(("replicates", "beyond"), [(16, 0.25), (24, 0.0), (24, 0.4)])
 def test_intervals_of_a_censored_mean_have_their_coverage(replicates: int, beyond: float):
-    """A share `beyond` of log n(ε) lies above the grid. Values at the end of the grid in place of
-    the censored ones would be biased by a third of a standard deviation at 0.4."""
+    """A share `beyond` of the values of log n(ε) lies above the grid and is censored. If the
+    censored values were replaced by the end of the grid, the mean would be biased by a third of a
+    standard deviation for `beyond` = 0.4."""
     simulations, random = 400, np.random.default_rng(5)
     high = -float(ndtri(beyond)) if beyond else 10.0
     drawn = np.minimum(random.normal(size=(simulations, replicates)), high)

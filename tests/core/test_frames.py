@@ -1,4 +1,4 @@
-"""Results as frames and as HTML: every number of the record is in its rows."""
+"""Results as data frames and as HTML: every number of a result is in its rows."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ RESULTS: dict[str, tuple[Tabular, int]] = {
 
 @pytest.mark.parametrize("name", RESULTS)
 @pytest.mark.parametrize("library", ["pandas", "pyarrow", "polars"])
-def test_a_frame_has_one_row_per_row(name: str, library: str):
+def test_a_frame_has_one_row_per_row_of_the_record(name: str, library: str):
     pytest.importorskip(library)
     result, count = RESULTS[name]
     table: Any = result.to_frame(library)  # pyright: ignore[reportArgumentType]

@@ -1,4 +1,5 @@
-"""Cochran's Q with Welch's p-value, and the expected share of intervals with the pooled value."""
+"""Cochran's Q with Welch's p-value, and the expected share of intervals that contain the pooled
+value."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ def summary(samples: list[np.ndarray]) -> tuple[list[float], list[float], list[i
 
 
 def test_two_estimates_agree_with_welchs_t_test():
-    """With two groups Welch's F is the square of his t, with the same degrees of freedom."""
+    """With two groups, Welch's F is the square of Welch's t and has the same degrees of freedom."""
     random = np.random.default_rng(0)
     samples = [random.normal(0, 1, 5), random.normal(1, 3, 12)]
     result = heterogeneity(*summary(samples))
@@ -30,7 +31,8 @@ def test_two_estimates_agree_with_welchs_t_test():
 
 
 def test_many_replicates_agree_with_chi_squared():
-    """The difference is of order Λ ≈ 7/n = 7e-8."""
+    """With n = 1e8 replicates the p-values of Welch's F and of χ² differ by a term of order Λ ≈ 7/n
+    = 7e-8."""
     means, errors = [0.1, -0.3, 0.25, 0.0, 0.4, -0.1, 0.2, 0.05], [0.2] * 8
     result = heterogeneity(means, errors, [10**8] * 8)
     q = np.sum((np.array(means) - np.mean(means)) ** 2) / 0.04
@@ -40,8 +42,8 @@ def test_many_replicates_agree_with_chi_squared():
 
 
 def test_false_positive_rate_with_few_replicates():
-    """8 ranges of 8 replicates: p ≤ 0.05 in 5 % of 4,000 simulations; 4 standard errors of that
-    share are 0.014. χ² instead of Welch's F would give 0.16."""
+    """With 8 groups of 8 replicates, p ≤ 0.05 in 5 % of 4,000 simulations; 4 standard errors of
+    that share are 0.014. With χ² instead of Welch's F the share would be 0.16."""
     random = np.random.default_rng(1)
     p_values, plain = [], []
     for _ in range(4000):
@@ -68,8 +70,9 @@ def test_nothing_to_compare(estimates: list[float], errors: list[float], counts:
 
 
 def test_the_expected_share_is_the_share_of_simulated_intervals():
-    """200,000 intervals of 6 normal replicates, in sets of 4; 4 standard errors are 0.0015, and a
-    little more, since the mean of 4 is not independent of the standard errors."""
+    """The share over 200,000 intervals of 6 normal replicates, in sets of 4, has 4 standard errors
+    of 0.0015. The tolerance is a little larger, because the mean of 4 is not independent of the
+    standard errors."""
     random = np.random.default_rng(2)
     draws = random.normal(size=(50_000, 4, 6))
     means = draws.mean(-1)

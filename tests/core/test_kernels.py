@@ -18,7 +18,7 @@ OTHERS = jax.random.normal(jax.random.key(1), (4, 3))
 def test_kernels_equal_their_formulas(name, temperature):
     gram = kernels.KERNELS[name](POINTS, OTHERS, temperature)
     expected = references.gram(name, np.asarray(POINTS), np.asarray(OTHERS), temperature)
-    # The exponent (at most r²/τ ~ 300) has the absolute error ε·300, and so κ the relative one.
+    # The exponent is at most r²/τ ~ 300. Its absolute error ε·300 is the relative error of κ.
     np.testing.assert_allclose(gram, expected, rtol=2000 * EPSILON, atol=EPSILON)
 
 
@@ -34,8 +34,9 @@ def test_log_profiles_are_logarithms_of_the_kernels(name):
 
 
 def test_points_far_from_the_origin_lose_no_digits():
-    # Distances of order 1 at 10⁶ from the origin: without centring ε·10¹² = 2e−4 would be lost.
-    # What remains is the rounding of the points themselves, ε·10⁶ per coordinate.
+    # The points lie 10⁶ from the origin, at distances of order 1. Without centring, squared
+    # distances would lose ε·10¹² = 2e−4. With centring, only the rounding of the points themselves
+    # remains, ε·10⁶ per coordinate.
     near = kernels.squared_distances(POINTS, OTHERS)
     far = kernels.squared_distances(POINTS + 1e6, OTHERS + 1e6)
     np.testing.assert_allclose(far, near, rtol=0, atol=100 * EPSILON * 1e6)
@@ -45,7 +46,8 @@ def test_points_far_from_the_origin_lose_no_digits():
     ("name", "curvature"), [("rbf", 1.0), ("matern32", 3.0), ("matern52", 5 / 3)]
 )
 def test_derivatives_where_a_query_equals_a_key(name, curvature):
-    """At r = 0 the gradient is 0 and the Hessian −c/τ·I; c depends on the kernel (`curvature`)."""
+    """At distance 0 the gradient is 0 and the Hessian is −c/τ·I, where c depends on the kernel
+    (`curvature`)."""
     temperature, point = 0.5, jnp.zeros((1, 2))
 
     def value(query):

@@ -1,4 +1,4 @@
-"""The numerical path as a record: round trip, key, words."""
+"""The record of a numerical path: its JSON and back, its key, and its description."""
 
 from __future__ import annotations
 

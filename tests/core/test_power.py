@@ -19,7 +19,8 @@ SETTINGS = [(-0.5, 0.1), (-0.42, 0.05), (-0.3, 0.1), (-0.5, 1.0)]  # effect, sta
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize(("effect", "std"), SETTINGS)
 def test_power_for_one_end_is_a_tail_of_the_noncentral_t_distribution(count, effect, std):
-    """Both sums have 200 terms or more of order one; the tails beyond 1e−13 are left out."""
+    """Both computations are sums of 200 or more terms of order one; they leave out tails beyond
+    1e−13."""
     quantile, shift = t_quantile(count - 1), (effect + 0.4) * math.sqrt(count) / std
     law = stats.nct(count - 1, shift)
     expected = law.cdf(-quantile) if effect <= -0.4 else law.sf(quantile)
@@ -34,7 +35,8 @@ def test_power_for_one_end_is_a_tail_of_the_noncentral_t_distribution(count, eff
     ("effect", "count"), [(-0.5, 8), (-0.5, 16), (-0.43, 16), (-0.3, 16), (-0.75, 4)]
 )
 def test_power_for_two_ends_is_the_share_of_simulated_intervals(effect, count):
-    """The share of 40,000 intervals has a standard deviation of at most 0.0025; 4 of them."""
+    """The simulated share over 40,000 intervals has a standard deviation of at most 0.0025; 4 of
+    them are allowed."""
     draws, region = 40_000, Region(-0.6, -0.4)
     x = np.random.default_rng(count).normal(effect, 0.1, (draws, count))
     half = t_quantile(count - 1) * x.std(1, ddof=1) / math.sqrt(count)

@@ -63,7 +63,7 @@ def test_the_interval_is_that_of_students_t(count: int, level: float):
     values = np.random.default_rng(count).normal(size=count)
     error = float(scipy.stats.sem(values))
     expected = scipy.stats.t.interval(level, count - 1, values.mean(), error)
-    # Two algorithms for the same quantile: they differ by a few rounding units.
+    # The two algorithms for the same quantile differ by a few rounding units.
     reading = Reading(float(values.mean()), error, count)
     assert reading.interval(level) == pytest.approx(expected, rel=1e-12)
 
@@ -93,8 +93,24 @@ def test_logarithms_are_drawn_after_exp():
     reading = Reading(math.log(3.0), 0.1, 5)
     point = reading.exp_point(2)
     assert (point.x, point.y) == (2.0, pytest.approx(3.0, rel=1e-14))
-    assert point.y + point.half_width == pytest.approx(math.exp(reading.interval()[1]), rel=1e-14)
+    ends = [math.exp(end) for end in reading.interval()]
+    assert [point.low, point.high] == pytest.approx(ends, rel=1e-14)
+    assert point.half_width > 1.1 * (point.y - point.low)  # the upper side is longer
     assert Reading(0.0, 1e3, 2).exp_point(1).half_width == math.inf
+
+
+def test_an_interval_that_is_not_symmetric_is_drawn_and_tabulated_as_it_is():
+    reading = BoundedReading(9.0, 1.0, 8, low=8.5, high=20.0)
+    (point,) = reading.figure().series[0].points
+    row, (drawn,) = reading.row(), reading.figure().rows()
+    for low, high in (
+        reading.interval(),
+        (point.low, point.high),
+        (row["low"], row["high"]),
+        (drawn["low"], drawn["high"]),
+    ):
+        assert (low, high) == (8.5, 20.0)
+    assert reading.interval(0.5) == Reading(9.0, 1.0, 8).interval(0.5)
 
 
 def test_a_curve_prints_and_plots():

@@ -54,6 +54,15 @@ def test_readings_are_read_back(reading: Reading):
     assert restored.details == reading.details
 
 
+def test_intervals_that_are_not_symmetric_are_read_back():
+    points = (Point(1.0, 2.0, 0.5), Point.between(2.0, 2.0, low=1.75, high=4.0))
+    figure = Figure("title", "x", "y", (Series("points", points),))
+    restored = view_from_plain(through_json(figure))
+    assert isinstance(restored, Figure)
+    assert restored.series == figure.series
+    assert [set(to_plain(p)) - {"x", "y", "half_width"} for p in points] == [set(), {"below"}]
+
+
 def test_numbers_that_json_lacks_are_read_back_as_nan():
     figure = Figure("t", "x", "y", (Series("a", (Point(1.0, math.nan, math.inf),)),))
     restored = view_from_plain(through_json(figure))

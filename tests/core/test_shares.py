@@ -18,14 +18,15 @@ COUNT = 40
 def test_the_interval_is_that_of_scipy(k: int):
     expected = stats.binomtest(k, COUNT).proportion_ci(0.95, "exact")
     low, high = share_interval(k, COUNT)
-    # Two implementations of the inverse of the incomplete beta function.
+    # Both sides invert the incomplete beta function, with different implementations.
     assert (float(low), float(high)) == pytest.approx((expected.low, expected.high), rel=1e-9)
 
 
 @pytest.mark.parametrize("share", [0.005, 0.03, 0.05, 0.2, 0.5, 0.9, 0.999])
 @pytest.mark.parametrize("count", [12, 40, 200])
 def test_the_interval_covers_every_share_on_both_sides(share: float, count: int):
-    """Computed, not simulated: the sum of the binomial law where the interval misses the share."""
+    """On each side the interval misses the true share with probability at most 0.025: the binomial
+    probabilities of all counts with such an interval are added, without simulation."""
     k = np.arange(count + 1)
     low, high = share_interval(k, count)
     chance = stats.binom.pmf(k, count, share)
@@ -50,8 +51,9 @@ def test_p_values_agree_with_scipy_and_with_the_interval(k: int, region: Region)
     assert part.estimate == k / COUNT
 
 
-def test_power_is_the_share_of_ledgers_that_decide():
-    """2,000 draws: four binomial standard errors are at most 0.045."""
+def test_power_is_the_share_of_ledgers_with_the_expected_outcome():
+    """The power equals the share of 2,000 simulated ledgers that decide; four binomial standard
+    errors are at most 0.045."""
     region, random = Region(high=0.05), np.random.default_rng(0)
     for effect, count in ((0.0, 80), (0.01, 150), (0.2, 60)):
         outcome = "supported" if effect <= 0.05 else "refuted"

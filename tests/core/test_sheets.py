@@ -56,7 +56,7 @@ def test_no_name_of_a_question_hides_another_attribute():
 
 def test_a_sheet_can_be_copied_and_pickled():
     assert copy.deepcopy(SHEET) == SHEET
-    assert pickle.loads(pickle.dumps(SHEET)) == SHEET  # noqa: S301 (its own bytes)
+    assert pickle.loads(pickle.dumps(SHEET)) == SHEET  # noqa: S301 (bytes of this test)
 
 
 def test_the_json_of_an_answer_has_the_documented_keys():

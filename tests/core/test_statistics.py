@@ -14,7 +14,8 @@ from attnlens.core import statistics
 from attnlens.core.readings import Reading
 from attnlens.core.verdicts import Part, Region
 
-# The standard error of a coverage is √(0.95·0.05/4000) = 0.0034: 93 to 97 % is ± 5.8 of them.
+# The standard error of a coverage is √(0.95·0.05/4000) = 0.0034: a range of 93 to 97 % is ± 5.8
+# standard errors.
 SIMULATIONS = 4000
 
 
@@ -25,11 +26,12 @@ def draws(law: str, replicates: int) -> tuple[np.ndarray, float]:
     if law == "normal":
         return generator.normal(2.0, 3.0, shape), 2.0
     if law == "log of a block mean":
-        # As in claims about rates: the log of the mean of 32 squared errors (χ² with 7 degrees).
+        # As in claims about rates: a replicate is the log of the mean of 32 squared errors (χ² with
+        # 7 degrees of freedom).
         values = np.log(generator.chisquare(7, (*shape, 32)).mean(-1) / 7)
         reference = np.log(generator.chisquare(7, (200_000, 32)).mean(-1) / 7)
         return values, reference.mean()
-    # Ratios of squared error to variance: skewed, mean exactly 1.
+    # Ratios of squared error to variance: a skewed law with mean exactly 1.
     return generator.chisquare(7, shape) / 7, 1.0
 
 
@@ -99,7 +101,8 @@ def test_quantities_without_two_finite_replicates_are_undecided():
 
 @pytest.mark.parametrize("unit", [2.0**-1000, 2.0**-600, 2.0**600, 2.0**1020])
 def test_the_unit_of_extreme_replicates_does_not_matter(unit: float):
-    """Their squares are 0 or infinite in float64: an interval of no width, or p-values of NaN."""
+    """The unit of the replicates does not matter, although their squares are 0 or infinite in
+    float64. With these squares the interval would have no width, or p-values would be NaN."""
     values = np.array([1.0, 3.0, -2.0, 1.5])
     usual = statistics.judge("x", values, Region(-1, 4))
     scaled = statistics.judge("x", values * unit, Region(-unit, 4 * unit))
@@ -135,9 +138,9 @@ def test_a_claim_judged_alone_is_decided_by_its_95_percent_interval():
 
 
 def test_the_false_discovery_rate_is_controlled_over_a_ledger():
-    # Twenty claims whose true value lies on the boundary of the region, so p-values are uniform and
-    # every decision is a false discovery. Benjamini–Hochberg at 0.05 may decide any claim in at
-    # most 5 % of ledgers.
+    # Each ledger has twenty claims whose true value lies on the boundary of the region. So p-values
+    # are uniform, and every decision is a false discovery. Benjamini–Hochberg at 0.05 may decide a
+    # claim in at most 5 % of ledgers.
     generator = np.random.default_rng(4)
     ledgers, decided = 1000, 0
     for _ in range(ledgers):
@@ -146,7 +149,8 @@ def test_the_false_discovery_rate_is_controlled_over_a_ledger():
             p = generator.uniform()
             claims.append([part(p, 1 - p)])
         decided += any(v.outcome != "undecided" for v in statistics.verdicts(claims))
-    # Binomial(1000, 0.05): 0.05 + 4.5 standard errors of 0.0069, exceeded by chance once in 3e5.
+    # The count is binomial(1000, 0.05). It exceeds 0.05 + 4.5 standard errors of 0.0069 by chance
+    # once in 3e5.
     assert decided / ledgers <= 0.05 + 4.5 * math.sqrt(0.05 * 0.95 / ledgers)
 
 
@@ -188,7 +192,7 @@ def test_an_exact_part_that_was_not_measured_is_undecided(values: list[float]):
 def test_slopes_recover_a_line_exactly():
     x = np.log([16.0, 64.0, 256.0])
     y = np.stack([-0.5 * x + c for c in (0.0, 1.0, 2.0)])
-    # Three products and sums of numbers of order one: within 10 rounding units.
+    # Slopes are three products and sums of numbers of order one: 10 rounding units are allowed.
     np.testing.assert_allclose(statistics.slopes(x, y), -0.5, rtol=10 * np.finfo(float).eps)
 
 
@@ -196,7 +200,7 @@ def test_slopes_agree_with_polynomial_fits_for_any_leading_axes():
     x = np.log([1.0, 2, 4, 8, 16])
     y = np.random.default_rng(5).normal(size=(3, 4, 5)) * [0.01, 0.1, 1.0, 0.1, 10.0]
     expected = np.polyfit(x, y.reshape(-1, 5).T, 1)[0].reshape(3, 4)
-    # Two expressions for sums of five numbers of order ten.
+    # Both sides are sums of five numbers of order ten, computed in different ways.
     np.testing.assert_allclose(statistics.slopes(x, y), expected, atol=1e-12)
 
 
@@ -210,7 +214,7 @@ def test_the_slope_of_a_bent_curve_is_a_weighted_mean_of_its_local_slopes():
     assert shares.min() > 0
     assert shares.sum() == pytest.approx(1, rel=1e-13)
     local = np.diff(y) / np.diff(x)
-    # Two expressions for the same sum of four numbers of order one.
+    # Both sides are the same sum of four numbers of order one, computed in different ways.
     np.testing.assert_allclose(statistics.slopes(x, y), local @ shares, atol=1e-13)
 
 
@@ -226,8 +230,8 @@ def test_holm_is_the_step_down_of_bonferroni_and_never_below_benjamini_hochberg(
 
 
 def test_a_claim_that_only_the_false_discovery_rate_decides_is_marked():
-    # p-values 2·0.0005, 2·0.02 and 2·0.02: all are below 0.05 by Benjamini–Hochberg (largest
-    # 0.04 · 3/3), and only the first by Holm (0.003, 0.08, 0.08).
+    # The p-values are 2·0.0005, 2·0.02 and 2·0.02. By Benjamini–Hochberg all are below 0.05
+    # (largest 0.04 · 3/3); by Holm only the first is (0.003, 0.08, 0.08).
     region = Region(high=0.0)
     parts = [Part("q", -1.0, -2.0, -0.1, region, p, 1 - p, 9) for p in (0.0005, 0.02, 0.02)]
     judged = statistics.verdicts([[part] for part in parts])

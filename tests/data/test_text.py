@@ -14,7 +14,8 @@ def texts(*content: str) -> Dataset:
 
 
 def chatter(count: int, seed: int) -> Dataset:
-    """Texts of ten words from thirty, in two topics that share no word."""
+    """Random texts of ten words. Each text has one of two topics, and each topic has fifteen words
+    of its own."""
     random = np.random.default_rng(seed)
     drawn = [
         " ".join(f"{'ab'[topic]}{i}" for i in random.integers(0, 15, 10))
@@ -30,7 +31,8 @@ def test_words_are_lower_case_and_without_markup():
 
 
 def ppmi(content: list[str], vocabulary: tuple[str, ...], window: int) -> np.ndarray:
-    """The formula of the module's docstring, one pair of words at a time."""
+    """The PPMI matrix by the formula of the docstring of the module, computed for one pair of words
+    at a time."""
     counts = np.zeros((len(vocabulary),) * 2)
     for text in content:
         sequence = words(text)
@@ -48,7 +50,7 @@ def test_vectors_are_the_singular_vectors_of_ppmi():
     data = chatter(40, 0)
     embedding = Embedding.learn(data, dim=5, least_count=1, window=2, most_share=1.0)
     left, values, _ = np.linalg.svd(ppmi(list(data.inputs), embedding.vocabulary, 2))
-    # Each singular vector is determined up to its sign, which U S Uᵀ does not depend on.
+    # Singular vectors are determined up to their signs, and U S Uᵀ does not depend on the signs.
     expected = left[:, :5] * np.sqrt(values[:5])
     scale = np.sqrt(np.mean(expected**2))
     np.testing.assert_allclose(
@@ -70,7 +72,7 @@ def test_words_that_occur_together_have_similar_vectors():
 def test_the_vocabulary_has_words_that_are_neither_rare_nor_in_most_texts():
     data = texts("the cat sat", "the cat ran", "the dog ran", "the owl ran", "the cat flew")
     embedding = Embedding.learn(data, dim=1, least_count=2, most_share=0.7)
-    assert embedding.vocabulary == ("cat", "ran")  # equally frequent: in alphabetical order
+    assert embedding.vocabulary == ("cat", "ran")  # equally frequent words are sorted
     few = Embedding.learn(data, dim=1, least_count=1, most_share=0.7, most_words=3)
     assert few.vocabulary == ("cat", "ran", "dog")
 

@@ -28,7 +28,7 @@ SCRIPTS = sorted((DOCS / "gallery").glob("*.py"))
 GLOSSARY = (DOCS / "glossary.md").read_text()
 
 
-sys.path.insert(0, str(ROOT / "tools"))  # scripts that import one another, not a package
+sys.path.insert(0, str(ROOT / "tools"))  # tools are scripts that import one another
 pages, examples, lens_page = map(
     importlib.import_module, ("site_pages", "site_examples", "lens_page")
 )
@@ -40,7 +40,7 @@ NAMES = [
 
 
 def constant_docstring(module: str, name: str) -> str:
-    """The string below the assignment of a constant, which is its documentation."""
+    """The documentation of a constant: the string below its assignment."""
     source = Path(importlib.import_module(module).__file__ or "").read_text()
     body = ast.parse(source).body
     for node, after in pairwise(body):
@@ -56,13 +56,14 @@ def constant_docstring(module: str, name: str) -> str:
 
 
 def undocumented(module: str, name: str) -> str | None:
-    """What a public name lacks: a docstring, or an example that runs (in it or on a page)."""
+    """What the documentation of a public name lacks: a docstring, or an example that runs, in the
+    docstring or on a page. None if it is complete."""
     thing = getattr(importlib.import_module(module), name)
     if isinstance(thing, types.ModuleType):
         return None if thing.__doc__ else "no docstring"
     if not (isinstance(thing, type) or inspect.isroutine(inspect.unwrap(thing))):
         return None if constant_docstring(module, name) else "no docstring below its assignment"
-    # The docstring of a dataclass that has none is its signature.
+    # A dataclass without a docstring gets its signature as `__doc__`.
     if not thing.__doc__ or thing.__doc__.startswith(f"{name}("):
         return "no docstring"
     return None if ">>>" in thing.__doc__ or name in pages.used_in() else "no example"
@@ -123,7 +124,8 @@ def test_a_citation_is_an_author_with_a_year_that_the_references_list():
 
 
 def lacks_source(module: str, name: str) -> bool:
-    """Whether no work is cited by a name, its module, or the sibling modules that they mention."""
+    """Whether no source is cited: neither in the docstring of a name, nor in that of its module,
+    nor in the sibling modules that these docstrings mention."""
     thing, home = getattr(importlib.import_module(module), name), importlib.import_module(module)
     if not callable(thing):
         return False
@@ -149,7 +151,7 @@ def test_links_between_pages_resolve(page: Path):
     links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text)
     marks = [page.read_text().count(f"<!-- {mark} -->") for mark in ("repository", "/repository")]
     assert marks[0] == marks[1]
-    # Files of the repository; the build of the site checks links between pages of the site.
+    # Links lead to files of the repository; the build of the site checks links between its pages.
     for link in links:
         assert re.match(r"https?://", link) or (page.parent / link).exists(), link
 
@@ -160,9 +162,9 @@ PACKAGES = {"attnlens", *(f"attnlens.{name}" for name in pages.chain())}
 
 
 def private_imports(source: str) -> list[str]:
-    """The imports of attnlens in a piece of Python that do not come from a public place.
+    """The imports of attnlens in Python code that are not public.
 
-    Public are `import attnlens`, and names that `attnlens` or one of its packages lists.
+    Public are `import attnlens` and imports of names that `attnlens` or one of its packages lists.
     """
     private = []
     for node in ast.walk(ast.parse(source)):
@@ -203,7 +205,7 @@ def test_private_imports_are_recognised(source: str, private: list[str]):
 
 
 def test_no_lazy_name_is_also_a_module_of_its_package():
-    """Importing such a module would replace the name by the module."""
+    """Importing a module of the same name would replace the lazily loaded name by the module."""
     modules = {
         package: {path.stem for path in pages.SOURCE.joinpath(*package.split(".")[1:]).iterdir()}
         for package in pages.packages()
@@ -257,7 +259,7 @@ OWN_CLAIM = (DOCS / "howto" / "own-claim.md").read_text()
 
 
 def own_claim() -> tuple[str, str]:
-    """The file and the command of the page on claims of one's own."""
+    """(content of the file, command) of the example on the page howto/own-claim.md."""
     saved, run = list(examples.BLOCK.finditer(OWN_CLAIM))[:2]
     assert saved["mark"] == "saved as"
     return saved["code"], run["code"]
@@ -279,7 +281,7 @@ def test_the_example_of_an_own_claim_is_supported(tmp_path: Path):
 
 # -- citations -------------------------------------------------------------------------------------
 
-# Surnames at the beginning of a citation, then perhaps a title, then the year.
+# A citation: surnames, then possibly a title, then the year.
 CITATION = re.compile(
     r"(?P<first>(?:(?:Del|de|ter|van den|van) )?[A-Z][\w-]+)"
     r"(?:, [A-Z][\w-]+)*(?: and [A-Z][\w-]+(?: [A-Z]\w+)?,| et al\.,?|,) "

@@ -1,4 +1,4 @@
-"""Every Python block of the README and of all pages runs, and so do doctests."""
+"""Every Python block of the README and of all pages runs, and so do the doctests."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_readme_has_an_example():
 def test_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "__page__"}
-    # As a reader's process would be: float32 by default, ordinary promotion rules.
+    # As in the process of a reader: float32 by default, and ordinary promotion rules.
     with (
         jax.enable_x64(False),
         jax.numpy_rank_promotion("allow"),

@@ -1,4 +1,5 @@
-"""The pages of the lenses: parts and controls from the documents of a run, and escaped stars."""
+"""The pages of the lenses: they show parts and controls from the stored documents of a run, and
+stars in formulas are escaped."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from attnlens.core.verdicts import Part, Region
 from attnlens.runs.ledger import section
 from attnlens.runs.store.store import Store
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))  # no package: scripts
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))  # the tools are scripts
 lens_page = importlib.import_module("lens_page")
 
 
@@ -50,13 +51,14 @@ def test_a_part_is_judged_by_its_interval(given: dict, outcome: str):
 
 
 def slope(name: str, centre: float) -> Part:
-    """Replicates centre ± 0.01 and ± 0.02: the half-width is t₃ = 3.18 times 0.0091, 0.029."""
+    """A part with the replicates `centre` ± 0.01 and ± 0.02: the half-width of its interval is t₃ =
+    3.18 times 0.0091, 0.029."""
     return judge(name, [centre + d for d in (-0.02, -0.01, 0.01, 0.02)], Region(-0.55, -0.45))
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["arms named", "arms by description"])
 def test_a_page_lists_all_parts_and_the_deciding_part_of_a_control(tmp_path: Path, named: bool):
-    """From verdicts through the stored documents of a run to the page."""
+    """Verdicts are stored as documents of a run, and the page is generated from these documents."""
     (claim,) = find(["A.softmax-smoothed"])
     (arm,) = claim.controls
     (verdict,) = verdicts([[slope("slope, |m| = 1", -0.5), slope("slope, m = 2", -0.46)]])
@@ -92,7 +94,7 @@ def test_a_stored_run_without_parts_gives_a_section_without_a_table():
     entry = {"verdict": "supported", "reason": "Slope is -0.5.", "controls": {}}
     lines = lens_page.section(claim, {"entry": entry, "drawn": []})
     assert not any(line.startswith("|") for line in lines)
-    # A control that is newer than the run.
+    # The stored run has no result for the control, because the control is newer than the run.
     (row,) = [line for line in lines if line.startswith("- *Control")]
     assert row.startswith("- *Control, not in that run:*")
     assert "Measured" not in row

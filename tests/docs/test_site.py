@@ -1,8 +1,8 @@
 """The documentation site in a real browser: nothing is fetched from other servers, formulas are
 MathML, search works, no script fails, and no page scrolls sideways on a phone.
 
-The site is the folder in $ATTNLENS_SITE, or one built here without running its examples, which
-needs the packages of the extra `docs`.
+The site is in the folder $ATTNLENS_SITE. Otherwise it is built here without running its examples,
+which needs the packages of the extra `docs`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ pytestmark = [pytest.mark.slow, needs_browser]
 ROOT = Path(__file__).parents[2]
 PHONE = {"width": 390, "height": 844}
 DESK = {"width": 1280, "height": 900}
-# Pages on which the test waits for late fetches of scripts; all pages have the same scripts.
+# Only on these pages the test waits for late fetches of scripts, because all pages have the same
+# scripts.
 SETTLED = {"index.html", "lens-a.html", "gallery/index.html", "reference/attention.html"}
-# A formula that is shown has a size; LaTeX that was not converted is in the text.
+# Returns the formulas outside closed details, which must have a size, and the text of the page
+# without code and formulas, in which LaTeX that was not converted would appear.
 FORMULAS = """() => ({
   math: [...document.querySelectorAll("math")].filter(m => !m.closest("details:not([open])")),
   text: (() => {
@@ -41,7 +43,7 @@ FORMULAS = """() => ({
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """A server of files without log messages."""
+    """A file server without log messages."""
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
@@ -86,7 +88,8 @@ def browser() -> Iterator[Any]:
 
 
 def problems(seen: Visit, address: str) -> list[str]:
-    """Fetches from other servers, messages on the console, and sideways scrolling."""
+    """The problems of a page: fetches from other servers, console messages, and sideways
+    scrolling."""
     found = [f"fetches {url}" for url in seen.requests if not url.startswith((address, "data:"))]
     found += [f"console: {message}" for message in seen.console]
     shown, whole = seen.page.evaluate(
@@ -134,7 +137,8 @@ def test_a_page_can_be_opened_as_a_file(name: str, site: Site, browser: Any):
 
 @pytest.mark.parametrize(("name", "least"), [("lens-a", 18), ("lens-b", 10), ("statistics", 30)])
 def test_formulas_are_visible_mathml(name: str, least: int, site: Site, browser: Any):
-    """`least`: one formula per claim, and those of the derivations."""
+    """`least` is the smallest expected number: one formula per claim, and those of the
+    derivations."""
     seen = opened(browser, f"{site.address}{name}.html", viewport=DESK)
     sizes = seen.page.evaluate(
         f"() => ({FORMULAS})().math.map(m => m.getBoundingClientRect().width)"
@@ -164,7 +168,8 @@ def test_search_finds_a_page_and_leads_to_it(site: Site, browser: Any):
     seen = opened(browser, f"{site.address}index.html", viewport=DESK)
     page = seen.page
     search(page, "condition number")
-    # It searches during typing; results for the whole query have all of it in their addresses.
+    # The page searches while the query is typed. Addresses of results for the whole query contain
+    # the whole query.
     until(page, f"() => /h=condition.number/.test(decodeURIComponent({FIRST}?.href ?? ''))")
     page.click(".md-search-result__item a.md-search-result__link")
     page.wait_for_url(lambda url: "index.html" not in url)

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-sys.path.insert(0, str(ROOT / "tools"))  # scripts that import one another, not a package
+sys.path.insert(0, str(ROOT / "tools"))  # tools are scripts that import one another
 pages, check, examples = map(importlib.import_module, ("site_pages", "site_check", "site_examples"))
 
 
@@ -21,7 +21,8 @@ def test_imports_point_left_and_the_picture_has_an_arc_for_each_pair():
     assert {*chain} == {path.parent.name for path in (ROOT / "src/attnlens").glob("*/__init__.py")}
     assert counts["claims", "worlds"] > 5
     right = {pair for pair in counts if chain.index(pair[1]) > chain.index(pair[0])}
-    # The exceptions that pyproject.toml names: figures draw themselves, and `networks.fit`.
+    # The two exceptions that pyproject.toml names: figures draw themselves, and `networks.fit`
+    # needs training.
     assert right == {("core", "report"), ("networks", "training")}
     assert pages.picture().count("<path") == len(counts)
 

@@ -18,7 +18,7 @@ from attnlens.runs.store.store import Store
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
-sys.path.insert(0, str(ROOT / "tools"))  # scripts that import one another, not a package
+sys.path.insert(0, str(ROOT / "tools"))  # tools are scripts that import one another
 examples, stored = map(importlib.import_module, ("site_examples", "site_stored"))
 lens_page, pretrained_page = stored.lens_page, stored.pretrained_page
 
@@ -109,7 +109,7 @@ def test_every_stored_figure_is_on_one_page_and_pictures_are_not_in_the_reposito
     )
     assert marks == Counter(stored.stored().keys())
     pictures = {path.name for path in DOCS.rglob("*") if path.suffix in examples.PICTURES}
-    assert pictures == {"report.png"}  # by tools/screenshot.py, for the README
+    assert pictures == {"report.png"}  # made by tools/screenshot.py for the README
 
 
 def test_a_stored_figure_replaces_its_mark(tmp_path: Path):
@@ -124,7 +124,7 @@ def test_a_stored_figure_replaces_its_mark(tmp_path: Path):
 
 
 def test_of_several_runs_the_last_judgement_of_a_claim_is_kept(tmp_path: Path):
-    """The numbers of figures are rounded to six digits; nothing else is."""
+    """Only the numbers of figures are rounded, to six digits."""
     third = 1 / 3
     figure = Figure("Line", "x", "y", (Series("s", (Point(1.0, third, 0.1),), slope=-0.5),))
     surface = Surface("loss", "x", "y", (0.0, 1.0), (0.0, 1.0), ((1.0, 2.0), (3.0, float("nan"))))

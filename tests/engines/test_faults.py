@@ -1,5 +1,5 @@
 """Faults injected into runs on this machine: no finished cell is lost, no cell counts twice, the
-ledger is that of a run without faults, and the page lists the faults."""
+ledger equals that of a run without faults, and the page lists the faults."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def test_a_faulty_cell_fails_alone_and_is_listed(
     done = attnlens(*toy(name, tmp_path, "--workers", 2, *options))
     assert done.returncode == 1
     assert "cells have no result" in done.stderr
-    assert kept(tmp_path) == 22  # of 24: one of each arm fails
+    assert kept(tmp_path) == 22  # of 24 cells, one per arm fails
     (entry,) = ledger(tmp_path)["claims"]
     assert (entry["verdict"], entry["cells_without_result"]) == ("undecided", 2)
     assert message in entry["reason"]
     listed = faults(tmp_path)
     assert {fault for fault, _ in listed} == {kind}
-    # A cell that raises would raise again; one whose worker was killed gets a second attempt.
+    # A cell that raises is not tried again; a cell whose worker was killed is tried a second time.
     assert len(listed) == (4 if kind == "time limit" else 2)
     page = (tmp_path / "report.html").read_text()
     assert f"Faults during the run: {len(listed)}" in page
@@ -113,7 +113,8 @@ def test_killed_at_200_random_moments_nothing_is_lost(tmp_path: Path):
 
 
 def resident(process: int) -> int:
-    """Bytes of memory of a process, without what it shares with others (libraries)."""
+    """Resident memory of a process in bytes, without the memory that it shares with others
+    (libraries)."""
     pages = Path(f"/proc/{process}/statm").read_text().split()
     return (int(pages[1]) - int(pages[2])) * os.sysconf("SC_PAGE_SIZE")
 
@@ -126,7 +127,7 @@ def family(driver: int) -> list[int]:
 
 @pytest.mark.slow
 def test_memory_stays_flat_over_many_cells(tmp_path: Path):
-    """After a quarter of the cells no process may grow by more than 5 %: a leak of 100 bytes per
+    """After a quarter of the cells, no process may grow by more than 5 %. A leak of 100 bytes per
     cell would be 7.5 MB, 10 % of 70 MB."""
     cells = 100_000
     process = start(*toy("TINY", tmp_path), TOY_CELLS=str(cells))

@@ -1,4 +1,4 @@
-"""Local workers: one thread per worker, replaced when they die, without influence on results."""
+"""Local workers: each has one thread, is replaced when it dies, and does not influence results."""
 
 from __future__ import annotations
 
@@ -94,7 +94,8 @@ def test_a_worker_that_dies_once_is_replaced_and_nothing_is_lost():
 
 
 def test_cells_that_print_have_the_results_of_cells_that_do_not():
-    """PRINTS measures the same as CLAIM, and prints to standard output, where results go too."""
+    """PRINTS measures the same as CLAIM but also prints to standard output, through which workers
+    send their results."""
     printing, silent = (
         {
             (o.cell.arm, o.cell.seeds): o.values["x"].tobytes() if o.values else o.failure
@@ -135,7 +136,7 @@ def test_without_cells_there_are_no_outcomes():
 
 
 def cache_misses() -> int:
-    """Programs that a new worker compiles because they are not in the cache."""
+    """The number of programs that a new worker compiles because they are not in the cache."""
     (outcome,) = run([one("compiles")], 1)
     assert outcome.values is not None, outcome.failure
     return int(outcome.values["missed"])
@@ -148,20 +149,22 @@ def test_workers_use_the_compilation_cache_and_repair_it():
     intact = entries[-1].read_bytes()
     entries[-1].write_bytes(intact[: len(intact) // 2])
     make_old(entries[-1])
-    assert cache_misses() == 1  # the damaged entry was removed, compiled again and written again
+    assert cache_misses() == 1  # the damaged entry was removed and compiled again
     assert cache_misses() == 0
     assert len(entries[-1].read_bytes()) == pytest.approx(len(intact), rel=0.2)
 
 
 def make_old(entry: Path) -> None:
-    """As if it had been written an hour ago: nobody is writing it any more."""
+    """Set the time of `entry` to an hour ago: `repair` then assumes that no process is writing
+    it."""
     hour_ago = time.time() - 3600
     os.utime(entry, (hour_ago, hour_ago))
 
 
 @pytest.fixture
 def entries(tmp_path: Path) -> Path:
-    """A cache folder with a good, a truncated and an empty entry, and a file that is none."""
+    """A cache folder with a good, a truncated and an empty entry, and a file that is not an
+    entry."""
     tmp_path.chmod(0o700)
     (tmp_path / "good-cache").write_bytes(zlib.compress(b"x" * 1000))
     (tmp_path / "short-cache").write_bytes(zlib.compress(os.urandom(1000))[:500])
@@ -179,7 +182,8 @@ def test_repair_removes_only_damaged_entries(entries: Path):
 
 def test_repair_leaves_what_another_process_may_be_writing(entries: Path, monkeypatch):
     assert cache.repair(entries) == []
-    # The clock is set back by a day: the entries are from the future, and nobody writes them.
+    # With the clock set back by a day the entries have times in the future. No process can be
+    # writing them, so they are repaired.
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now - 86400)
     assert [p.name for p in cache.repair(entries)] == ["empty-cache", "short-cache"]
@@ -189,7 +193,8 @@ def test_repair_leaves_an_entry_that_changed_after_it_was_read(entries: Path, mo
     make_old(entries / "short-cache")
 
     def finish_writing(entry: Path) -> bool:
-        """Another process completes the entry just after this one has read half of it."""
+        """Replaces `_is_intact`: "short-cache" is found damaged, and is completed as another
+        process could do between this check and the removal."""
         if entry.name == "short-cache":
             entry.write_bytes(zlib.compress(b"complete"))
         return entry.name == "good-cache"
@@ -311,7 +316,7 @@ def test_workers_live_on_between_runs_and_are_replaced_if_they_died():
 
 
 class FakeWorker:
-    """As much of a worker as `CellQueue` reads."""
+    """The attributes of a worker that `CellQueue` reads."""
 
     def __init__(self, program: str | None = None):
         self.program = program
@@ -330,7 +335,7 @@ def test_workers_prefer_their_own_program_then_a_new_one_then_share_the_last():
         (assigned,) = waiting.next_for(worker, [first, second])  # type: ignore[arg-type]
         worker.program = program_key(assigned)
         order.append(assigned.parameters["letter"])
-    # The first worker takes a, the second b, the first stays with a, the second goes on to c, and
-    # then both share c.
+    # The first worker takes a, and the second one b. Then the first stays with a, the second goes
+    # on to c, and at the end both share c.
     assert order == ["a", "b", "a", "c", "c", "c"]
     assert waiting.next_for(first, [first, second]) == []  # type: ignore[arg-type]

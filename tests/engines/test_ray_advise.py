@@ -1,4 +1,5 @@
-"""`attnlens advise` with its trainings on a cluster: options, output, trainings at once."""
+"""`attnlens advise` with its trainings on a cluster: options, output, and trainings that run at the
+same time."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def test_cluster_options_without_the_ray_engine_are_bad_input(
 def test_output_of_ray_does_not_mix_with_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    """Ray reports lost nodes on standard output, where `--json` puts what a program reads."""
+    """Ray prints lost nodes to standard output. With `--json` these lines go to standard error,
+    because standard output must be JSON."""
 
     def ask(*_: Any, **__: Any) -> None:
         print("(raylet) a node has been marked dead")
@@ -69,7 +71,7 @@ def trial(deadline: Deadline | None) -> Trial:
 
 
 def test_with_a_deadline_trainings_run_at_once_and_without_one_in_order():
-    both = threading.Barrier(2, timeout=30)  # passed only if two wait at the same time
+    both = threading.Barrier(2, timeout=30)  # passes only if two wait together
     assert sorted(trial(Deadline(60)).at_once([both.wait] * 2)) == [0, 1]
     order: list[int] = []
     trial(None).at_once([partial(order.append, i) for i in range(5)])

@@ -34,7 +34,7 @@ def test_a_batch_is_one_cell_until_one_was_timed_then_about_a_second():
 
 
 def test_scheduling_costs_less_than_a_twentieth_of_the_work():
-    """Ray needs 5 ms per task at most; full batches take `SECONDS_PER_BATCH`."""
+    """Ray needs at most 5 ms per task; full batches take `SECONDS_PER_BATCH`."""
     seconds_per_task = 0.005
     for seconds in (0.0011, 0.01, 0.3, 0.99):
         queue = BatchQueue([cell(seed) for seed in range(5000)])
@@ -57,8 +57,8 @@ def test_one_driver_can_send_work_to_thirty_thousand_workers():
 @pytest.mark.parametrize(
     ("pace", "expected"),
     [
-        (0.1, [2, 2, 1, 1, 1, 1, 1, 1, 1, 1]),  # ⌈left / 8⌉: half of a worker's share
-        (0.001, [3, 3, 2, 1, 1, 1, 1]),  # ⌈left / 4⌉: the driver could not send halves fast enough
+        (0.1, [2, 2, 1, 1, 1, 1, 1, 1, 1, 1]),  # ⌈cells left / 8⌉: half of a worker's share
+        (0.001, [3, 3, 2, 1, 1, 1, 1]),  # ⌈left / 4⌉: half shares are more tasks than one can send
     ],
 )
 def test_the_last_batches_are_shared_by_all_workers(pace: float, expected: list[int]):
@@ -117,14 +117,16 @@ def test_a_cell_that_is_lost_every_time_fails_alone_with_the_reason():
     (failed,) = [outcome for outcome in outcomes if outcome.values is None]
     assert failed.cell == bad
     assert failed.failure == "WorkerCrashedError of Ray (tried 4 times)"
-    # Lost with its batch, with its batch again, and twice alone; no other cell has a fault.
+    # The cell is lost twice with its batch and twice alone. Cells that only shared the batch do not
+    # fail.
     assert [fault.kind for o in outcomes for fault in o.faults] == ["died"] * 4
     assert len(failed.faults) >= 2
 
 
 @pytest.mark.parametrize("error", [FakeRay.exceptions.LocalRayletDiedError, BrokenPipeError])
 def test_the_loss_of_the_local_raylet_fails_no_cell(error: type[Exception]):
-    """Every later task would fail at once, and every remaining cell with it."""
+    """The run ends with `ClusterLost`: otherwise every later task, and so every remaining cell,
+    would fail at once."""
     ray, outcomes = FakeRay(cell_results), []
     ray.compute = lambda task, *work: error() if task > 3 else cell_results(task, *work)
     run = Driver(ray, [cell(seed) for seed in range(50)], None, Limits()).run()
@@ -227,12 +229,12 @@ def test_the_expected_seconds_of_a_batch():
 @pytest.mark.parametrize(("idle", "sentences"), [(0.0, 1), (1.0, 0)])
 def test_a_cluster_without_a_free_cpu_is_reported_once(idle: float, sentences: int):
     now, notices = [0.0], []
-    ray = FakeRay(lambda *_: None, cpus=3)  # its tasks do not end
+    ray = FakeRay(lambda *_: None, cpus=3)  # tasks never end
     ray.idle_cpus = idle
     tasks: Tasks[Batch] = Tasks(ray, ray, lambda: now[0], notices.append)
     tasks.send(Batch([Cell("T", "prediction", "tiny_cells:measure", {}, (0,), "")]))
     assert tasks.finished() == []
-    assert notices == []  # not at once: the cluster may be starting
+    assert notices == []  # no notice yet: the cluster may be starting
     for _ in range(3):
         now[0] += SECONDS_WITHOUT_CPU
         tasks.finished()

@@ -1,4 +1,5 @@
-"""The Ray engine on a cluster of several nodes: results equal to the last bit, whatever fails."""
+"""The Ray engine on a cluster of several nodes: results equal local ones to the last bit, whatever
+fails."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ from running import ENVIRONMENT, attnlens, start, toy
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
     cache = tmp_path_factory.mktemp("cache")
-    # On its nodes the cells of the claim SLOW take long enough to kill a run in the middle.
+    # With this pause the cells of the claim SLOW take long enough to kill a run in the middle.
     with Loopback(ATTNLENS_CACHE=str(cache), TOY_PAUSE="0.3") as cluster:
         cluster.add()
         cluster.add()
@@ -37,7 +38,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
 
 
 def on(cluster: Loopback, name: str, out: Path, *more: object) -> list[object]:
-    """The arguments that verify a toy claim on the cluster."""
+    """The command-line arguments that verify a toy claim on the cluster."""
     return toy(name, out, "--engine", "ray", "--address", cluster.address, *more)
 
 
@@ -140,7 +141,8 @@ class TestOnACluster:
         kill_points(tmp_path, 20, cluster.address, str(cluster.process.pid))
 
 
-# These tests have clusters of their own: nodes are lost or slow, or the cache is inspected.
+# Each of these tests starts its own cluster, because nodes are lost or slow, or because the cache
+# is inspected.
 
 
 @pytest.mark.slow
@@ -189,7 +191,8 @@ def test_stragglers_of_a_slow_node_are_copied_to_another(tmp_path: Path):
 
 
 class Compiled(NamedTuple):
-    """Programs that a cell compiled, programs that it took from the cache, and its process."""
+    """How many programs a cell compiled, how many it took from the cache, and the id of its
+    process."""
 
     missed: int
     hit: int
@@ -197,7 +200,8 @@ class Compiled(NamedTuple):
 
 
 def compiled(cluster: Loopback, meeting: Path, *seeds: int) -> list[Compiled]:
-    """Two cells at the same time, in two processes of the cluster, from a new driver."""
+    """Run one cell per seed at the same time, each in its own process of the cluster, from a new
+    driver."""
     meeting.mkdir(exist_ok=True)
     arguments = (cluster.address, meeting, *map(str, seeds))
     done = subprocess.run(
@@ -214,7 +218,8 @@ def compiled(cluster: Loopback, meeting: Path, *seeds: int) -> list[Compiled]:
 @pytest.mark.slow
 @needs_ray
 def test_the_workers_of_a_node_share_their_compilation_cache(tmp_path: Path):
-    """Cell 1 compiles after cell 0, in another process; cells 2 and 3 run in two more processes."""
+    """Cell 1 compiles after cell 0 in another process, and cells 2 and 3 run in two more processes:
+    only cell 0 compiles, and the others read the cache."""
     folders = [tmp_path / "first", tmp_path / "second"]
     for folder in folders:
         folder.mkdir()

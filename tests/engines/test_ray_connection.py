@@ -81,7 +81,8 @@ def test_without_ray_the_message_says_what_to_install(monkeypatch: pytest.Monkey
 
 
 def test_the_cache_folder_of_the_slurm_example_is_private(tmp_path: Path):
-    """In a folder that all can write to, as /tmp, under a name that nobody can have taken."""
+    """The cache is a private folder with an unpredictable name in a folder that all users can write
+    to, such as /tmp."""
     text = (Path(__file__).parents[2] / "docs" / "examples" / "slurm.sh").read_text()
     (line,) = [line for line in text.splitlines() if line.startswith("ATTNLENS_CACHE=")]
     tmp_path.chmod(0o1777)
@@ -148,7 +149,7 @@ def test_an_address_without_a_cluster_raises_one_sentence(address: str):
 def test_an_address_must_fit_an_existing_connection(
     monkeypatch: pytest.MonkeyPatch, address: str | None, there: str, same: bool
 ):
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")  # `connect` sets both
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")  # `connect` sets both variables
     monkeypatch.setenv(ray_connection.LOOPBACK, "0")
     ray = FakeRay()
     ray.gcs_address = there

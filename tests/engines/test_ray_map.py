@@ -1,4 +1,5 @@
-"""The map of groups of networks on Ray, without a cluster: data, window, losses, time limits."""
+"""`RayMap`, which trains groups of networks on Ray, without a cluster: data sets, the window of
+pending tasks, lost tasks, and time limits."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from fake_ray import FakeRay
 
 
 class Group(NamedTuple):
-    """In place of a group of networks: numbers to sum."""
+    """Stands for a group of networks: numbers to sum."""
 
     number: int
     data: tuple[np.ndarray, dict[str, np.ndarray]]
@@ -29,7 +30,7 @@ def total(group: Group) -> float:
 
 @pytest.fixture
 def on_fake(monkeypatch: pytest.MonkeyPatch) -> RayMap:
-    """A map on a fake cluster, where the newest task ends first."""
+    """A map on a fake cluster in which the newest task ends first."""
     monkeypatch.setattr(ray_map, "require_ray", lambda: None)
     ray = FakeRay()
     ray.candidates = lambda tasks: [max(tasks)]
@@ -42,7 +43,7 @@ LARGE = np.arange(INLINE_BYTES // 8 + 1, dtype=float)
 
 
 def groups(count: int) -> list[Group]:
-    """Two large data sets, both in every group, and small targets."""
+    """`count` groups; each has the same two large data sets and the same small targets."""
     inputs = np.stack([LARGE, -2 * LARGE])
     return [Group(i, (inputs.copy(), {"y": np.ones(3)})) for i in range(count)]
 
@@ -70,7 +71,7 @@ def test_arrays_that_differ_in_one_number_or_in_shape_are_put_separately():
 def test_the_least_recently_used_data_set_is_dropped_first():
     store: list[np.ndarray] = []
     cache = ObjectCache(store.append, capacity=2 * LARGE.nbytes)
-    for factor in (1, 2, 1, 3, 1, 2):  # 3 displaces 2
+    for factor in (1, 2, 1, 3, 1, 2):  # there is room for two, so 3 displaces 2
         cache.reference(factor * LARGE)
     assert [array[1] for array in store] == [1, 2, 3, 2]
     assert cache.size == 2 * LARGE.nbytes
@@ -111,7 +112,7 @@ def test_when_the_check_raises_all_tasks_are_cancelled(on_fake: RayMap):
 
     with pytest.raises(TimeoutError):
         list(on_fake(total, groups(9), check=check))
-    # Four were with Ray and one ended, so a fifth was sent.
+    # Four tasks were pending. One ended, so a fifth one was sent.
     assert on_fake.ray.started == 5
     assert len(on_fake.ray.cancelled) == 4
 
@@ -120,7 +121,7 @@ def test_threads_share_the_window(on_fake: RayMap):
     def give_up() -> None:
         raise TimeoutError
 
-    on_fake.sent = 4  # by other threads; every call may always send one of its own
+    on_fake.sent = 4  # other threads fill the window; each call may still send one task
     with pytest.raises(TimeoutError):
         list(on_fake(total, groups(9), check=give_up))
     assert (on_fake.ray.started, on_fake.sent) == (1, 4)
@@ -229,7 +230,8 @@ def test_invalid_time_limits_raise_one_sentence(monkeypatch: pytest.MonkeyPatch,
 def test_the_default_time_limit_is_far_above_the_measured_time(
     on_fake: RayMap, longest: float, allowed: float, start: float
 ):
-    """At least half an hour, and a hundred times the longest group; 200 s before one was timed."""
+    """The limit is at least half an hour and a hundred times the longest group so far, where 200 s
+    are assumed before a group has ended."""
     now = start
     tasks: ray_tasks.Tasks[Any] = ray_tasks.Tasks(on_fake.ray, on_fake.task, clock=lambda: now)
     tasks.send(ray_map.GroupJob(0, total, groups(1)[0]))
@@ -238,14 +240,15 @@ def test_the_default_time_limit_is_far_above_the_measured_time(
     now = start + allowed + 1
     with pytest.raises(ClusterLost, match=f"its limit of {allowed:g} s"):
         on_fake.enforce_time_limit(tasks, longest)
-    on_fake.last_result = now  # it may have waited for a CPU until now
+    on_fake.last_result = now  # the group may have waited for a CPU until now
     on_fake.enforce_time_limit(tasks, longest)
 
 
 def test_results_that_the_caller_takes_late_are_not_late(
     on_fake: RayMap, monkeypatch: pytest.MonkeyPatch
 ):
-    """All have ended when the caller asks for the second: none is copied, none is cancelled."""
+    """All tasks have ended when the caller asks for the second result: none is copied or
+    cancelled."""
     monkeypatch.setattr(ray_tasks, "SHORTEST_STRAGGLER", 0.05)
     on_fake.ray.candidates = lambda tasks: [min(tasks)]
     on_fake.time_limit = 0.05

@@ -1,4 +1,4 @@
-"""Groups of networks on a Ray cluster: results equal to local ones to the last bit."""
+"""Groups of networks on a Ray cluster: results equal local ones to the last bit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
 
 
 def started(program: str, *arguments: object) -> subprocess.Popen[str]:
-    """Start the program of a user, with as many threads as a user's process has."""
+    """Start a program with the default number of threads, as a process of a user has."""
     return subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", program, *map(str, arguments)],
         env={k: v for k, v in ENVIRONMENT.items() if k not in ONE_THREAD},
@@ -151,7 +151,8 @@ class TestOnACluster:
         assert min(hit) > 0
 
     def test_groups_that_hang_free_their_cpus(self, cluster: Loopback, tmp_path: Path):
-        """Both CPUs hang. If they were not freed, the next groups would wait for an hour."""
+        """Groups hang on both CPUs. If the CPUs were not freed, the next groups would wait for an
+        hour."""
         message, waited, faults, squares = output(HUNG, cluster.address, tmp_path / "marker")
         assert message.startswith("a group of networks gave no answer within its limit of 8 s: ")
         assert 8 <= waited < 60
@@ -190,12 +191,12 @@ with map_of("ray" if address else "local", address) as map:
 @needs_ray
 @pytest.mark.slow
 def test_a_node_killed_during_training_changes_no_bit(tmp_path: Path):
-    """The node trains its group for a minute, so it is killed before it can finish."""
+    """The group on this node would take a minute, so the node is killed before the group ends."""
     marker, connected = tmp_path / "marker", tmp_path / "connected"
     with Loopback(ATTNLENS_CACHE=str(tmp_path / "cache")) as cluster:
         process = started(FIT, cluster.address, marker, connected)
-        # Nodes join after the driver has connected: the driver then belongs to the head and not,
-        # as it may with older versions of Ray, to the node that is killed.
+        # Nodes join after the driver has connected, so that the driver belongs to the head node.
+        # With older versions of Ray it could otherwise belong to the node that is killed.
         await_file(connected, process)
         lost = cluster.add(TOY_LOST_NODE="1")
         cluster.add()

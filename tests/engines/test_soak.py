@@ -22,8 +22,9 @@ print("finished")
 
 @pytest.mark.slow
 def test_linear_algebra_with_default_threads_does_not_hang():
-    """Several batched LAPACK calls at the same time hang within 60 rounds in one run of four.
-    attnlens makes them one after the other, so 60 rounds must finish. They take about 20 s."""
+    """Several batched LAPACK calls at the same time hang within 60 rounds in one of four runs.
+    attnlens makes these calls one after the other, so 60 rounds must finish. They take about 20
+    s."""
     default = {k: v for k, v in os.environ.items() if k not in ("NPROC", "OPENBLAS_NUM_THREADS")}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], env=default, capture_output=True, text=True, timeout=400

@@ -1,4 +1,5 @@
-"""The transformer over columns: identity of columns, sets, and uniform attention."""
+"""`FeatureTransformer`, whose tokens are columns: identities of columns, sets without identities,
+and uniform attention."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def test_columns_have_an_identity_and_tokens_of_a_set_have_none():
 
 
 def test_uniform_attention_does_not_depend_on_queries_and_keys():
-    """The same parameters as with attention; only the weights differ."""
+    """The network has the same parameters as with attention, but queries and keys have no
+    effect."""
     model = FeatureTransformer(jax.random.key(0), features=4, uniform_attention=True)
     attending = FeatureTransformer(jax.random.key(0), features=4)
 

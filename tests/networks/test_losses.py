@@ -1,4 +1,4 @@
-"""Losses against numbers worked out by hand."""
+"""Losses against numbers computed by hand."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ EPS = np.finfo(float).eps
         ("squared", [1.0, 2.0], jnp.array([0.0, 4.0]), (1 + 4) / 2),
         ("logistic", [math.log(3)], jnp.array([1.0]), math.log(4 / 3)),  # σ(log 3) = 3/4
         ("logistic", [math.log(3)], jnp.array([0.0]), math.log(4)),
-        ("softmax", [0.0, math.log(2), 0.0], jnp.array(1), math.log(2)),  # 2/(1 + 2 + 1)
-        # v = 4: ½ (log 4 + 9/4 + log 2π)
+        ("softmax", [0.0, math.log(2), 0.0], jnp.array(1), math.log(2)),  # p = 2/(1 + 2 + 1)
+        # Mean 1, variance v = 4, target 4: ½ (log 4 + 9/4 + log 2π).
         (
             "gaussian",
             [[1.0], [math.log(4)]],

@@ -1,4 +1,4 @@
-"""The models against examples worked out by hand, and the activation against its closed forms."""
+"""The models against examples computed by hand, and the activation against its closed forms."""
 
 from __future__ import annotations
 
@@ -42,14 +42,16 @@ def test_softplus_is_within_log_2_over_sharpness_of_relu_and_reaches_it_at_zero(
     np.testing.assert_allclose(
         np.asarray(softplus(x, sharpness))[safe],
         np.log1p(np.exp(sharpness * np.asarray(x)[safe])) / sharpness,
-        # log1p of a number near 1 + e^(τ₀x): relative error of a few ε, and absolute of x's own.
+        # log1p of a number near 1 + e^(τ₀x) has a relative error of a few ε, and the absolute error
+        # that x itself has.
         rtol=8 * EPS,
         atol=50 * EPS,
     )
 
 
 def test_softplus_has_the_right_derivatives_at_zero():
-    # φ' = σ, φ'' = τ₀ σ(1 − σ), φ''' = τ₀² σ(1 − σ)(1 − 2σ): ½, τ₀/4, 0 at x = 0.
+    # The derivatives are φ' = σ, φ'' = τ₀ σ(1 − σ), φ''' = τ₀² σ(1 − σ)(1 − 2σ): at x = 0 they are
+    # ½, τ₀/4, 0.
     phi = lambda x: softplus(x, 5.0)  # noqa: E731
     first = jax.grad(phi)
     second = jax.grad(first)
@@ -67,7 +69,8 @@ def test_baseline_by_hand():
         first=[[1, 0], [0, 1], [-1, -1]],
         second=[[2, 3, 5]],
     )
-    # Units: max(1, 0) = 1, max(-2, 0) = 0, max(1, 0) = 1; 2·1 + 3·0 + 5·1 = 7.
+    # The hidden units are max(1, 0) = 1, max(-2, 0) = 0, max(1, 0) = 1; the output is 2·1 + 3·0 +
+    # 5·1 = 7.
     assert model(jnp.array([1.0, -2.0])).tolist() == [7.0]
     assert count(model) == 3 * 2 + 3
     soft = put(blank(Baseline, features=2, hidden=1, sharpness=2.0), first=[[0, 0]], second=[[4]])
@@ -113,7 +116,8 @@ def test_gates_multiply_inputs():
 
 
 def hand_made(**changes):
-    """t = 1, p = 2, d_q = d_v = 1: a network small enough to compute by hand."""
+    """A network small enough to compute by hand: token dimension t = 1, p = 2 tokens, d_q = d_v =
+    1."""
     model = blank(SelfAttention, tokens=2, token_dim=1, hidden=1, sharpness=math.inf)
     layer = put(model.layer, query=[[math.log(2)]], key=[[1]], value=[[1]])
     model = eqx.tree_at(lambda m: m.layer, model, layer)
@@ -144,23 +148,24 @@ def test_multi_layer_by_hand():
     twice = put(once.layer, query=[[0]])  # uniform attention: both tokens become the mean
     model = eqx.tree_at(lambda m: m.layers, model, (once.layer, twice))
     model = put(model, first=[[1, 10]], second=[[1]])
-    # The first layer gives (½, ⅔) as above; their mean is 7/12; 11·7/12.
+    # The first layer gives (½, ⅔) as in `test_self_attention_by_hand`. The second layer gives their
+    # mean 7/12 twice, so the output is 11·7/12.
     assert float(model(jnp.array([[0.0, 1.0]]))[0]) == pytest.approx(77 / 12, rel=8 * EPS)
 
 
 def test_parameter_counts():
-    # 2 d_q t + d_v t + d p d_v + outputs d
+    # For t = token_dim, p = tokens, d = hidden: 2 d_q t + d_v t + d p d_v + outputs d.
     model = blank(SelfAttention, tokens=16, token_dim=16, query_dim=8, value_dim=8, hidden=64)
     assert count(model) == 2 * 8 * 16 + 8 * 16 + 64 * 16 * 8 + 64
     small = blank(SelfAttention, tokens=4, token_dim=4, query_dim=2, value_dim=1, hidden=8)
     assert count(small) == 60
-    # layers (2 d_q t + t²) + d p t + outputs d
+    # In the same letters: layers (2 d_q t + t²) + d p t + outputs d.
     layered = blank(
         MultiLayerSelfAttention, tokens=5, token_dim=3, query_dim=2, hidden=7, layers=3, outputs=4
     )
     assert count(layered) == 3 * (2 * 2 * 3 + 9) + 7 * 5 * 3 + 4 * 7
-    # Encoder: embedding 8·3 + 8, blank 8, a layer 4·64 + (16·8 + 16) + (8·16 + 8) + 2 norms of 16,
-    # the last norm 16, readout 2·8 + 2.
+    # Encoder: embedding 8·3 + 8, blank token 8, one layer 4·64 + (16·8 + 16) + (8·16 + 8) + 2 norms
+    # of 16, last norm 16, readout 2·8 + 2.
     encoder = blank(Encoder, token_dim=3, outputs=2, width=8, heads=2, layers=1)
     assert count(encoder) == 32 + 8 + (256 + 144 + 136 + 32) + 16 + 18
 
@@ -176,7 +181,8 @@ def test_encoder_by_hand():
     model = eqx.tree_at(lambda m: m.layers, model, (layer,))
     x = jnp.array([[4.0, 2.0], [1.0, 3.0], [5.0, 1.0]])
     two = 2 / math.sqrt(4 + 1e-5)
-    # Half differences 1, −1 and 2 become one, −one and two; 3a − a = 2a; the first two cancel.
+    # The last norm maps the half differences 1, −1 and 2 to one, −one and two. The readout gives 3a
+    # − a = 2a per token; in the mean the first two tokens cancel.
     assert float(model(x)[0]) == pytest.approx(10 + 2 * two / 3, rel=8 * EPS)
     # Now with attention: uniform (queries zero), values = the normed tokens, output the identity.
     layer = put(layer, value=[np.eye(2)], output=[np.eye(2)])
@@ -190,7 +196,8 @@ def test_encoder_by_hand():
 
 
 def test_the_output_does_not_depend_on_hidden_values():
-    # One program called three times: members of one vmapped call may differ in their last bits.
+    # One program is called three times, because members of one vmapped call may differ in their
+    # last bits.
     @jax.jit
     def outputs(x):
         model = Encoder(KEY, token_dim=3, outputs=3, head="masked", width=4, heads=1, layers=1)
@@ -204,7 +211,7 @@ def test_the_output_does_not_depend_on_hidden_values():
     whole, part = zip(*(outputs(jnp.asarray(tokens)) for tokens in (x, far, near)), strict=True)
     assert np.array_equal(whole[0], whole[1])
     assert np.array_equal(whole[0], whole[2])
-    # Hiding a single entry leaves the token's others to be read.
+    # If a single entry is hidden, the other entries of its token are still read.
     assert np.array_equal(part[0], part[1])
     assert not np.array_equal(part[0], part[2])
 

@@ -1,4 +1,4 @@
-"""`Reader` against an example worked out by hand, its symmetry, and its error messages."""
+"""`Reader` against an example computed by hand, its symmetry, and its error messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ EPS = np.finfo(float).eps
 
 
 def test_a_forward_pass_by_hand():
-    # One head, one key number: q_h = 2·3·1 = 6 in key space, temperature √4 = 2, logits 3·(0, 1).
+    # One head and keys of dimension one: the query is q_h = 2·3·1 = 6 in key space, the temperature
+    # is √4 = 2, and the logits are 3·(0, 1).
     model = blank(Reader, key_dim=1, value_dim=2, query_dim=1, head_dim=4, read_dim=1, hidden=1)
     model = put(
         model,

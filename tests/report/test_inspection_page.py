@@ -1,4 +1,4 @@
-"""The page of `attnlens inspect` in a real browser: heads to click, tokens to point at."""
+"""The page of `attnlens inspect` in a real browser: clicks on heads, and pointing at tokens."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from attnlens.report import render_inspection, write_inspection
 from browser import artefact, chromium, needs_browser, visit
 from toy_claims import HOSTILE_TEXT
 
-LIMIT = 6_000_000  # bytes of a page for 12 layers of 12 heads
-SPIKE = 200  # attention of each token on the one before, on the scale of the page (0 to 255)
+LIMIT = 6_000_000  # most bytes of a page with 12 layers of 12 heads
+SPIKE = 200  # attention to the previous token, on the scale of the page (0 to 255)
 
 
 def inspection(word: str, layers: int = 2, heads: int = 2, tokens: int = 4) -> Inspection:
-    """Heads whose value is layer.head, and attention on the previous token."""
+    """An inspection in which head h of layer l has the value l.h and attends to the previous token;
+    `word` is the text of the first token."""
     numbers = tuple(range(1, layers + 1))
     by_head = tuple(
         tuple(Reading(layer + head / 100, 0.001, 9) for head in range(1, heads + 1))

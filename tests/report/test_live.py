@@ -1,4 +1,5 @@
-"""The live page: served on the loopback address, to requests that name it, while the run lasts."""
+"""The live page is served on the loopback address while the run lasts, and only to requests that
+name this address."""
 
 from __future__ import annotations
 
@@ -82,7 +83,7 @@ def test_the_open_page_follows_the_run(tmp_path: Path):
         page, console, requests = opened(browser, url)
         banner = "() => document.getElementById('running').textContent"
         until(page, f"() => ({banner})() === 'Running: 3 of 9'")
-        # Figures draw under a policy that allows requests to the own server only.
+        # Figures are drawn although the policy of the page allows requests to its own server only.
         place = page.query_selector("[data-figure]")
         place.scroll_into_view_if_needed()
         drawn(page, place)
@@ -118,7 +119,7 @@ def test_a_run_serves_its_page_until_it_ends(tmp_path: Path):
 
 
 def test_two_hundred_simultaneous_requests_are_all_served():
-    """Also while the page is slow to render, and with a page of two megabytes."""
+    """The page takes half a second to render and has two megabytes."""
     renderings = []
 
     def page() -> str:
@@ -141,7 +142,8 @@ def test_two_hundred_simultaneous_requests_are_all_served():
 
 
 def test_requests_beyond_the_bound_wait(monkeypatch: pytest.MonkeyPatch):
-    """Idle connections take all threads; they are closed after a while, and others are served."""
+    """Idle connections take all threads. After a while they are closed, and waiting requests are
+    served."""
     monkeypatch.setattr(live._Handler, "timeout", 0.3)
     with serving(lambda: "page", dict) as url, contextlib.ExitStack() as stack:
         port = int(url.rstrip("/").rpartition(":")[2])

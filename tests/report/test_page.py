@@ -1,4 +1,5 @@
-"""The page of a run in a real browser: figures draw, hostile text stays text, no requests."""
+"""The page of a run in a real browser: figures are drawn, hostile text stays text, and there are no
+requests."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ WEIGHTS = Map("Weights", "token", "query", (("head 1", ((0.9, 0.1), (0.4, 0.6)))
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A run, one with hostile names, and a page of four claims with every kind of view."""
+    """Folders with pages by name: a run, a run with hostile names, and four claims with every kind
+    of view."""
     out = tmp_path_factory.mktemp("pages")
     for name in ("CLAIM", "HOSTILE"):
         verify("smoke", [f"toy_claims:{name}"], out / name, workers=2)
@@ -82,7 +84,7 @@ def test_every_kind_of_view_is_drawn_when_scrolled_to_and_three_dimensions_last(
     places = page.query_selector_all("[data-figure]")
     assert len(places) == 4 + 3
     assert page.evaluate("place => place.dataset.drawn", places[-1]) is None
-    # All of the last claim's views come into view at once.
+    # All views of the last claim come into view at once.
     page.evaluate(
         """() => {
         window.order = [];
@@ -125,7 +127,7 @@ def test_the_ledger_is_readable_without_scripts(pages: dict[str, Path], browser:
     text = page.inner_text("body")
     assert "supported" in text
     assert "Standard normal draws have a mean near zero." in text
-    assert "prediction: from" in text  # the figure's text alternative
+    assert "prediction: from" in text  # the text alternative of the figure
 
 
 @needs_browser
@@ -136,7 +138,7 @@ def test_hostile_text_stays_text(pages: dict[str, Path], browser: Any):
     assert console == []
     assert requests == [pages["HOSTILE"].as_uri()]
     assert HOSTILE_TEXT in page.inner_text("section h2")
-    # Inside the figure as well: plotly interprets some markup, and must show it as text.
+    # The text must also stay text inside the figure, although plotly interprets some markup.
     assert HOSTILE_TEXT in page.locator(".figure .legendtext").first.text_content()
     assert page.locator(".figure a[href]:not(.modebar-btn)").count() == 0
 
@@ -195,7 +197,7 @@ def test_the_page_can_be_used_from_the_keyboard(pages: dict[str, Path], browser:
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     focusable = "a[href], input, summary"
     listed = f"[...document.querySelectorAll('{focusable}')].filter(e => e.checkVisibility())"
-    # Figures add buttons of their own when they are drawn.
+    # Buttons inside figures are not counted, because they appear when a figure is drawn.
     expected = page.evaluate(f"{listed}.filter(e => !e.closest('.figure')).length")
     reached = set()
     for _ in range(4 * expected):
@@ -257,8 +259,8 @@ def test_every_claim_is_printed_with_its_figure(
     pages: dict[str, Path], browser: Any, tmp_path: Path
 ):
     page, _, _ = opened(browser, pages["MANY"])
-    until(page, "() => window.Plotly !== undefined")  # decompressed when the page is idle
-    # Nothing was scrolled into view before. Headings become the outline of the file.
+    until(page, "() => window.Plotly !== undefined")  # Plotly is unpacked when the page is idle
+    # No figure was scrolled into view before printing. Headings become the outline of the file.
     printed = page.pdf(outline=True, tagged=True)
     artefact("page.pdf", tmp_path).write_bytes(printed)
     assert printed.startswith(b"%PDF")
@@ -313,7 +315,7 @@ def test_an_old_folder_renders_without_the_packages_of_experiments(pages: dict[s
 def test_the_page_is_readable_in_one_second_and_draws_within_two(
     pages: dict[str, Path], browser: Any, tmp_path: Path
 ):
-    # The fastest of five visits: the time of the page, without other work of the machine.
+    # The fastest of five visits counts: the time of the page without other work of the machine.
     readable, drawing = [], []
     for _ in range(5):
         page, _, _ = opened(browser, pages["MANY"])

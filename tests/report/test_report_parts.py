@@ -71,11 +71,11 @@ def section(name: str, verdict: str, *parts: dict, control: str = "refuted", **m
 @pytest.mark.parametrize(
     ("measured", "expected"),
     [
-        (part(0.5, 0.25, None, 1.0), 2.0),  # inside by two half-widths
+        (part(0.5, 0.25, None, 1.0), 2.0),  # two half-widths inside of the region
         (part(1.5, 0.25, None, 1.0), -2.0),
         (part(0.0, 0.5, -0.5, 2.0), 1.0),  # the nearer edge counts
         (part(1.0, 0.5, None, 1.0), 0.0),
-        (part(0.5, 0.0, None, 1.0), END),  # no spread at all
+        (part(0.5, 0.0, None, 1.0), END),  # half-width 0
         (part(0.5, 0.0, None, 1.0, exact=True), END),
         (part(1.5, 0.0, None, 1.0, exact=True), -END),
         (part(0.0, 1e-9, None, 1.0), END),

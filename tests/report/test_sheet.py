@@ -1,4 +1,4 @@
-"""The page of a command in a real browser: same look and same rules as the page of a run."""
+"""The page of a command in a real browser: it has the look and the rules of the page of a run."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from attnlens.report import render_sheet, write_sheet
 from browser import SCREENS, artefact, chromium, needs_browser, visit
 from toy_claims import HOSTILE_TEXT
 
-# Markup that plotly itself would interpret: a link and a line break.
+# Markup that plotly would interpret: a link and a line break.
 LINK = '<a href="https://example.org/?stolen">free</a><br><b>bold</b>'
 
 
 def sheet(word: str) -> Sheet:
-    """A sheet with every kind of view, all of whose names hold `word`."""
+    """A sheet with every kind of view, in which every name contains `word`."""
     axis = tuple(-1 + i / 10 for i in range(21))
     rows = tuple(tuple(0.01 + x * x + 4 * y * y for x in axis) for y in axis)
     points = tuple(Point(2.0**k, 2.0 ** (-k / 2), 0.1 * 2.0 ** (-k / 2)) for k in range(4, 11))
@@ -133,7 +133,7 @@ def test_the_page_is_readable_without_scripts_and_prints(browser: Any, tmp_path:
 
 def test_every_figure_has_a_text_alternative_and_its_numbers():
     source = render_sheet(sheet("x"))
-    assert source.count('role="img" aria-label="') == 5  # the surface has two: contours, space
+    assert source.count('role="img" aria-label="') == 5  # two of the surface: contours and 3D
     assert source.count("The numbers as CSV") == 2
     assert "data-last" in source
 

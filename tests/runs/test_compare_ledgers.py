@@ -1,4 +1,4 @@
-"""`tools/compare_ledgers.py`: every number of every claim is compared, and wording is not."""
+"""`tools/compare_ledgers.py` compares every number of every claim, but not the wording."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from attnlens.runs.store.store import Store
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))  # scripts, not a package
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))  # the tools are scripts
 compare_ledgers = importlib.import_module("compare_ledgers")
 
 PART = {
@@ -61,12 +61,13 @@ PAGE = {
     ],
 }
 Change = Callable[[dict[str, Any], dict[str, Any]], object]
-# Ledger: 8 values and 1 control. Page: 2 outcomes, and 3 parts of 5 fields and 2 edges.
+# The ledger has 8 values and 1 control. The page has 2 outcomes, and 3 parts with 5 fields and 2
+# edges.
 NUMBERS = 9 + 2 + 3 * 7
 
 
 def folder(path: Path, change: Change = lambda ledger, page: None) -> Path:
-    """A results folder with the ledger entry and page section above, changed."""
+    """A results folder with LEDGER and PAGE above, after `change` has been applied to both."""
     ledger, page = json.loads(json.dumps([LEDGER, PAGE]))
     change(ledger["claims"][0], page["claims"][0])
     with Store.writing(path) as store:

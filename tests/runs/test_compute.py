@@ -21,7 +21,8 @@ CELL = Cell("T", "prediction", "m:f", {}, (0,), "")
 
 
 def greedy(seconds: list[float], workers: int) -> float:
-    """When the last cell ends if each cell, in order, goes to the first free worker."""
+    """The time at which the last cell ends if each cell, in order, goes to the first free
+    worker."""
     free = [0.0] * workers
     for duration in seconds:
         heapq.heapreplace(free, free[0] + duration)
@@ -35,7 +36,7 @@ def greedy(seconds: list[float], workers: int) -> float:
 def test_list_scheduling_stays_within_the_bounds(seconds: list[float], workers: int):
     plan = Plan([], [CELL] * len(seconds), sum(seconds), max(seconds), 0)
     least, most = plan.spread(workers)
-    # Sums in another order differ by rounding: 40 additions of numbers below 4000.
+    # Sums in another order differ by the rounding of 40 additions of numbers below 4000.
     assert least - 1e-9 <= greedy(seconds, workers) <= most + 1e-9
 
 
@@ -48,7 +49,8 @@ def test_bounds_computed_by_hand():
 
 
 def test_compilation_is_counted_once_per_program():
-    """Cells that differ in seeds or arm share a program; cells with other parameters do not."""
+    """Cells that differ only in seeds or arm share a program; cells with other parameters do
+    not."""
     alike = [CELL, replace(CELL, seeds=(1,)), replace(CELL, arm="control")]
     plan = Plan([], [*alike, replace(CELL, parameters={"length": 2})], 4.0, 1.0, 0)
     assert plan.compiling == 2 * SECONDS_TO_COMPILE

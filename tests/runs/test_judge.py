@@ -1,4 +1,4 @@
-"""Controls that are about several quantities, judged on those that a profile has."""
+"""Controls of several quantities are judged on the quantities that a profile has."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from attnlens.claims import Measured, find
 from attnlens.runs.judge import control_verdicts
 
 (CLAIM,) = find(["A.desired-parameter"])
-GAIN = "trained-gain"  # about the quantities "slope" and "level"; the level is that of 1,024 tokens
+GAIN = "trained-gain"  # a control of "slope" and "level"; the level needs 1,024 tokens
 
 
 def cells(*lengths: int) -> list[Measured]:

@@ -1,4 +1,4 @@
-"""Ledgers of every schema, and exact checks apart from claims."""
+"""Ledgers of every schema, in which exact checks are listed separately from claims."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def test_an_exact_check_holds_and_is_not_counted_as_supported(folder: Path):
 
 
 def test_a_page_of_an_older_run_is_still_shown(folder: Path):
-    """Schema 3 had exact checks among the claims, and sections without the newer fields."""
+    """In schema 3 exact checks were listed among the claims, and sections lacked the newer
+    fields."""
     with Store.reading(folder) as store:
         ledger, page = finished(store)
     new = ("attribution", "power")
@@ -86,7 +87,7 @@ def test_claims_takes_a_name_or_new_and_a_name(action: str, name: str | None):
 
 
 def test_the_power_of_a_claim_is_printed_in_every_profile(capsys: pytest.CaptureFixture[str]):
-    """A claim with a stated effect, as `attnlens claims NAME` prints it."""
+    """`attnlens claims NAME` prints the power of a claim that states an effect."""
     (claim,) = find(["A.softmax-smoothed"])
     planned = claim_power(claim, "default")
     assert planned is not None

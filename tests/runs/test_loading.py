@@ -1,4 +1,4 @@
-"""`attnlens.load`: every number of the frames is that of the ledger and of the store."""
+"""`attnlens.load`: every number in the data frames equals that in the ledger and in the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real notebook: a run shows a bar, and its results display themselves."""
+"""In a real notebook, a run shows a progress bar and its results are displayed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_notebook_shows_progress_and_results(tmp_path: Path):
     nbclient.NotebookClient(notebook, timeout=300, resources=resources).execute()
     _, run, loaded, reading = notebook.cells
     bar = displayed(run, "text/html")
-    assert '<progress max="1" value="1">' in bar  # the last state: updated in place, once
+    assert '<progress max="1" value="1">' in bar  # one bar, updated in place: its last state
     assert bar.count("<progress") == 1
     assert "<td>A.weights-are-posterior</td>" in displayed(loaded, "text/html")
     assert "<table>" in displayed(reading, "text/html")

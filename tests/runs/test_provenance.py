@@ -1,4 +1,4 @@
-"""The record of a run: what can change a number is part of it, and of the hash."""
+"""The record of a run: everything that can change a number is in it, and in its hash."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_nothing_is_reused_between_native_code_and_xla(
         wanted = NativeStatus.IN_USE if switch == "1" else NativeStatus.SWITCHED_OFF
         assert {library.status for library in path.libraries} == {wanted}
     cells = len(plan("smoke", [NATIVE]).cells)
-    assert kept(tmp_path) == 2 * cells  # and the third run computed nothing
+    assert kept(tmp_path) == 2 * cells  # the third run computed no cell
     assert query(tmp_path, "SELECT path, COUNT(*) FROM cells GROUP BY path ORDER BY path") == [
         ("long_softmax=XLA small_softmax=XLA", cells),
         (f"long_softmax={NATIVE_SOURCE} small_softmax={NATIVE_SOURCE}", cells),

@@ -43,8 +43,9 @@ GAMMA_POISSON = FromModel(dist.Gamma(2.0, 1.0), lambda rate: dist.Poisson(rate),
 def grid_posterior(world, tokens, edge=10.0, points=401):
     """Mean, covariance and log evidence over a square grid of a two-dimensional latent.
 
-    The integrands are smooth and vanish at the edge, where the trapezoid rule converges faster
-    than any power of the spacing (Trefethen and Weideman, 2014): at 0.05 it is exact to 1e-8.
+    The integrands are smooth and vanish at the edge. There the error of the trapezoid rule falls
+    faster than any power of the spacing (Trefethen and Weideman, 2014): with a spacing of 0.05 it
+    is 1e-8.
     """
     axis = np.linspace(-edge, edge, points)
     grid = jnp.asarray(np.stack(np.meshgrid(axis, axis, indexing="ij"), -1).reshape(-1, 2))
@@ -80,8 +81,8 @@ def test_nuts_agrees_with_numerical_integration(world):
     std = np.sqrt(np.diag(cov))
     standard_error = std / np.sqrt(posterior.effective)
     assert (np.abs(posterior.mean - mean) < FIVE * standard_error).all()
-    # A variance's standard error is about √2 that of a mean, for tails that are nearly normal;
-    # its draws' squares are correlated too, so allow twice that.
+    # The standard error of a variance is about √2 times that of a mean, if tails are nearly normal.
+    # The squares of the draws are correlated too, so twice that is allowed.
     assert (
         np.abs(np.diag(posterior.cov) / std**2 - 1) < FIVE * 2 * np.sqrt(2 / posterior.effective)
     ).all()
@@ -91,7 +92,7 @@ def test_nuts_agrees_with_numerical_integration(world):
 
 @pytest.mark.slow
 def test_a_world_from_a_numpyro_model_has_the_conjugate_answer():
-    """Gamma(2, 1) rate and Poisson tokens: the posterior is Gamma(2 + Σx, 1 + L)."""
+    """For a Gamma(2, 1) rate and Poisson tokens the posterior is Gamma(2 + Σx, 1 + L)."""
     world = GAMMA_POISSON
     episode = world.sample(jax.random.key(3), LENGTH)
     posterior, law, (evidence, error) = all_answers(world, episode.tokens, None)
@@ -100,7 +101,7 @@ def test_a_world_from_a_numpyro_model_has_the_conjugate_answer():
     standard_error = np.sqrt(shape) / rate / np.sqrt(posterior.effective[0])
     assert abs(posterior.mean[0] - shape / rate) < FIVE * standard_error
     assert abs(law.mean[0] - shape / rate) < FIVE * standard_error
-    # A token's variance: that of the rate, plus the mean of the Poisson's own.
+    # The variance of a token is the variance of the rate plus the mean of the Poisson variance.
     np.testing.assert_allclose(law.var[0], shape / rate**2 + shape / rate, rtol=0.15)
     exact = gammaln(shape) - gammaln(2) - shape * np.log(rate) - gammaln(episode.tokens + 1).sum()
     assert abs(evidence - exact) < FIVE * error
@@ -108,8 +109,8 @@ def test_a_world_from_a_numpyro_model_has_the_conjugate_answer():
 
 @pytest.mark.slow
 def test_masks_and_updates_agree_with_the_conjugate_posterior():
-    """A mask is the same as leaving tokens out, and an update the same as all tokens at once: the
-    draws differ, the posterior does not."""
+    """Masking tokens gives the posterior without them, and updating gives the posterior of all
+    tokens. Only the draws differ."""
     world = GAMMA_POISSON
     tokens = world.sample(jax.random.key(3), LENGTH).tokens
     keep = jnp.arange(LENGTH) < 4
@@ -124,8 +125,8 @@ def test_masks_and_updates_agree_with_the_conjugate_posterior():
 
 @pytest.mark.slow
 def test_exact_worlds_against_nuts_for_the_same_model():
-    """Mean and variance both latent, and latent weights: the closed forms and NUTS agree within
-    five Monte Carlo standard errors of the posterior means."""
+    """Worlds with latent mean and variance, and with latent weights: closed forms and NUTS agree
+    within five Monte Carlo standard errors of the posterior means."""
     exact = NormalInverseGamma(1, prior_count=1.0, freedom=6.0, noise_var=1.0)
 
     def prior():
@@ -168,13 +169,13 @@ def test_a_prior_may_have_several_sites_and_return_any_pytree():
     assert set(episode.latent) == {"centre", "spread"}
     assert world.representation(episode.tokens[:0]).shape == (2 + 3,)
     prior_draws = world.posterior(episode.tokens[:0])
-    # No tokens: independent draws from the prior, here 2,000 of them.
+    # Without tokens the draws are 2,000 independent draws from the prior.
     assert abs(prior_draws.mean[0]) < FIVE / np.sqrt(2000)
     assert float(world.log_evidence(episode.tokens[:0])) == 0
 
 
 def test_a_failed_convergence_check_is_a_status_and_the_values_are_nan():
-    """Ten steps of warm-up and twenty draws cannot make 400 effective ones."""
+    """Ten warm-up steps and twenty draws cannot give an effective sample size of 400."""
     world = LogisticRegression(nuts=Nuts(chains=2, warmup=10, draws=20))
     episode = world.sample(jax.random.key(0), LENGTH, 2)
     posterior, law, evidence = all_answers(world, episode.tokens, episode.query)
@@ -198,7 +199,7 @@ def test_a_risk_without_converged_references_is_nan():
 
 @pytest.mark.slow
 def test_reference_cells_run_on_the_engine_and_are_stored(tmp_path):
-    """Reference posteriors are cells like any other: computed in workers, kept in the store; a
+    """Reference posteriors are ordinary cells: workers compute them, and the store keeps them. A
     failed convergence check fails the cell."""
     code = code_version("attnlens.runs.references")
     quick = {"warmup": 300, "draws": 300}
@@ -220,17 +221,17 @@ def test_reference_cells_run_on_the_engine_and_are_stored(tmp_path):
     assert result.values["prediction"].shape == result.values["answer"].shape == (3, 8, 1)
     assert (result.values["r_hat"] < 1.05).all()
     assert failure["reason"].startswith("NotConverged: 3 of 3 reference posteriors have not")
-    # The same cell in this process: the same draws, so the same numbers to rounding.
+    # The same cell in this process has the same draws, so the numbers agree up to rounding.
     again = references.measure("reference", good[0].parameters, good[0].seeds)
     np.testing.assert_allclose(again["mean"], result.values["mean"], rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.slow
 def test_calibration_of_a_reference():
-    """Over 64 episodes in one vmapped run, the drawn latent is a draw from the posterior: its
-    squared Mahalanobis distance averages to the dimension, 2. A normal posterior's is χ²₂
-    (variance 4), so the mean of 64 has a standard error of 0.25; skewed ones have somewhat more,
-    and five times 0.3 is allowed."""
+    """In each of 64 episodes, the latent is a draw from the posterior, so its squared Mahalanobis
+    distance has the mean 2, the dimension. For a normal posterior it is χ²₂ (variance 4), so the
+    mean of 64 has a standard error of 0.25. Skewed posteriors have a little more; five times 0.3 is
+    allowed."""
     values = references.measure(
         "reference",
         {
@@ -245,14 +246,15 @@ def test_calibration_of_a_reference():
     distance = np.einsum("ni,nij,nj->n", gap, np.linalg.inv(values["covariance"]), gap)
     assert abs(distance.mean() - 2) < FIVE * 0.3
     error = values["answer"] - values["prediction"]
-    # The squared error of the prediction is its variance, on average.
+    # On average, the squared error of the prediction equals its variance.
     ratio = np.mean(error**2) / np.mean(values["prediction_var"])
     assert abs(ratio - 1) < 0.5
 
 
 @pytest.mark.slow
 def test_an_instrument_accepts_a_world_of_the_user():
-    """A world from a prior and a likelihood of the user, in the inference-error instrument."""
+    """The instrument for inference errors accepts a world that a user defines by a prior and a
+    likelihood."""
     world = FromModel(
         dist.Normal(jnp.zeros(2), 2.0).to_event(1),
         lambda z, k: dist.Bernoulli(logits=3 * jnp.dot(z, k)),
@@ -261,7 +263,7 @@ def test_an_instrument_accepts_a_world_of_the_user():
     )
     curve = attnlens.inference_error(softmax, world, (4, 16), episodes=8, queries=4)
     assert all(np.isfinite(reading.value) for reading in curve.readings)
-    # More tokens, less posterior uncertainty.
+    # With more tokens the posterior uncertainty is smaller.
     assert curve.exact[1] < curve.exact[0]
 
 

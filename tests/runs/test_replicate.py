@@ -1,4 +1,5 @@
-"""`attnlens replicate`: disjoint seeds, verdicts per range, agreement, resuming after a kill."""
+"""`attnlens replicate`: disjoint seeds, one verdict per range of seeds, agreement, and resuming
+after a kill."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def replication(out: Path) -> dict[str, Any]:
 
 
 def comparable(out: Path) -> dict[str, Any]:
-    """A replication without seconds, machine and packages: equal for two equal ones."""
+    """The document of a replication without seconds, machine and packages, so that two equal
+    replications have equal documents."""
     content = replication(out)
     for name in ("seconds", "machine", "packages"):
         del content[name]
@@ -56,7 +58,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("claim", find(None), ids=lambda claim: claim.id)
 def test_ranges_share_no_seed_with_each_other_or_with_a_pilot(claim: Any):
-    """Seeds of all profiles lie below the width of a range, so ranges are disjoint by algebra."""
+    """The seeds of all profiles are below the width of a range, so ranges of seeds cannot
+    overlap."""
     for profile in PROFILES:
         works = list(claim.plan(profile))
         assert max(seed for work in works for seed in work.seeds) < SEEDS_PER_RANGE
@@ -135,7 +138,7 @@ def test_an_interrupted_replication_goes_on(whole: Path, tmp_path: Path):
         if now.done == 40:
             raise Stop
 
-    claims = ["toy_claims:SLOW"]  # the same numbers, 0.05 s per cell
+    claims = ["toy_claims:SLOW"]  # the numbers of `whole`, with 0.05 s per cell
     with pytest.raises(Stop):
         package.replicate(TIMES, claims, "smoke", tmp_path, workers=1, progress=stop)
     assert 0 < kept(tmp_path) < 72
@@ -147,7 +150,8 @@ def test_an_interrupted_replication_goes_on(whole: Path, tmp_path: Path):
 
 @pytest.mark.slow
 def test_a_killed_replication_goes_on_bit_for_bit(whole: Path, tmp_path: Path):
-    """Killed at five random moments, then finished."""
+    """A replication that is killed at five random moments and then finished equals one without
+    kills."""
     clean = tmp_path / "clean"
     assert attnlens(*command("SLOW", clean)).returncode == 0
     draw, out = random.Random(chosen_seed()), tmp_path / "killed"

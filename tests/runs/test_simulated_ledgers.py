@@ -1,8 +1,9 @@
-"""The whole path of judging on simulated ledgers: estimates, parts, claims and the correction.
+"""The complete judgement on simulated ledgers: estimates, parts, claims and the correction for
+multiple testing.
 
-The claims of a simulated ledger have the grid, the estimates and the rule of real ones; their cells
-hold draws with the effect that their power states. 400 ledgers are judged by
-`attnlens.runs.judge.judge_predictions`, which judges every run.
+The claims of a simulated ledger have grids, estimates and rules as real claims have. Their cells
+hold draws with the effect that their stated power assumes. 400 ledgers are judged by
+`attnlens.runs.judge.judge_predictions`, which judges every real run.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def mean(effect: float, region: Region, key: str = "mean") -> Quantity:
 
 
 SHARP, POSITIVE, FEW = Region(-0.55, -0.45), Region(low=0.0), Region(high=0.05)
-# Numbers of replicates with a power just above 0.9, as the contract demands.
+# The numbers of replicates give a power just above 0.9, as the contract requires.
 SUPPORTED = [
     claim_of("A.slope", Rule(slope(-0.5, SHARP)), blocks=2, per_block=29),
     claim_of("A.block", Rule(mean(0.6, POSITIVE)), blocks=2, per_block=20),
@@ -141,9 +142,9 @@ def test_the_simulated_claims_promise_their_power(claim: Claim):
 
 @pytest.mark.slow
 def test_claims_come_out_as_expected_in_88_percent_of_ledgers():
-    """Power of at least 0.9 each; the correction over the claims costs at most 0.01 where most are
-    decided (threshold 0.05 k/m instead of 0.05), and 0.88 leaves a little more than the binomial
-    standard error of 0.015 besides."""
+    """Each claim has a power of at least 0.9. The correction over the claims costs at most 0.01 if
+    most of them are decided (threshold 0.05 k/m instead of 0.05). The limit 0.88 allows for this
+    and for the binomial standard error of 0.015."""
     claims = [*SUPPORTED, *REFUTED]
     decided = outcomes([(claim, truth_of(claim)) for claim in claims], seed=1)
     for place, claim in enumerate(claims):
@@ -161,8 +162,9 @@ def on_the_boundary(claim: Claim, key: str) -> dict[str, float]:
 
 @pytest.mark.slow
 def test_claims_on_the_boundary_are_supported_in_6_percent_of_ledgers_at_most():
-    """One-sided error rate 0.025: the binomial standard deviation of a share of 400 is 0.0078, and
-    0.06 is 4.5 of them above. Each claim is put on its boundary while the others are true."""
+    """The one-sided error rate is 0.025. The binomial standard deviation of a share of 400 is
+    0.0078, and 0.06 is 4.5 of them above 0.025. Each claim is put on its boundary while the others
+    are true."""
     cases = [(claim, key) for claim in SUPPORTED for key in truth_of(claim)]
     limit = 0.025 + 4.5 * math.sqrt(0.025 * 0.975 / LEDGERS)
     assert limit <= 0.061
@@ -175,9 +177,9 @@ def test_claims_on_the_boundary_are_supported_in_6_percent_of_ledgers_at_most():
 @pytest.mark.slow
 @pytest.mark.parametrize("false", [3, 10, 17])
 def test_the_false_discovery_rate_is_held_with_true_and_false_claims(false: int):
-    """Of 20 claims `false` are on their boundary, where every "supported" and "refuted" is false;
-    the others are true, at a power of 0.9. The mean of the share of false decisions over 400
-    ledgers is at most 0.05 and four of its standard errors."""
+    """Of 20 claims, `false` are on the boundary of their region, where both "supported" and
+    "refuted" are false decisions. The others are true, with a power of 0.9. The mean share of false
+    decisions over 400 ledgers is at most 0.05 plus four of its standard errors."""
     (claim,) = (c for c in SUPPORTED if c.id == "A.block")
     boundary = on_the_boundary(claim, "mean")
     truths = [(claim, boundary)] * false + [(claim, truth_of(claim))] * (20 - false)
@@ -185,7 +187,7 @@ def test_the_false_discovery_rate_is_held_with_true_and_false_claims(false: int)
     shares = decided[:, :false].sum(1) / np.maximum(1, decided.sum(1))
     error = shares.std(ddof=1) / math.sqrt(LEDGERS)
     assert shares.mean() <= 0.05 + 4 * error
-    assert decided[:, false:].mean() > 0.5  # the true ones are found
+    assert decided[:, false:].mean() > 0.5  # most true claims are decided
 
 
 def test_exact_checks_do_not_change_the_correction_of_the_others():
@@ -205,7 +207,7 @@ def test_exact_checks_do_not_change_the_correction_of_the_others():
 
 
 def simulated(part: PlannedPart, effect: float, random: np.random.Generator):
-    """The part, judged on draws with the effect."""
+    """The part, judged on simulated replicates with the given effect."""
     if part.share:
         return judge_share(part.name, random.random(part.replicates) < effect, part.region)
     return judge(part.name, random.normal(effect, part.std, part.replicates), part.region)
@@ -240,8 +242,9 @@ def coverage(numbers: np.ndarray, truth: float) -> float:
 
 
 def test_intervals_of_the_last_local_slope_have_their_coverage():
-    """The curve 1 + 9/n bends; the slope between its last two points is judged. Normal replicates:
-    the coverage is 0.95, its estimate over 1,000 simulations has a standard error of 0.0069."""
+    """The curve 1 + 9/n bends, and the slope between its last two points is judged. Replicates are
+    normal, so the coverage is 0.95; its estimate over 1,000 simulations has a standard error of
+    0.0069."""
     random, sizes = np.random.default_rng(0), [1, 10, 100, 1000]
     curve = np.log1p(9 / np.array(sizes))
     law = ScalingLaw("x", "n", within=True)
@@ -255,9 +258,9 @@ def test_intervals_of_the_last_local_slope_have_their_coverage():
 
 @pytest.mark.parametrize(("noise", "least"), [(1.0, 0.95), (0.35, 0.93)])
 def test_intervals_of_a_rank_correlation_have_their_coverage(noise: float, least: float):
-    """Six points, 24 replicates. Near 1 the correlation is skewed, and a t interval over 24
-    replicates with skewness γ misses by about γ/√24 · 0.1 more on one side (the first term of the
-    Edgeworth expansion): 0.02 at γ = −1."""
+    """Each of 24 replicates has six points. A correlation near 1 is skewed. For replicates with
+    skewness γ, a t interval over 24 replicates misses by about γ/√24 · 0.1 more on one side (the
+    first term of the Edgeworth expansion): 0.02 at γ = −1."""
     random, axis = np.random.default_rng(1), [1, 2, 3, 4, 5, 6]
     law = RankCorrelation("x", "n", within=True)
 

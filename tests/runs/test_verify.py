@@ -78,7 +78,8 @@ def test_killed_at_any_moment_and_resumed_the_ledger_is_the_same(
         before = -1
         for _ in range(2):
             process = start(*toy("SLOW", out))
-            # From before the file exists to after the last cell: 24 cells of 0.05 s on two workers.
+            # The moments range from before the file exists to after the last cell: a run has 24
+            # cells of 0.05 s on two workers.
             time.sleep(moments.uniform(0.2, 2.5))
             process.kill()
             process.communicate()
@@ -92,7 +93,8 @@ def test_killed_at_any_moment_and_resumed_the_ledger_is_the_same(
 def test_an_interrupt_keeps_finished_cells_and_leaves_no_worker(
     uninterrupted: Path, tmp_path: Path
 ):
-    # Half a second per cell: the run is far from its end when the signal arrives, also under load.
+    # With half a second per cell, the run is far from its end when the signal arrives, even on a
+    # busy machine.
     process = start(*toy("SLOW", tmp_path), TOY_PAUSE="0.5")
     deadline = time.monotonic() + 60
     while kept(tmp_path) < 4 and time.monotonic() < deadline:
@@ -128,7 +130,7 @@ def test_a_second_run_on_the_same_folder_is_refused(tmp_path: Path):
     deadline = time.monotonic() + 60
     while kept(tmp_path) < 1 and time.monotonic() < deadline:
         time.sleep(0.02)
-    first.send_signal(signal.SIGSTOP)  # in the middle of its run, however slow the machine is
+    first.send_signal(signal.SIGSTOP)  # stays in the middle of its run
     second = attnlens(*toy("SLOW", tmp_path))
     first.send_signal(signal.SIGCONT)
     first.communicate(timeout=60)
@@ -193,7 +195,8 @@ def test_nan_makes_a_claim_undecided(tmp_path: Path):
 
 
 def test_a_full_disk_ends_the_run_with_one_sentence(small_disk: Path):
-    # Only the page (2 MB) does not fit: cells and ledger are kept, and no partial page is left.
+    # Only the page (2 MB) does not fit on the disk. Cells and ledger are kept, and no partial page
+    # is left.
     done = attnlens(*toy("CLAIM", small_disk / "run"))
     assert done.returncode == 2
     assert "is full or failing" in one_sentence(done.stderr)
@@ -279,7 +282,7 @@ def test_report_renders_an_old_folder_without_the_experiment_code(tmp_path: Path
     attnlens(*toy("CLAIM", tmp_path))
     before = (tmp_path / "report.html").read_text()
     (tmp_path / "report.html").unlink()
-    # Modules that cannot be imported, in place of those that are not installed.
+    # Modules whose import fails stand for modules that are not installed.
     blocked = tmp_path / "blocked"
     blocked.mkdir()
     for name in ("jax", "equinox", "toy_claims", "scipy"):

@@ -65,7 +65,7 @@ def unwritten(run: Path) -> Path:
         pass
     with closing(sqlite3.connect(out / FILE)) as reader:
         reader.execute("BEGIN")
-        reader.execute("SELECT count(*) FROM cells").fetchone()  # the log cannot be emptied now
+        reader.execute("SELECT count(*) FROM cells").fetchone()  # so the log cannot be emptied
         verify("smoke", CLAIM, out, workers=1)
         shutil.copytree(out, copy, ignore=shutil.ignore_patterns("*-shm"))
     assert contents(copy) == contents(out) != {}
@@ -108,7 +108,7 @@ def test_a_damaged_write_ahead_log_changes_no_number(unwritten: Path, run: Path,
 
 
 def explanation(read: Callable[[], object]) -> str:
-    """The sentence with which a reader refuses; empty if it does not."""
+    """The sentence of the error that `read` raises, or an empty string if it raises none."""
     with watchdog():
         try:
             read()
@@ -196,7 +196,7 @@ def test_changed_documents_of_a_run_are_read_or_refused_in_one_sentence(
 
 
 def test_table_names_that_are_not_text_are_one_sentence(run: Path, tmp_path: Path):
-    """SQLite quotes the damaged name in its message, which Python then cannot decode."""
+    """The message of SQLite quotes the damaged name, and Python cannot decode it."""
     folder = tmp_path / "damaged"
     shutil.copytree(run, folder)
     content = (folder / FILE).read_bytes()

@@ -1,4 +1,5 @@
-"""Check, compact, export and merge of results folders, also of damaged and forged ones."""
+"""The commands check, compact, export and merge on results folders, including damaged and forged
+ones."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def copy(run: Path, tmp_path: Path) -> Path:
 
 
 def change(folder: Path, statement: str, *values: object) -> None:
-    """Change a results file behind the back of the store."""
+    """Change a results file by SQL, without the store."""
     with closing(sqlite3.connect(folder / FILE)) as connection, connection:
         connection.execute(statement, values)
 
@@ -176,7 +177,7 @@ def flip(folder: Path, byte: int = 3) -> str:
 
 
 def rewrite(folder: Path, key: str, data: bytes) -> None:
-    """Another value of an array, with a checksum that fits."""
+    """Replace an array and store the checksum that fits the new value."""
     change(folder, "UPDATE arrays SET data = ? WHERE cell = ? AND name = 'x'", data, key)
     with closing(sqlite3.connect(folder / FILE)) as connection:
         query = "SELECT name, dtype, shape, data FROM arrays WHERE cell = ?"

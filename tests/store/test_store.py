@@ -1,4 +1,4 @@
-"""The store: no committed cell is lost, and files of other programs are not changed."""
+"""The store never loses a committed cell and does not change files of other programs."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_fresh_renames_old_results(folder: Path):
 
 
 class Killed(BaseException):
-    """Stands for the end of the process."""
+    """Raised in place of a kill of the process."""
 
 
 @pytest.mark.parametrize("steps", range(6))
@@ -94,7 +94,8 @@ class Killed(BaseException):
 def test_fresh_loses_no_cell_wherever_it_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int, links: bool
 ):
-    """With a cell that is only in the write-ahead log, as after a SIGKILL of the earlier run."""
+    """The folder has a cell that is only in the write-ahead log, as after a SIGKILL of an earlier
+    run."""
     folder = tmp_path / "killed"
     with Store.writing(tmp_path / "running") as store:
         store.start_run({}, {}, {})
@@ -298,7 +299,7 @@ def schema_1(tmp_path: Path) -> Path:
 
 
 def is_intact(store: Store) -> bool:
-    """Whether the cell and the document of the folder `schema_1` are there."""
+    """Whether the store holds the cell and the document of the fixture `schema_1`."""
     result = store.result(CELL.key)
     assert result is not None
     return result.values["x"].tolist() == [1.0, 2.0] and store.document("ledger") == {"schema": 1}
@@ -338,7 +339,7 @@ def test_writing_migrates_schema_version_1(schema_1: Path):
                 for table in tables
             }
     old, new = columns.values()
-    assert old == new  # a migrated file has the columns of a new one
+    assert old == new  # a migrated file has the columns of a new file
 
 
 def test_a_migration_that_fails_leaves_the_old_schema(
@@ -387,7 +388,7 @@ def test_schema_version_3_is_read_and_migrated(schema_1: Path):
         with mode(schema_1) as store:
             assert is_intact(store)
             assert store.damage(store.keys()) == {}
-        # Nobody knows whether the arrays of an older version are those that were measured.
+        # Arrays of an older version have no checksum, so `check` cannot confirm them.
         assert check(schema_1) == (1, 1, 0, (), 1)
 
 
@@ -498,7 +499,7 @@ def test_arrays_of_text_raise(tmp_path: Path):
 def test_errors_of_sqlite_are_recognised_by_code(
     tmp_path: Path, code: int | None, kind: type[ExplainedError], message: str
 ):
-    error = sqlite3.DatabaseError("disk is full, readonly and locked")  # words decide nothing
+    error = sqlite3.DatabaseError("disk is full, readonly and locked")  # its text decides nothing
     if code is not None:
         error.sqlite_errorcode = code
     with pytest.raises(kind, match=message), explained_errors(tmp_path):

@@ -1,7 +1,8 @@
-"""One table of numbers in every form that a user may give it, and tables that hold no numbers.
+"""One table of numbers in every array type that a user may pass, and tables that do not hold
+numbers.
 
-`EXACT` forms hold the numbers of a table of small whole numbers exactly, so a function must return
-what it returns for float64. `UNUSABLE` forms hold something else beside them.
+The `EXACT` forms represent a table of small whole numbers exactly, so a function must return the
+same as for float64. The `UNUSABLE` forms also hold something that is not a number.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ def read_only(table: np.ndarray) -> np.ndarray:
 
 
 def strided(table: np.ndarray) -> np.ndarray:
-    """Every second row and column of a larger table, backwards in memory."""
+    """A view with negative strides on every second row and column of a larger table, equal to
+    `table`."""
     wide = np.full((2 * table.shape[0], 2 * table.shape[1]), np.nan)
     wide[::2, ::2] = table[::-1, ::-1]
     return wide[::2, ::2][::-1, ::-1]

@@ -1,4 +1,4 @@
-"""Reference versions of the operators in NumPy and SciPy, in float64: slow and simple."""
+"""Simple and slow reference versions of the operators in NumPy and SciPy, in float64."""
 
 import numpy as np
 import scipy.linalg
@@ -34,7 +34,8 @@ def gram(kernel, left, right, temperature):
 
 
 def normalised(logits, value, mask):
-    """Means with softmax weights over the unmasked tokens of each row; zeros if all are masked."""
+    """Weighted means of the values with softmax weights over the unmasked tokens of each row; zeros
+    if all are masked."""
     output = np.zeros((logits.shape[0], value.shape[1]))
     for i, row in enumerate(logits):
         seen = mask[i]
@@ -51,7 +52,7 @@ def softmax(query, key, value, temperature, mask=None, bias=0.0):
 
 
 def cme(query, key, value, temperature, ridge, kernel="rbf"):
-    """(mean, variance) by SciPy's Cholesky solve, and the condition number of the matrix."""
+    """(mean, variance, condition number of the matrix), by the Cholesky solve of SciPy."""
     query, key, value = map(np.asarray, (query, key, value))
     matrix = gram(kernel, key, key, temperature) + ridge * np.eye(len(key))
     cross = gram(kernel, query, key, temperature)

@@ -1,4 +1,4 @@
-"""Claims of a user that fail, each in another place."""
+"""Claims of a user, each of which fails in a different place."""
 
 from __future__ import annotations
 

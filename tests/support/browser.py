@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 CHROMIUM = shutil.which("chromium")
-# SwiftShader renders three dimensions without a graphics card.
+# SwiftShader renders 3D figures without a graphics card.
 FLAGS = [
     "--no-sandbox",
     "--no-first-run",
@@ -27,7 +27,7 @@ needs_browser = pytest.mark.skipif(
     CHROMIUM is None, reason="no chromium here: apt-get install -y chromium"
 )
 
-# The slow tests check every screen; the most difficult one is always checked.
+# Slow tests check every screen; the quick tests check only the most difficult one.
 SCREENS = [
     pytest.param(scheme, width, marks=[] if (scheme, width) == ("dark", 390) else pytest.mark.slow)
     for scheme in ("light", "dark")
@@ -37,7 +37,7 @@ SCREENS = [
 
 @contextmanager
 def chromium() -> Iterator[Any]:
-    """A new browser, closed at the end."""
+    """Start a browser and close it at the end."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -47,7 +47,7 @@ def chromium() -> Iterator[Any]:
 
 
 class Visit(NamedTuple):
-    """A page, the errors on its console, and the URLs that it requested."""
+    """A page, the errors on its console, and the URLs that it has requested."""
 
     page: Any
     console: list[str]
@@ -55,7 +55,7 @@ class Visit(NamedTuple):
 
 
 def opened(browser: Any, where: Path | str, **options: Any) -> Visit:
-    """The page, opened in a new tab; figures are not waited for."""
+    """Open a page in a new tab, without waiting for figures."""
     page = browser.new_page(**options)
     console: list[str] = []
     requests: list[str] = []
@@ -71,7 +71,7 @@ def opened(browser: Any, where: Path | str, **options: Any) -> Visit:
 
 
 def visit(browser: Any, path: Path, **options: Any) -> Visit:
-    """The page, opened and scrolled until every figure is drawn."""
+    """Open a page and scroll until every figure is drawn."""
     result = opened(browser, path, **options)
     for place in result.page.query_selector_all("[data-figure]"):
         place.scroll_into_view_if_needed()
@@ -85,10 +85,10 @@ def drawn(page: Any, place: Any) -> None:
 
 
 def until(page: Any, condition: str, arg: Any = None) -> None:
-    """Wait until a function in the page returns true.
+    """Wait until a JavaScript function returns true in the page.
 
-    Playwright's own wait uses `eval` inside the page, which the page's content security policy
-    forbids.
+    The waiting functions of Playwright use `eval` inside the page, which the content security
+    policy of the page forbids.
     """
     deadline = time.monotonic() + 30
     while not page.evaluate(condition, arg):
@@ -97,7 +97,8 @@ def until(page: Any, condition: str, arg: Any = None) -> None:
 
 
 def artefact(name: str, otherwise: Path) -> Path:
-    """The path of a file for people to look at: in $ATTNLENS_ARTEFACTS, or in `otherwise`."""
+    """The path of a file that people may want to look at: in $ATTNLENS_ARTEFACTS, or else in the
+    folder `otherwise`."""
     folder = Path(os.environ.get("ATTNLENS_ARTEFACTS", otherwise))
     folder.mkdir(parents=True, exist_ok=True)
     return folder / name

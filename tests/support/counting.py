@@ -1,4 +1,4 @@
-"""Counting compilations: a function that compiles again for every seed is slow without an error."""
+"""Count compilations. A function that compiles again for every seed is slow but raises no error."""
 
 from __future__ import annotations
 

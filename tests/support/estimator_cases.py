@@ -25,7 +25,7 @@ def labels(estimator: Any) -> np.ndarray:
 
 
 def answers(estimator: Any, inputs: Any) -> list[np.ndarray]:
-    """All predictions of an estimator."""
+    """The predictions of an estimator by all of its methods."""
     if isinstance(estimator, AttentionClassifier):
         return [estimator.decision_function(inputs), estimator.predict_proba(inputs)]
     if isinstance(estimator, KernelAttentionRegressor):
@@ -34,6 +34,6 @@ def answers(estimator: Any, inputs: Any) -> list[np.ndarray]:
 
 
 def bound(ridge: float, count: int) -> float:
-    """The relative error of a Cholesky solve is at most about n ε cond(A) (Higham, Accuracy and
-    Stability, 2002, section 10.1), and cond(A) ≤ (n + λ)/λ for κ(k, k) = 1."""
+    """A bound on the relative error of a Cholesky solve, about n ε cond(A) (Higham, Accuracy and
+    Stability, 2002, section 10.1), where cond(A) ≤ (n + λ)/λ for κ(k, k) = 1."""
     return count * EPS * (count + ridge) / ridge

@@ -1,6 +1,6 @@
-"""A stand-in for the module `ray`, with tasks that end when the test says so.
+"""A fake of the module `ray`, whose tasks end when the test says so.
 
-It has as much of Ray as the engines use (`ray_connection`, `ray_tasks`, `ray_cells`, `ray_map`).
+It has the part of Ray that the engines use (`ray_connection`, `ray_tasks`, `ray_cells`, `ray_map`).
 Nothing runs in parallel: a task is computed when the driver waits for it.
 """
 
@@ -48,15 +48,15 @@ class FakeRay:
         self.compute: Compute = compute or self.train
         self.candidates: Callable[[list[int]], list[int]] = list
         self.cpus, self.idle_cpus, self.node_count = cpus, 1.0, 2
-        self.gcs_address = "127.0.0.1:6379"  # of the head of the cluster
+        self.gcs_address = "127.0.0.1:6379"  # address of the head of the cluster
         self.objects: list[np.ndarray] = []  # the object store
-        self.started, self.most_pending = 0, 0  # tasks so far; the most at the same time
-        self.pending: dict[int, tuple[Any, ...]] = {}  # arguments of tasks, until they are fetched
+        self.started, self.most_pending = 0, 0  # numbers of tasks: so far, and most at once
+        self.pending: dict[int, tuple[Any, ...]] = {}  # arguments of unfetched tasks
         self.results: dict[int, Any] = {}
         self.cancelled: list[int] = []
 
     def train(self, task: int, function: Callable[[Any], Any], group: Any, *_: Any) -> Any:
-        """What `ray_map.work` returns for a group of networks, without a node id."""
+        """The result of `ray_map.work` for a group of networks, without the id of a node."""
         return None, function(unpacked(group, lambda places: [self.objects[i] for i in places]))
 
     # -- the part of Ray's interface that the engines use ------------------------------------------
@@ -66,7 +66,7 @@ class FakeRay:
         return len(self.objects) - 1
 
     def remote(self, *arguments: Any, **options: Any) -> Any:
-        """`ray.remote(**options)(function)`, and `task.remote(*arguments)`."""
+        """Stands for both `ray.remote(**options)(function)` and `task.remote(*arguments)`."""
         if options:
             return lambda function: self
         self.started += 1

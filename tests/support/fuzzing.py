@@ -1,4 +1,4 @@
-"""Settings of the fuzzers: the same examples in every run, others with ATTNLENS_FUZZ_SEED."""
+"""Settings of the fuzzers: every run has the same examples; ATTNLENS_FUZZ_SEED gives others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from watchdog import SEED
 
 
 def fuzzed(examples: int) -> Any:
-    """The settings of a fuzzer with so many examples."""
+    """Hypothesis settings for a fuzzer with `examples` examples."""
     print(f"ATTNLENS_FUZZ_SEED={SEED}")
     health = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
     fixed = settings(

@@ -25,7 +25,8 @@ LONG = "who,when,value,label\n" + "".join(
 
 
 class Case(NamedTuple):
-    """A file (its bytes, or a function that makes it), options of `read`, words of the message."""
+    """A file (its content, or a function that writes it), options of `read`, and words that the
+    message must contain."""
 
     content: bytes | str | Callable[[Path], None]
     options: dict[str, Any]
@@ -67,7 +68,7 @@ def bomb() -> bytes:
 
 
 def damaged(content: bytes) -> bytes:
-    """The content with one byte in the middle changed."""
+    """`content` with the byte in the middle changed."""
     middle = len(content) // 2
     return content[:middle] + bytes([content[middle] ^ 0xFF]) + content[middle + 1 :]
 
@@ -256,7 +257,7 @@ CASES: dict[str, Case] = {
 
 
 def parquet_cases() -> dict[str, Case]:
-    """Those that need pyarrow to be made."""
+    """The cases whose files are made with pyarrow."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -312,7 +313,7 @@ def make(case: Case, place: Path) -> Path:
 
 
 def arguments(options: dict[str, Any]) -> list[str]:
-    """A command and its options, for options of `attnlens.data.read`."""
+    """The command-line arguments that correspond to options of `attnlens.data.read`."""
     words = ["samples"] if "target" in options else ["exchangeability"]
     for name, value in options.items():
         if name == "types":

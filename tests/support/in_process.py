@@ -1,4 +1,5 @@
-"""Running the command line in the process of the tests: quicker than a process per command."""
+"""Run the command line in the process of the tests, which is faster than starting a process per
+command."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""Kill runs at random moments until one finishes, again and again.
+"""Kill a run at random moments and start it again, until it finishes; repeat for KILLS kills.
 
     python killing.py FOLDER SEED KILLS [ADDRESS PROCESS]
 
 This process has no threads, so each run can be a fork of it and starts at once. About half of the
-kills hit the driver, half one of its workers; on the Ray cluster at ADDRESS, which PROCESS started,
-a process of Ray that computes cells, or its worker. After each kill of a driver, no committed cell
-is missing. After a run has finished, one more run without kills must end with the ledger of a run
-that was never killed. The last line of the output is the number of kills, and of those of workers.
+kills hit the driver, and half hit one of its workers. On the Ray cluster at ADDRESS, which the
+process PROCESS started, they hit a process of Ray that computes cells, or its worker. After each
+kill of a driver, no committed cell may be missing. After a run has finished, one more run without
+kills must end with the ledger of a run that was never killed. The last line of the output is the
+number of kills and the number of kills of workers.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from attnlens.runs.verify import verify
 
 
 def run(out: Path, options: dict[str, Any]) -> None:
-    """Verify the claim TINY."""
+    """Run `verify` on the toy claim TINY."""
     verify("smoke", ["toy_claims:TINY"], out, workers=2, **options)
 
 
@@ -57,7 +58,7 @@ def start(out: Path, options: dict[str, Any]) -> int:
 
 
 def finish(out: Path, options: dict[str, Any]) -> float:
-    """Run without kills; return the seconds, which are the range of later random moments."""
+    """Run without kills and return its seconds; kills happen at random moments within this time."""
     start_time = time.monotonic()
     _, status = os.waitpid(start(out, options), 0)
     assert status == 0, "a run failed by itself"
@@ -71,7 +72,7 @@ def stopped(out: Path) -> int:
 
 
 def kept(out: Path, table: str = "cells") -> set[str]:
-    """The keys of committed cells, or of failed ones (`failures`)."""
+    """The keys of committed cells, or of failed cells if `table` is "failures"."""
     with contextlib.suppress(sqlite3.Error):
         address = f"file:{out / 'results.sqlite'}?mode=ro"
         with closing(sqlite3.connect(address, uri=True)) as connection:
@@ -93,7 +94,8 @@ def children(process: int) -> list[int]:
 
 
 def victims(driver: int, cluster: int | None) -> list[int]:
-    """The workers of the driver, or those of a cluster and the Ray processes that own them."""
+    """Process ids that may be killed: the workers of the driver or, on a cluster, its workers and
+    the Ray processes that own them."""
     if cluster is None:
         return children(driver)
     processes, family = [], [cluster]
@@ -106,8 +108,8 @@ def victims(driver: int, cluster: int | None) -> list[int]:
 
 
 class Kills(NamedTuple):
-    """How many processes were killed; `in_mid_run` counts kills of a driver between its first
-    finished cell and its last, which the store lists as a stopped run."""
+    """Numbers of killed processes. `in_mid_run` counts kills of a driver after its first and before
+    its last finished cell, which the store lists as a stopped run."""
 
     drivers: int
     workers: int
@@ -123,14 +125,14 @@ def kill_until_finished(
     all_cells: set[str],
     most: int,
 ) -> Kills:
-    """Kill one run after the other, at most `most` times, until one finishes."""
+    """Start runs and kill them, until one finishes or `most` processes were killed."""
     drivers, workers, in_mid_run, before = 0, 0, 0, set()
     driver = start(out, options)
     while drivers + workers < most:
         of_a_worker = moments.random() < 0.5
         time.sleep(moments.uniform(0, longest))
         candidates = victims(driver, cluster)
-        # On Ray a run spends most of its time connecting: wait until there is a worker to kill.
+        # A run on Ray spends most of its time connecting, so wait until there is a worker to kill.
         while not (finished := has_ended(driver)) and of_a_worker and not candidates:
             time.sleep(0.002)
             candidates = victims(driver, cluster)
@@ -146,7 +148,7 @@ def kill_until_finished(
         drivers += 1
         now = kept(out)
         assert before <= now, "a committed cell is missing"
-        # A cell whose worker was killed twice has ended too, without a result.
+        # A cell whose worker was killed twice has also ended, without a result.
         in_mid_run += before < now and now | kept(out, "failures") < all_cells
         before = now
         driver = start(out, options)

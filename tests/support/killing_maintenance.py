@@ -2,9 +2,10 @@
 
     python killing_maintenance.py FOLDER SEED KILLS
 
-FOLDER holds two results folders, `first` and `second`. After each kill the results are sound and
-complete. After the command has been repeated, it has written what a command that was never killed
-writes. The last line of the output is the number of kills of commands that were at work.
+FOLDER holds two results folders, `first` and `second`. After each kill the results must be
+undamaged and complete. Then the command is repeated and must write what a command that was never
+killed writes. The last line of the output is the number of commands that were killed before their
+end.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from attnlens.runs.paper import export_run
 from attnlens.runs.store.maintenance import check, compact, export, merge
 from killing import kept
 
-# name -> what it does in a folder that holds copies of `first` and `second`
+# By name, the command on a folder that holds copies of `first` and `second`.
 COMMANDS: dict[str, Callable[[Path], object]] = {
     "merge": lambda folder: merge(folder / "first", [folder / "second"]),
     "compact": lambda folder: compact(folder / "first"),
@@ -38,7 +39,7 @@ COMMANDS: dict[str, Callable[[Path], object]] = {
 
 
 def written(folder: Path) -> dict[str, str]:
-    """The hash of every file that a command wrote, the databases and figures apart."""
+    """The hash of every file that a command wrote, except databases and figures."""
     paths = (*folder.glob("first/*.html"), *folder.glob("*.parquet"), *folder.glob("paper/*.csv"))
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
@@ -81,7 +82,7 @@ def main(source: Path, seed: int, count: int) -> None:
         before = kept(folder / "first")
         child = start(folder, name)
         time.sleep(moments.uniform(0, longest[name]))
-        os.kill(child, signal.SIGKILL)  # the child is not reaped before: its id is its own
+        os.kill(child, signal.SIGKILL)  # the child is not reaped yet, so its id is not reused
         _, status = os.waitpid(child, 0)
         at_work += os.WIFSIGNALED(status)
         assert before <= kept(folder / "first"), f"{name} lost a cell"

@@ -11,7 +11,7 @@ KEY = jax.random.key(0)
 
 
 def blank(kind, **settings):
-    """A model whose arrays are all zero; nothing is drawn, so nothing is compiled."""
+    """A model in which all arrays are zero. No random numbers are drawn, so nothing is compiled."""
     shapes = eqx.filter_eval_shape(lambda key: kind(key, **settings), KEY)
     return jax.tree.map(
         lambda leaf: jnp.asarray(np.zeros(leaf.shape)) if hasattr(leaf, "shape") else leaf, shapes

@@ -32,18 +32,19 @@ on_a_cluster = [pytest.mark.slow, needs_ray]
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     LOOPBACK: "0",
-    # Heartbeats: a lost node is noticed after a few seconds, not after half a minute.
+    # With these heartbeats a lost node is noticed after a few seconds instead of half a minute.
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_health_check_period_ms": "500",
     "RAY_health_check_timeout_ms": "2000",
     "RAY_health_check_failure_threshold": "3",
-    # No memory monitor: the nodes share one machine, so its free memory says nothing about them.
+    # The memory monitor is off: all nodes share one machine, so its free memory says nothing about
+    # a node.
     "RAY_memory_monitor_refresh_ms": "0",
 }
 
 
 class Loopback:
-    """The cluster: `address`, `add` and `kill`."""
+    """A cluster with `address`, `add` and `kill`."""
 
     def __init__(self, **environment: str):
         self.environment = {**ENVIRONMENT, **SETTINGS, **environment}
@@ -92,8 +93,8 @@ class Loopback:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory(prefix="r") as folder:  # short: it holds sockets
-        os.environ["RAY_TMPDIR"] = folder  # other clusters are neither seen nor overwritten
+    with tempfile.TemporaryDirectory(prefix="r") as folder:  # short: for paths of sockets
+        os.environ["RAY_TMPDIR"] = folder  # keeps other clusters apart
         from ray.cluster_utils import Cluster  # pyright: ignore[reportMissingImports]
 
         small: dict[str, Any] = {

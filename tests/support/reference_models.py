@@ -30,7 +30,8 @@ ERRORS = jnp.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
 
 
 def eight_schools(centred: bool, nuts: Nuts | None = None) -> FromModel:
-    """One token is the row of eight estimated effects; its errors are known."""
+    """A world in which one token is the row of eight estimated effects; their standard errors are
+    known."""
 
     def prior() -> Any:
         mean = numpyro.sample("mean", dist.Normal(0.0, 5.0))
@@ -49,7 +50,8 @@ def eight_schools(centred: bool, nuts: Nuts | None = None) -> FromModel:
 
 
 def slcp(mirror: bool = True, nuts: Nuts | None = None) -> FromModel:
-    """Four points in the plane per observation. `mirror=False`: θ₄ > 0, which leaves two modes."""
+    """SLCP: an observation is four points in the plane. With `mirror=False` θ₄ > 0, which leaves
+    two modes."""
     low = jnp.array([-3.0, -3.0, -3.0, -3.0 if mirror else 0.0, -3.0])
 
     def likelihood(theta: Any) -> Any:
@@ -66,9 +68,11 @@ def slcp(mirror: bool = True, nuts: Nuts | None = None) -> FromModel:
 
 
 class Crescent(dist.Distribution):
-    """A point r (cos a, sin a) + (¼, 0) + shift, a uniform on (−π/2, π/2), r ~ N(0.1, 0.01²).
+    """The law of r (cos a, sin a) + (¼, 0) + shift, with a uniform on (−π/2, π/2) and r ~ N(0.1,
+    0.01²).
 
-    Its density at distance r from the centre is N(r; 0.1, 0.01²)/(π r) on the right-hand side.
+    Its density at distance r from the centre is N(r; 0.1, 0.01²)/(π r) in the half plane on the
+    right.
     """
 
     support = dist.constraints.real_vector  # pyright: ignore[reportIncompatibleMethodOverride, reportAssignmentType]
@@ -113,15 +117,15 @@ def gaussian_mixture(nuts: Nuts | None = None) -> FromModel:
 
 
 def weighted_prior(world: FromModel, tokens: Any, count: int, draws: int, seed: int = 0) -> Any:
-    """Draws from the posterior of a world whose prior is one uniform law, by self-normalised
-    importance sampling from it; and the effective sample size."""
+    """(draws, effective sample size): draws from the posterior of a world whose prior is one
+    uniform law, by self-normalised importance sampling from the prior."""
     key, for_choice = jax.random.split(jax.random.key(seed))
     log_likelihood = jax.jit(jax.vmap(lambda z: world.log_likelihood(z, tokens)))
     kept, logs = [], []
     for part in jax.random.split(key, count // 100_000):
         latent = world.prior_law.sample(part, (100_000,))
         log = np.asarray(log_likelihood(latent))
-        near = log > log.max() - 30  # the others have no weight
+        near = log > log.max() - 30  # the others have negligible weight
         kept.append(np.asarray(latent)[near])
         logs.append(log[near])
     latent, log = np.concatenate(kept), np.concatenate(logs)
@@ -133,9 +137,9 @@ def weighted_prior(world: FromModel, tokens: Any, count: int, draws: int, seed: 
 def two_moons_draws(token: Any, count: int, seed: int = 0) -> np.ndarray:
     """Exact draws from the posterior of two moons, given one token.
 
-    The token is a point of the crescent plus (−|θ₁ + θ₂|, θ₂ − θ₁)/√2. So draw points of the
-    crescent, which gives |θ₁ + θ₂| and θ₂ − θ₁, and a sign; keep what lies inside of the prior.
-    Every θ has its likelihood from one of both signs, so all draws that are kept count equally.
+    The token is a point of the crescent plus (−|θ₁ + θ₂|, θ₂ − θ₁)/√2. So points of the crescent
+    are drawn, which gives |θ₁ + θ₂| and θ₂ − θ₁, and then a sign; draws outside of the prior are
+    dropped. Every θ results from exactly one sign, so all draws that are kept have equal weight.
     """
     random, kept = np.random.default_rng(seed), np.zeros((0, 2))
     while len(kept) < count:

@@ -1,4 +1,4 @@
-"""Reading results folders in tests, and tests of faults that are shared by the engines."""
+"""Reading results folders in tests, and checks of faults that tests of several engines share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def ledger(out: Path) -> dict[str, Any]:
 
 
 def comparable(out: Path) -> dict[str, Any]:
-    """A ledger without seconds, machine and packages: equal for two equal runs."""
+    """A ledger without seconds, machine and packages, so that two equal runs have equal ledgers."""
     content = ledger(out)
     for name in ("seconds", "machine", "packages"):
         del content[name]
@@ -35,7 +35,7 @@ def comparable(out: Path) -> dict[str, Any]:
 
 
 def kept(out: Path) -> int:
-    """The number of finished cells, also while a run is writing."""
+    """The number of finished cells; also works while a run is writing."""
     try:
         return query(out, "SELECT COUNT(*) FROM cells")[0][0]
     except sqlite3.Error:
@@ -49,13 +49,13 @@ def query(out: Path, statement: str) -> list[tuple[Any, ...]]:
 
 
 def faults(out: Path) -> list[tuple[str, str]]:
-    """Kind and words of every recorded fault."""
+    """(kind, words) of every recorded fault."""
     with Store.reading(out) as store:
         return [(fault["kind"], fault["words"]) for fault in store.faults()]
 
 
 def bits(out: Path) -> list[tuple[object, ...]]:
-    """Every array of every cell, as bytes."""
+    """The stored row of every array of every cell, with its content as bytes."""
     return query(out, "SELECT cell, name, dtype, shape, data FROM arrays ORDER BY cell, name")
 
 

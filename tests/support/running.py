@@ -1,4 +1,4 @@
-"""Running the command line in a process of its own, as a user does."""
+"""Run the command line in a process of its own, as a user does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import attnlens as package
 
-SUPPORT = Path(__file__).parent  # modules with toy claims lie here too
+SUPPORT = Path(__file__).parent  # also has the modules with toy claims
 # The package under test comes from the tree that these tests belong to.
 PATHS = (str(SUPPORT), str(Path(package.__file__).parents[1]))
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS), "COLUMNS": "120"}
@@ -32,8 +32,8 @@ def attnlens(*arguments: object, cwd: Path | None = None, **environment: str):
 def start(*arguments: object, **environment: str) -> subprocess.Popen[str]:
     """Start `attnlens` and return the running process.
 
-    It reacts to SIGINT, also if the tests run in the background of a shell, which makes them ignore
-    that signal.
+    The process reacts to SIGINT, even if the tests run in the background of a shell, which lets
+    processes ignore this signal.
     """
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a child would inherit this
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -47,12 +47,12 @@ def start(*arguments: object, **environment: str) -> subprocess.Popen[str]:
 
 
 def toy(name: str, out: Path, *more: object) -> list[object]:
-    """The arguments that verify a toy claim in the smoke profile."""
+    """The command-line arguments that verify a toy claim in the smoke profile."""
     return ["verify", "--profile", "smoke", "--claim", f"toy_claims:{name}", "--out", out, *more]
 
 
 def one_sentence(stderr: str) -> str:
-    """The error message of a command that failed: one line, without a traceback."""
+    """The error message of a command that failed; it must be one line without a traceback."""
     lines = [line for line in stderr.splitlines() if " cells, " not in line]
     assert len(lines) == 1, stderr
     assert lines[0].startswith("attnlens: "), stderr

@@ -1,4 +1,4 @@
-"""A small random BERT encoder, and texts of its words."""
+"""A small random BERT encoder, and random texts of the words that it knows."""
 
 import numpy as np
 
@@ -24,7 +24,7 @@ WORDS = [
 
 
 def arrays(seed=0, width=8, inner=16, layers=2, most=40, dtype=np.float64):
-    """Random weights, by their names in a safetensors file."""
+    """Random weights by the names that they have in a safetensors file."""
     random = np.random.default_rng(seed)
     shapes: dict[str, tuple[int, ...]] = {
         "embeddings.word_embeddings.weight": (len(SPECIAL) + len(WORDS), width),

@@ -1,4 +1,5 @@
-"""Small models of `transformers`, made on the spot: folders, and heads that are known."""
+"""Small models of `transformers` with random weights, their folders, and a model whose heads are
+known."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "patch_size": 4,
     },
 }
-# What lacks something, by what it lacks; not among the architectures that are said to be tested.
+# Architectures that lack something that others have. They are not in CONFIGS, which lists the
+# architectures that are said to be tested.
 UNUSUAL: dict[str, dict[str, Any]] = {
     "esm": SHAPE,
     "gptj": {**SMALL, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64, "rotary_dim": 4},
@@ -70,7 +72,7 @@ UNUSUAL: dict[str, dict[str, Any]] = {
 
 
 def tokenizer(words: Sequence[str] = WORDS) -> Any:
-    """One token per word, [CLS] before and [SEP] after a text."""
+    """A tokenizer with one token per word, which adds [CLS] before and [SEP] after a text."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
@@ -107,7 +109,8 @@ def make_model(kind: str, **changes: Any) -> Any:
 
 
 def save(model: Any, folder: Path, words: Sequence[str] = WORDS) -> Path:
-    """A folder as `save_pretrained` writes it, with a tokenizer unless the model reads images."""
+    """Write a folder as `save_pretrained` does, with a tokenizer unless the model reads images;
+    return its path."""
     model.save_pretrained(folder)
     if hasattr(model.config, "image_size"):
         (folder / "preprocessor_config.json").write_text(json.dumps({"image_mean": [0.5] * 3}))
@@ -123,18 +126,19 @@ def texts(count: int = 12, words: Sequence[str] = WORDS, seed: int = 0) -> list[
 
 
 def induction_gpt2() -> Any:
-    """A GPT-2 of two layers and two heads whose heads are known.
+    """A GPT-2 with two layers of two heads whose functions are known.
 
-    The width holds the token (24), its position (64) and the token before it (24), each one-hot.
-    Layer 1, head 1 attends to the position before; its value writes the token found there into the
-    third part. Layer 2, head 1 attends to tokens whose third part is the present token: induction.
-    Both second heads have no query: they are uniform over the tokens that they can see.
+    A row of the width holds the token (24), its position (64) and the previous token (24), each
+    one-hot. Head 1 of layer 1 attends to the previous position and writes the token found there
+    into the third part. Head 1 of layer 2 attends to tokens whose third part is the present token:
+    induction. The second head of each layer has zero queries, so it attends uniformly to the tokens
+    that it can see.
     """
     import torch
     from transformers import GPT2Config, GPT2Model
 
     tokens, positions, sharp = 24, 64, 40.0
-    width = 128  # 24 + 64 + 24 and 16 unused: two heads of 64
+    width = 128  # 24 + 64 + 24, and 16 unused; two heads of 64
     config = GPT2Config(
         n_embd=width,
         n_layer=2,

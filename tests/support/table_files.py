@@ -12,7 +12,7 @@ from attnlens.data import Loaded
 
 
 def write(path: Path, rows: Iterable[Any], separator: str = ",", encoding: str = "utf-8") -> Path:
-    """Write rows as a CSV file, the header first; the path."""
+    """Write rows as a CSV file, with the header as first row; return its path."""
     buffer = io.StringIO()
     csv.writer(buffer, delimiter=separator).writerows(rows)
     path.write_bytes(buffer.getvalue().encode(encoding))
@@ -20,10 +20,10 @@ def write(path: Path, rows: Iterable[Any], separator: str = ",", encoding: str =
 
 
 def write_columns(folder: Path, **columns: Any) -> Path:
-    """Write columns as the CSV file t.csv; its path."""
+    """Write columns as the CSV file t.csv; return its path."""
     return write(folder / "t.csv", [list(columns), *zip(*columns.values(), strict=True)])
 
 
 def fact(loaded: Loaded, name: str) -> str:
-    """The description of one fact."""
+    """The description of the fact `name`."""
     return dict(loaded.facts)[name]

@@ -1,6 +1,7 @@
 """Measurements that take milliseconds, some with faults, in a module that loads quickly.
 
-Where a fault must happen only once, the parameters name a marker file that is created with it.
+If a fault must happen only once, the parameters name a marker file, which is created when it
+happens.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def half_nan(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> d
 
 
 def bulky(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """80 kB in addition to the number: 24 of them do not fit on a disk of 1 MB."""
+    """A measurement that adds 80 kB: 24 such cells do not fit on a disk of 1 MB."""
     noise = np.random.default_rng(seeds[0]).normal(size=10_000)
     return {**measure(arm, parameters, seeds), "noise": noise}
 
@@ -78,7 +79,7 @@ def dies_once(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> 
 
 
 def kills_host(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """Kills the parent process of this worker."""
+    """A measurement that kills the parent process of its worker."""
     if seeds[0] == FAULTY and _first_time(parameters):
         os.kill(os.getppid(), signal.SIGKILL)
         time.sleep(60)
@@ -92,14 +93,15 @@ def slow_node(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> 
 
 
 def lost_node(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """On the node that will be lost the cell never ends."""
+    """A measurement that never ends on the node that will be lost."""
     _others_wait_for("TOY_LOST_NODE")
     time.sleep(3600 if "TOY_LOST_NODE" in os.environ else 0)
     return measure(arm, parameters, seeds)
 
 
 def _others_wait_for(special: str) -> None:
-    """On a cluster all nodes wait until the special one has begun, so that it gets a cell."""
+    """Wait until the node with the environment variable `special` has begun a cell, so that this
+    node surely gets one."""
     begun, deadline = os.environ.get("TOY_BEGUN"), time.monotonic() + 60
     if begun and special in os.environ:
         Path(begun).touch()
@@ -117,7 +119,8 @@ def _first_time(parameters: Mapping[str, Any]) -> bool:
 
 
 def group_dies_once(group: Sequence[Any]) -> int:
-    """For a map of groups: the first process that computes number 3 is killed."""
+    """For a map of groups, the square of a number; the first process that computes number 3 is
+    killed."""
     marker, number = group
     if number == 3 and _first_time({"marker": marker}):
         os.kill(os.getpid(), signal.SIGKILL)

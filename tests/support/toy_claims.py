@@ -18,7 +18,7 @@ from attnlens.core.drawing import Figure, Point, Series
 from attnlens.core.statistics import judge as judge_part
 from attnlens.core.verdicts import Part, Region
 
-COUNTED = ("hits", "misses")  # of the compilation cache
+COUNTED = ("hits", "misses")  # counted events of the compilation cache
 CELLS = {"smoke": 12, "default": 40, "full": 400}
 
 
@@ -69,7 +69,8 @@ def nan(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[s
 
 
 def busy(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """CPU time divided by wall time of a program with batched LAPACK calls and products."""
+    """A measurement of CPU time divided by wall time, of a program with batched LAPACK calls and
+    products."""
     import jax
     import jax.numpy as jnp
 
@@ -88,10 +89,11 @@ def busy(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[
 
 
 def compiles(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """The number of programs compiled, and the number loaded from the cache on disk.
+    """A measurement of the number of programs compiled, and the number loaded from the cache on
+    disk.
 
-    Where the parameters name a folder, two cells wait there for each other, so that two processes
-    compute them; the cell with an odd seed then waits until the other has compiled.
+    If the parameters name a folder, two cells wait there for each other, so that two processes
+    compute them. The cell with an odd seed then waits until the other one has compiled.
     """
     import jax
     import jax.monitoring
@@ -113,7 +115,7 @@ def compiles(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> d
 
 
 def group_compiles(number: int) -> dict[str, Any]:
-    """The same for a map of groups."""
+    """`compiles` for a map of groups."""
     return compiles("", {}, (number,))
 
 
@@ -167,7 +169,8 @@ NEEDS = replace(CLAIM, id="T.needs", requires={"no_such_data": "pip install no-s
 
 
 def weak_plan(profile: str):
-    """The control is the same as the prediction, so its verdict is "supported"."""
+    """A plan in which the control has the parameters of the prediction, so that its verdict is
+    "supported"."""
     return [work._replace(parameters={"shift": 0.0}) for work in plan(profile)]
 
 
@@ -197,7 +200,7 @@ HOSTILE = replace(
 
 
 def huge_plan(profile: str):
-    """Ten thousand cells, with one seed per cell."""
+    """A plan with ten thousand cells of one seed each."""
     for work in plan("smoke"):
         if work.seeds[0] == 0:
             for seeds in blocks(5000, 1):
@@ -208,7 +211,7 @@ HUGE = replace(CLAIM, id="T.huge", plan=huge_plan)
 
 
 def tiny_plan(profile: str):
-    """`TOY_CELLS` cells, half of them of the control."""
+    """A plan with `TOY_CELLS` cells, half of them in the control."""
     for arm in ("prediction", "control"):
         for seeds in blocks(int(os.environ.get("TOY_CELLS", "100")) // 2, 1):
             yield Work(arm, {"shift": 0.0 if arm == "prediction" else 3.0}, seeds, 0.001)
@@ -221,7 +224,8 @@ def small_figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
 
 
 def marked_plan(profile: str):
-    """The marker of a fault that happens once is read from the environment of the driver."""
+    """A plan whose cells have the marker file for a fault that happens once, from the environment
+    of the driver."""
     for work in plan(profile):
         yield work._replace(parameters={**work.parameters, "marker": os.environ["TOY_MARKER"]})
 

@@ -1,4 +1,4 @@
-"""Benchmarks for the tests of the `benchmarks` package; pure Python."""
+"""Toy contenders for the tests of the `benchmarks` package, in pure Python."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from benchmarks.contest import Run
 
 
 def sleeper(seconds: float, **_: Any) -> Run:
-    """Takes `seconds`, the first call three times as long; its result has an error of 0.001."""
+    """A contender that sleeps `seconds`, on the first call three times as long; its result has an
+    error of 0.001."""
     calls = []
 
     def call() -> float:

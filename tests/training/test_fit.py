@@ -1,4 +1,5 @@
-"""`fit` against a plain training loop, over sample sizes, with every option, and its failures."""
+"""`fit` compared with a plain training loop, over sample sizes, with every option, and its
+failures."""
 
 from __future__ import annotations
 
@@ -84,7 +85,7 @@ def test_fit_agrees_with_a_plain_training_loop():
         model, state, error = step(model, state)
         errors.append(float(error))
     expected = np.concatenate([np.ravel(model.first), np.ravel(model.second)])
-    # Ten Adam steps: each divides by the root of squared gradients, so a rounding error ε in a
+    # Each of ten Adam steps divides by the root of squared gradients, so a rounding error ε in a
     # gradient moves a weight by about rate·ε·(sum of steps); 1e4 ε leaves room for small gradients.
     np.testing.assert_allclose(fitted.vectors[0], expected, rtol=0, atol=1e4 * EPS)
     assert fitted.at.tolist() == [4, 8, 10]
@@ -113,9 +114,9 @@ def test_members_are_all_combinations_and_a_sample_size_is_the_first_rows():
 
 
 def test_a_member_alone_agrees_with_itself_in_an_ensemble():
-    # Stated bound: 1e-9 relative to the largest weight, float64, 100 Adam steps in batches of 8.
-    # Programs of another width sum in another order, an error of ε per step, and Adam's division
-    # amplifies it.
+    # The documented bound is 1e-9 relative to the largest weight, for float64 and 100 Adam steps in
+    # batches of 8. Programs of another width add in another order, an error of ε per step, which
+    # the division in Adam amplifies.
     settings = {"samples": (16, 32), "batch": 8, "steps": 100, **PRECISE}
     together = fit(MAKE, X, Y, seeds=range(8), **settings)
     alone = fit(MAKE, X, Y, seeds=(5,), block=1, **settings)
@@ -170,14 +171,14 @@ def test_each_seed_can_have_its_own_data():
     settings = {"samples": (8,), "steps": 30, **PRECISE}
     both = fit(MAKE, inputs, targets, seeds=(4, 5), data_per_seed=True, **settings)
     single = fit(MAKE, inputs[1], targets[1], seeds=(5,), **settings)
-    # As for a member alone, above.
+    # The bound is that of `test_a_member_alone_agrees_with_itself_in_an_ensemble`.
     np.testing.assert_allclose(both.vectors[1], single.vectors[0], rtol=0, atol=1e-9)
 
 
 def test_a_diverging_member_stops_and_does_not_change_the_others():
     settings = {"seeds": (0, 1), "steps": 40, "every": 10, "optimiser": "sgd", **PRECISE}
-    # λ₂ = 1e30 and rate 0.05: w ← (1 − 1e29) w, and the loss, of fourth order in w, passes 1e308
-    # within three steps.
+    # With λ₂ = 1e30 and rate 0.05, w ← (1 − 1e29) w. The loss is of fourth order in w and exceeds
+    # 1e308 within three steps.
     wild = fit(MAKE, X, Y, l2=(0.0, 1e30), **settings)
     tame = fit(MAKE, X, Y, l2=(0.0, 1e-30), **settings)
     assert wild.status == ("finished", "diverged", "finished", "diverged")
@@ -198,7 +199,7 @@ def test_members_that_train_on_nan_diverge_and_the_others_do_not():
 
 
 def test_early_stopping_returns_the_parameters_with_the_lowest_validation_loss():
-    # 4 to 6 noisy samples: the network fits their noise, and the validation loss rises again.
+    # With 4 to 6 noisy samples the network fits the noise, and the validation loss rises again.
     fitted = fit(
         partial(Baseline, features=4, hidden=16),
         X,
@@ -218,7 +219,7 @@ def test_early_stopping_returns_the_parameters_with_the_lowest_validation_loss()
         assert fitted.steps[i] == fitted.at[column + 3]
         held_out = slice(fitted.members[i].samples // 2, fitted.members[i].samples)
         error = float(np.mean((outputs(fitted, i, X[held_out]) - Y[held_out]) ** 2))
-        # The same mean of at most 6 squares of order one, in another order.
+        # Both are the mean of at most 6 squares of order one, added in different orders.
         assert error == pytest.approx(fitted.validation[i, column], rel=100 * EPS)
 
 
@@ -265,8 +266,9 @@ def test_the_entropy_penalty_sharpens_attention_after_its_warm_up():
 
     plain, sharp = map(mean_entropy, fitted.vectors)
     assert sharp < 0.7 * plain
-    # With a warm-up of 1e9 steps the penalty stays below 60/1e9 of its value. 60 steps move weights
-    # by at most 0.05 each, and the penalty's gradient, about 1e-7, hardly turns Adam's direction.
+    # With a warm-up of 1e9 steps the penalty stays below 60/1e9 of its full strength. 60 steps move
+    # weights by at most 0.05 each, and the gradient of the penalty, about 1e-7, hardly changes the
+    # direction of Adam.
     assert mean_entropy(late.vectors[1]) == pytest.approx(plain, abs=1e-3)
     zero = jax.tree.map(jnp.zeros_like, make(jax.random.key(0)))
     value = entropy(zero, jnp.asarray(x), None, jnp.asarray(32.0))
@@ -296,7 +298,7 @@ def hide_one(key, tokens, target):
 
 
 def test_masked_prediction_learns_when_each_step_hides_other_tokens():
-    # All tokens of a sequence are equal, so the hidden one is known from the others.
+    # All tokens of a sequence are equal, so the others determine the hidden one.
     x = np.repeat(random.normal(size=(64, 1, 1)), 4, axis=1)
     never = np.zeros((64, 4), bool)
     make = partial(Encoder, token_dim=1, outputs=1, head="masked", width=8, heads=1, layers=1)
@@ -310,7 +312,7 @@ def test_masked_prediction_learns_when_each_step_hides_other_tokens():
         learning_rate=0.01,
         batch=32,
     )
-    # Guessing the mean, zero, costs the variance of about one.
+    # Predicting the mean, zero, has a loss equal to the variance of about one.
     assert fitted.train[0, -1] < 0.1 < 0.2 < fitted.train[0, 0]
 
 
@@ -326,7 +328,7 @@ def test_learning_rate_schedules_have_their_closed_forms():
     np.testing.assert_allclose(rates("linear", 0), np.linspace(1, 0, 11), atol=1e-7)
     np.testing.assert_allclose(rates("cosine", 5)[:5], np.arange(5) / 5, atol=1e-7)
     expected = 0.5 * (1 + np.cos(np.pi * np.arange(6) / 5))
-    np.testing.assert_allclose(rates("cosine", 5)[5:], expected, atol=1e-7)  # optax: float32
+    np.testing.assert_allclose(rates("cosine", 5)[5:], expected, atol=1e-7)  # float32 in optax
     assert rates(lambda step: 2.0 * step, 0)[3] == 6.0
 
 
@@ -343,7 +345,8 @@ def test_settings_as_one_object_are_the_same_as_keywords():
 
 
 def test_the_defaults_of_the_settings_are_those_of_fit():
-    # Twenty evaluations of 1000 steps; the other defaults are those that `fit` documents.
+    # By default 1000 steps have twenty evaluations; the other defaults are those that `fit`
+    # documents.
     complete = TrainingSettings().complete()
     assert (complete.loss, complete.steps, complete.batch) == ("squared", 1000, None)
     assert (complete.learning_rate, complete.optimiser, complete.clip) == (0.01, "adam", None)

@@ -1,4 +1,5 @@
-"""Values and matrices of an objective, summed over chunks of samples, equal those of autodiff."""
+"""Values and matrices of an objective that are summed over chunks of samples equal those of
+automatic differentiation."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def test_chunks_of_samples_sum_to_the_matrices_of_the_whole(samples: int):
         return mean + 0.1 * jnp.sum(w**2)
 
     jacobian = np.asarray(jax.jacfwd(outputs)(vector)).reshape(-1, vector.size)
-    # The loss of a sample is the mean over its two outputs: ℓ'' = I.
+    # The loss of a sample is the mean over its two outputs, so its Hessian in the outputs is ℓ'' =
+    # I.
     gauss = jacobian.T @ jacobian / samples + 0.2 * np.eye(vector.size)
     found = objective.with_gauss_newton(vector)
     expected = (value(vector), jax.grad(value)(vector), gauss)

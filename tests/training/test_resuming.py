@@ -54,11 +54,11 @@ def test_an_interrupted_fit_resumes_bit_for_bit(after: int, tmp_path: Path):
     reports: list[Progress] = []
     resumed = fit(MAKE, X, Y, checkpoint=tmp_path, progress=reports.append, **SETTINGS)
     equal(resumed, fit(MAKE, X, Y, **SETTINGS))
-    # It continued from the checkpoint instead of starting again.
+    # The fit continued from the checkpoint instead of starting again.
     assert reports[0].step + 40 * reports[0].group >= 10 * (after - 1) - 10
     if after < 5:
         assert reports[0].step == 10 * after
-    finished = fit(MAKE, X, Y, checkpoint=tmp_path, **SETTINGS)  # every step is done
+    finished = fit(MAKE, X, Y, checkpoint=tmp_path, **SETTINGS)  # no step is left
     equal(resumed, finished)
 
 
@@ -87,8 +87,8 @@ def test_data_on_disk_give_the_same_batches_and_the_same_result(tmp_path: Path):
     y = np.memmap(tmp_path / "y.bin", "float64", "r", shape=Y.shape)
     from_disk = fit(MAKE, x, y, **SETTINGS)
     in_memory = fit(MAKE, X, Y, **SETTINGS)
-    # The same batches in the same order; another program, so rounding may differ: float32 ε is
-    # 1.2e-7, over 40 Adam steps of 0.01.
+    # The batches are the same, in the same order, but another program computes them: rounding may
+    # differ by the float32 ε, 1.2e-7, over 40 Adam steps of 0.01.
     np.testing.assert_allclose(from_disk.vectors, in_memory.vectors, rtol=0, atol=40 * 0.01 * 1e-3)
     np.testing.assert_allclose(from_disk.train, in_memory.train, rtol=1e-3)
     with pytest.raises(BadInput, match="need batch="):
@@ -98,7 +98,8 @@ def test_data_on_disk_give_the_same_batches_and_the_same_result(tmp_path: Path):
 
 
 def test_only_the_rows_of_the_batches_are_read(tmp_path: Path):
-    # A sparse file of 64 GB, more than the memory: the test ends only if it is not read whole.
+    # A sparse file of 64 GB, more than the memory: the test can only end if the file is not read
+    # completely.
     rows = 2**30
     x = np.memmap(tmp_path / "x", "float32", "w+", shape=(rows, 16))
     y = np.memmap(tmp_path / "y", "float32", "w+", shape=(rows, 1))

@@ -1,4 +1,4 @@
-"""Passes over the data: exact permutations, every sample once, every place equally likely."""
+"""Passes over the data: exact permutations, every sample once, all places equally likely."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from attnlens.training.shuffling import batch, place
 
 @jax.jit
 def permutation(count, seed, epoch):
-    """The places of {0 … count−1} for any count up to 100; the caller drops the entries beyond."""
+    """The places of the elements 0 … count−1 for any count up to 100, in an array of length 100;
+    the caller drops the entries beyond `count`."""
     element = jnp.minimum(jnp.arange(100, dtype=jnp.uint32), count - 1)
     return place(element, count, seed, jnp.broadcast_to(epoch, (100,)))
 
@@ -29,18 +30,18 @@ def test_every_count_gives_a_permutation():
 
 def test_seeds_and_epochs_give_different_permutations():
     drawn = {tuple(places(20, seed, epoch)) for seed in range(10) for epoch in range(10)}
-    assert len(drawn) == 100  # 20! permutations: a chance repetition has probability 2e-15
+    assert len(drawn) == 100  # of 20! permutations: a repetition has probability 2e-15
 
 
 def test_places_are_uniform():
-    # 2000 permutations of 8: counts of (element, place), χ² with (8 − 1)² degrees of freedom.
+    # Counts of (element, place) over 2000 permutations of 8: χ² with (8 − 1)² degrees of freedom.
     many = jax.vmap(lambda seed: permutation(jnp.uint32(8), seed, jnp.uint32(3))[:8])
     drawn = np.asarray(many(jnp.arange(2000, dtype=jnp.uint32)))
     counts = np.zeros((8, 8))
     np.add.at(counts, (np.arange(8)[None], drawn), 1)
     statistic = np.sum((counts - 250) ** 2 / 250)
     assert scipy.stats.chi2.sf(statistic, 49) > 1e-4
-    # Pairs too: where 0 and 1 go together, 56 ordered pairs of places.
+    # The pair of places of elements 0 and 1 is uniform too, over 56 ordered pairs.
     pairs = np.bincount(drawn[:, 0].astype(int) * 8 + drawn[:, 1], minlength=64)
     expected = 2000 / 56
     pairs = pairs[[i for i in range(64) if i // 8 != i % 8]]

@@ -1,4 +1,5 @@
-"""`stationary_points` finds known points, merges equal ones and lists unconverged starts apart."""
+"""`stationary_points` finds known points, merges equal ones and lists starts that did not converge
+separately."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ SETTINGS = {"l2": 1e-3, "test": (X[:10], Y[:10])}
 
 
 class Quartic(eqx.Module):
-    """Squared outputs give (a² − 1)² + b²/2: minima at a = ±1 and a saddle at a = 0, all b = 0."""
+    """A model whose squared loss is (a² − 1)² + b²/2, with minima at a = ±1 and a saddle at a = 0,
+    all at b = 0."""
 
     w: jax.Array
 
@@ -41,12 +43,14 @@ ZEROS = np.zeros((3, 2))
 
 
 def test_both_minima_of_a_quartic_are_found():
-    # L = mean of squares of √2 (a² − 1, b/√2) = (a² − 1)² + b²/2; Hessian diag(12a² − 4, 1).
+    # L is the mean of the squares of √2 (a² − 1, b/√2), (a² − 1)² + b²/2; its Hessian is diag(12a²
+    # − 4, 1).
     found = stationary_points(Quartic, ZEROS, ZEROS, starts=8)
     assert found.converged_share == 1
     assert [point.index for point in found.points] == [0, 0]
     for point in found.points:
-        # ‖g‖ ≤ 1e-8 and curvature ≥ 1: within 1e-8 of the minimum, eigenvalues within 24·1e-8.
+        # The gradient has ‖g‖ ≤ 1e-8 and the curvature is ≥ 1: points are within 1e-8 of the
+        # minimum, and eigenvalues within 24·1e-8.
         np.testing.assert_allclose(np.abs(point.vector), [1, 0], atol=1e-8)
         assert point.smallest_eigenvalue == pytest.approx(1, abs=3e-7)
         assert point.largest_eigenvalue == pytest.approx(8, abs=3e-7)
@@ -64,14 +68,15 @@ def test_kind_any_reaches_the_saddle():
     assert saddle.loss == pytest.approx(1, abs=1e-14)
     assert saddle.starts == (0, 1)
     assert minimum.starts == (2,)
-    # Descending from the same starts leads to the minima only.
+    # Descents from the same starts find only the minima.
     down = stationary_points(Quartic, ZEROS, ZEROS, starts=near)
     assert (len(down.minima), len(down.saddles)) == (2, 0)
 
 
 def test_the_trivial_stationary_point_of_self_attention_is_a_saddle():
-    # w_Q = w_K = w_V = w₁ = 0 and w₂ fitted to the mean: each hidden unit gives φ(0), so the best
-    # equal w₂ solves 2 φ(0) w₂ = mean y. Without a penalty the gradient vanishes there exactly.
+    # The trivial point is w_Q = w_K = w_V = w₁ = 0 with w₂ fitted to the mean: each hidden unit
+    # gives φ(0), so the best equal w₂ solves 2 φ(0) w₂ = mean y. Without a penalty the gradient
+    # vanishes there exactly.
     layout = Layout.of(Recipe.of(ATTENTION))
     model = jax.tree.map(jnp.zeros_like, ATTENTION(jax.random.key(0)))
     level = np.mean(Y) / (2 * np.log(2) / 5)
@@ -90,7 +95,7 @@ def test_every_start_of_a_small_network_converges_and_counts_once():
     assert found.converged_share == 1
     assert sum(len(point.starts) for point in found.points) == 16
     distinct = len(found.points)
-    assert distinct < 16  # there are duplicates among so many starts
+    assert distinct < 16  # some starts end at the same point
     losses = [point.loss for point in found.points]
     assert losses == sorted(losses)
     assert all(point.gradient_norm <= 1e-8 for point in found.points)
@@ -102,7 +107,8 @@ def test_every_start_of_a_small_network_converges_and_counts_once():
         return error + 1e-3 * jnp.sum(vector**2)
 
     vector = jnp.asarray(lowest.vector)
-    # An independent gradient and Hessian; sums of 40 terms of order one in another order.
+    # Gradient and Hessian are computed independently, as sums of 40 terms of order one in another
+    # order.
     assert float(jnp.linalg.norm(jax.jit(jax.grad(objective))(vector))) < 1e-8 + 1e3 * EPS
     eigenvalues = np.linalg.eigvalsh(jax.jit(jax.hessian(objective))(vector))
     scale = 1e3 * EPS * np.max(np.abs(eigenvalues))
@@ -120,7 +126,8 @@ def test_hessian_products_alone_find_the_same_minima():
     free = stationary_points(ATTENTION, X, Y, starts=4, dense=False, max_steps=4000, **SETTINGS)
     assert free.converged_share == 1
     best, same = dense.points[0], free.points[0]
-    # Losses at gradient norm 1e-8 differ by (1e-8)²/curvature, curvature ≥ 2 l2 or flat.
+    # At gradient norm 1e-8 losses differ by (1e-8)²/curvature, where the curvature is ≥ 2 l2 or the
+    # direction is flat.
     assert same.loss == pytest.approx(best.loss, abs=1e-12)
     assert same.index == best.index
     assert same.largest_eigenvalue == pytest.approx(best.largest_eigenvalue, rel=1e-6)
@@ -156,7 +163,8 @@ def test_all_groups_share_one_compilation_and_the_seed_decides_the_points():
 
 
 def transformed(model, rng):
-    """The same function with other parameters: mixed queries and values, units in another order."""
+    """A network with other parameters that is the same function: queries and values are mixed, and
+    hidden units are reordered."""
 
     def mix(layer, before):
         a = jnp.asarray(rng.normal(size=(layer.query.shape[0],) * 2))
@@ -187,11 +195,12 @@ def test_the_same_function_has_distance_zero(kind):
     x = jnp.asarray(random.normal(size=(2, 3)))
     for seed in range(3):
         other = transformed(model, np.random.default_rng(seed))
-        # Random 2 × 2 matrices with condition numbers up to ~100, a few products deep.
+        # The mixing matrices are random 2 × 2 matrices with condition numbers up to ~100; an output
+        # has a few products of them.
         np.testing.assert_allclose(other(x), model(x), rtol=1e-10)
         parts = [np.asarray(part) for m in (model, other) for part in m.units()]
         assert distance(*parts) < 1e-10
-        assert np.linalg.norm(other.first - model.first) > 0.1  # although the parameters differ
+        assert np.linalg.norm(other.first - model.first) > 0.1  # the parameters do differ
     changed = eqx.tree_at(lambda m: m.second, model, model.second.at[0, 0].add(0.1))
     parts = [np.asarray(part) for m in (model, changed) for part in m.units()]
     assert distance(*parts) > 1e-3  # another function has a positive distance

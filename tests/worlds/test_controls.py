@@ -1,8 +1,8 @@
-"""Control worlds: moments of their tokens, and the order-invariant law of the exchangeable ones.
+"""Control worlds: the moments of their tokens, and the order-invariant law of the exchangeable
+ones.
 
-Statistical thresholds: covariances over EPISODES sequences are compared in units of their
-standard error; 4.9 has a two-sided false-positive rate of 1e-6, and a test makes at most 30
-comparisons.
+Covariances over EPISODES sequences are compared in units of their standard error. The threshold 4.9
+has a two-sided false-positive rate of 1e-6, and a test makes at most 30 comparisons.
 """
 
 import equinox as eqx
@@ -24,7 +24,7 @@ def draws(world):
 
 
 def moments(world):
-    """Second moments between positions, and their standard errors."""
+    """(second moments between positions, their standard errors)."""
     x = np.asarray(draws(world))[:, :, 0]
     products = x[:, :, None] * x[:, None, :]
     return products.mean(0), products.std(0) / np.sqrt(EPISODES)
@@ -59,7 +59,8 @@ def test_the_polya_urn_has_the_law_of_dirichlet_categorical():
         chance = float(jnp.exp(twin.log_evidence(tokens)))
         error = np.sqrt(chance * (1 - chance) / EPISODES)
         assert abs((urn == first).all(1).mean() - chance) < 4.9 * error
-    # Exchangeable, and far from independent: two draws agree more often than independent ones.
+    # Draws of the urn are exchangeable but far from independent: two draws agree more often than
+    # independent draws would.
     both = (urn[:, 0] * urn[:, 1]).mean()
     assert both - urn[:, 0].mean() * urn[:, 1].mean() > 0.05
 

@@ -1,4 +1,5 @@
-"""Split R-hat and effective sample size: against NumPyro, and on chains that have not converged."""
+"""Split R-hat and effective sample size: comparison with NumPyro, and chains that have not
+converged."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +18,7 @@ CHAINS, DRAWS = 4, 500
 
 
 def auto_regressive(coefficient: float, seed: int = 0) -> np.ndarray:
-    """Chains whose effective sample size is known: n (1 − c)/(1 + c)."""
+    """Auto-regressive chains, whose effective sample size is known: n (1 − c)/(1 + c)."""
     noise = np.random.default_rng(seed).standard_normal((CHAINS, DRAWS + 200, 1))
     chain = np.zeros_like(noise)
     for step in range(1, noise.shape[1]):
@@ -27,9 +28,9 @@ def auto_regressive(coefficient: float, seed: int = 0) -> np.ndarray:
 
 @pytest.mark.parametrize("coefficient", [0.0, 0.5, 0.9])
 def test_against_numpyro(coefficient):
-    """R-hat is the same formula, so it agrees up to rounding. The effective sample size of NumPyro
-    does not split chains; on half-chains both use Geyer's estimator and differ only in where they
-    truncate the autocorrelations: 10 %."""
+    """R-hat has the same formula as in NumPyro, so both agree up to rounding. The effective sample
+    size of NumPyro does not split chains, so it gets half-chains. Then both use the estimator of
+    Geyer and differ only in where they truncate the autocorrelations: 10 % is allowed."""
     chain = auto_regressive(coefficient)
     np.testing.assert_allclose(
         split_r_hat(jnp.asarray(chain)), split_gelman_rubin(chain), rtol=1e-10
@@ -42,8 +43,8 @@ def test_against_numpyro(coefficient):
 
 @pytest.mark.parametrize("coefficient", [0.0, 0.5, 0.8])
 def test_effective_size_of_a_known_chain(coefficient):
-    """n (1 − c)/(1 + c), averaged over 20 sets of chains. The standard deviation of one estimate is
-    about 10 %, so that of the average 2 to 3 %: 12 % is at least four standard errors."""
+    """The mean estimate over 20 sets of chains is n (1 − c)/(1 + c). One estimate has a standard
+    deviation of about 10 %, so the mean has 2 to 3 %: 12 % is at least four standard errors."""
     exact = CHAINS * DRAWS * (1 - coefficient) / (1 + coefficient)
     estimates = [
         float(effective_sample_size(jnp.asarray(auto_regressive(coefficient, seed)))[0])

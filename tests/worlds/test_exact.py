@@ -1,8 +1,8 @@
-"""Closed forms against independent code: SciPy, scikit-learn, numerical integration.
+"""Closed forms compared with independent code: SciPy, scikit-learn, numerical integration.
 
-Tolerance: both sides are float64 algorithms on systems with condition numbers below 1e5, so their
-relative difference is about 1e5 · 2.2e-16 = 2e-11; EXACT is five times that. The tolerance of the
-quadrature is smaller.
+Both sides are float64 algorithms on systems with condition numbers below 1e5, so their relative
+difference is about 1e5 · 2.2e-16 = 2e-11; the tolerance EXACT is five times that. The tolerance of
+the quadrature is smaller.
 """
 
 from typing import Any
@@ -57,14 +57,14 @@ def test_gaussian_process_against_scikit_learn(kernel, keys):
     world = GaussianProcess(key_dim=2, temperature=0.3, noise_std=0.2, kernel=kernel, keys=keys)
     episode = world.sample(jax.random.key(0), LENGTH, 5)
     keys_, values = (np.asarray(part) for part in episode.tokens)
-    # scikit-learn's length scale is √τ, and its alpha the noise variance.
+    # In scikit-learn the length scale is √τ, and alpha is the noise variance.
     settings: dict[str, Any] = {"alpha": 0.2**2, "optimizer": None}
     model = GaussianProcessRegressor(SKLEARN[kernel](0.3**0.5), **settings)
     model.fit(keys_, values[:, 0])
     mean, std = model.predict(np.asarray(episode.query), return_std=True)[:2]
     law = world.predict(episode.tokens, episode.query)
-    # A distance is √(‖q‖² + ‖k‖² − 2 q·k), whose error is √ε ≈ 1e-8 where points coincide. These do
-    # not, but pairs that are close lose digits: 1e-9 for the kernels that are not smooth.
+    # A distance √(‖q‖² + ‖k‖² − 2 q·k) has an error of √ε ≈ 1e-8 if points coincide. No points
+    # coincide here, but pairs that are close lose digits: 1e-9 for kernels that are not smooth.
     tolerance = EXACT if kernel == "rbf" else 1e-9
     np.testing.assert_allclose(law.mean[:, 0], mean, rtol=tolerance, atol=tolerance)
     np.testing.assert_allclose(law.var[:, 0], np.square(std), rtol=tolerance, atol=tolerance)
@@ -73,7 +73,8 @@ def test_gaussian_process_against_scikit_learn(kernel, keys):
 
 
 def test_bayes_rule_of_the_gaussian_process_at_its_keys():
-    """prior(z) likelihood(z) = posterior(z) evidence, with z the function at the tokens' keys."""
+    """prior(z) likelihood(z) = posterior(z) evidence, where z is the values of the function at the
+    keys of the tokens."""
     world = GaussianProcess(temperature=0.1)
     episode = world.sample(jax.random.key(1), 6)
     mean, cov = world.posterior(episode.tokens).joint(episode.tokens.key)
@@ -87,8 +88,8 @@ def test_bayes_rule_of_the_gaussian_process_at_its_keys():
 
 
 def test_a_sampled_function_has_the_kernel_as_covariance():
-    """The second moment of values at two fixed keys, over 20,000 functions: five standard errors,
-    √(1 + κ²) / √n for a product of unit normals."""
+    """The second moment of the values at two fixed keys, over 20,000 functions, is exact within
+    five standard errors; one is √(1 + κ²) / √n for a product of unit normals."""
     world = GaussianProcess(key_dim=2, keys="box", temperature=0.5, noise_std=0.3)
     count = 20_000
 
@@ -131,7 +132,8 @@ def test_linear_regression_against_its_dense_joint_law(features):
 
 
 def test_keys_and_queries_have_the_given_covariances():
-    """Second moments over 50,000 keys, five standard errors; one covariance is singular."""
+    """The second moments over 50,000 keys are exact within five standard errors; one of the
+    covariances is singular."""
     key_covariance, query_covariance = np.array([[1.0, 0.6], [0.6, 0.5]]), np.diag([1.0, 0.0])
     world = LinearRegression(2, key_covariance=key_covariance, query_covariance=query_covariance)
     count = 50_000
@@ -144,8 +146,9 @@ def test_keys_and_queries_have_the_given_covariances():
 
 
 def test_random_features_approximate_the_kernel():
-    """The mean of D terms 2 cos cos has a standard deviation of at most √(1/D) (each term lies in
-    [−2, 2] and has a variance of at most 1): five standard deviations."""
+    """The approximation is a mean of D terms 2 cos cos with a standard deviation of at most √(1/D),
+    because each term lies in [−2, 2] and has a variance of at most 1; five standard deviations are
+    allowed."""
     points = jax.random.normal(jax.random.key(5), (6, 3))
     features = RandomFeatures(3, 20_000, temperature=0.7)
     gram_matrix = features(points) @ features(points).T
@@ -204,7 +207,7 @@ def test_normal_mean_evidence_by_integration():
 
 
 def test_normal_inverse_gamma_evidence_by_integration():
-    """Integrated over σ²; given σ² the tokens are jointly normal."""
+    """The evidence is an integral over σ²; given σ², the tokens are jointly normal."""
     world = NormalInverseGamma(1, prior_mean=0.3, prior_count=2.0, freedom=5.0, noise_var=0.8)
     tokens = np.asarray(world.sample(jax.random.key(8), 4).tokens)[:, 0]
     shape, scale = 5 / 2, 5 * 0.8 / 2
@@ -217,7 +220,7 @@ def test_normal_inverse_gamma_evidence_by_integration():
         prior = scipy.stats.invgamma.logpdf(var, shape, scale=scale) + log_var
         return prior + constant - 2 * log_var - 0.5 * energy / var
 
-    class Fast:  # the formula itself: scipy.stats' logpdf is slow for single points
+    class Fast:  # the formula, because `logpdf` of SciPy is slow for single points
         constant = shape * np.log(scale) - scipy.special.gammaln(shape)
 
     def quick(log_var):
@@ -250,7 +253,7 @@ def test_dirichlet_evidence_against_scipy_and_integration():
     world = DirichletCategorical(2, concentration=[1.5, 2.5])
     tokens = world.sample(jax.random.key(10), 7).tokens
     counts = np.asarray(tokens).sum(0)
-    # SciPy has the law of the counts; that of a sequence is divided by the number of orders.
+    # SciPy has the law of the counts; dividing by the number of orders gives that of a sequence.
     orders = scipy.special.gammaln(8) - scipy.special.gammaln(counts + 1).sum()
     law = scipy.stats.dirichlet_multinomial([1.5, 2.5], 7)
     assert_close(world.log_evidence(tokens), law.logpmf(counts.astype(int)) - orders)

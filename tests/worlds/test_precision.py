@@ -1,4 +1,5 @@
-"""Precision: tiny noise, vague priors, points far from the origin, 100,000 tokens, singularity."""
+"""Precision in extreme cases: tiny noise, vague priors, points far from the origin, 100,000 tokens,
+singular matrices."""
 
 import equinox as eqx
 import jax
@@ -23,7 +24,7 @@ EPS = float(np.finfo(float).eps)
 
 
 def exact_regression(key, value, noise, prior):
-    """Posterior mean and log evidence in extended precision (80-bit): 64 bits of fraction."""
+    """(posterior mean, log evidence) in extended precision (80-bit): 64 bits of fraction."""
     key, value = key.astype(np.longdouble), value.astype(np.longdouble)
     noise, prior = np.longdouble(noise), np.longdouble(prior)
     dim = key.shape[1]
@@ -40,7 +41,7 @@ def exact_regression(key, value, noise, prior):
     mean = np.zeros(dim, np.longdouble)
     for i in reversed(range(dim)):
         mean[i] = (half[i] - root[i + 1 :, i] @ mean[i + 1 :]) / root[i, i]
-    # The residual sum of squares directly, which avoids cancellation here too.
+    # The residual sum of squares is computed directly, which avoids cancellation here too.
     fit = np.sum((value - key @ mean) ** 2) / noise**2 + mean @ mean / prior**2
     determinant = 2 * np.log(np.diag(root)).sum() + 2 * dim * np.log(prior)
     count = len(value)
@@ -50,9 +51,10 @@ def exact_regression(key, value, noise, prior):
 
 @pytest.mark.parametrize("scale", [1e-3, 1e-6])
 def test_regression_is_accurate_with_tiny_noise(scale):
-    """Five tokens, three weights. The error of the mean is cond(keys) · ε. The evidence contains
-    the squared residuals in units of the noise, each with an error of ε/noise. As a difference of
-    ‖v‖²/noise² and the explained sum of squares its error would be ε/noise², 2e-4 at 1e-6."""
+    """There are five tokens and three weights. The error of the mean is cond(keys) · ε. The
+    evidence contains the squared residuals in units of the noise, each with an error of ε/noise. If
+    it were computed as a difference of ‖v‖²/noise² and the explained sum of squares, its error
+    would be ε/noise², 2e-4 at 1e-6."""
     world = LinearRegression(3, noise_std=scale)
     tokens = world.sample(jax.random.key(0), 5).tokens
     key, value = np.asarray(tokens.key), np.asarray(tokens.value)[:, 0]
@@ -65,7 +67,7 @@ def test_regression_is_accurate_with_tiny_noise(scale):
 
 @pytest.mark.parametrize("prior", [1e3, 1e6])
 def test_regression_with_a_vague_prior_and_too_few_tokens(prior):
-    """Two tokens determine two of three directions; the third has the variance of the prior. Rows
+    """Two tokens determine two of three directions; the third keeps the variance of the prior. Rows
     of the data have size prior/noise and rows of the prior size one, so the relative error of the
     third direction, and of its variance prior², is ε · prior/noise."""
     world = LinearRegression(3, noise_std=1.0, prior_std=prior)
@@ -89,8 +91,8 @@ def test_normal_mean_with_tiny_noise_and_with_a_vague_prior():
 
 
 def test_tokens_far_from_the_origin():
-    """Tokens at 1e8 with noise 1: differences of squares (1e16) would have no correct digit. Inputs
-    are rounded to 1e8 ε = 2e-8, which is the error to expect."""
+    """Tokens are at 1e8 with noise 1: differences of squares (1e16) would have no correct digit.
+    The inputs are rounded to 1e8 ε = 2e-8, which is the expected error."""
     noise = np.random.default_rng(1).normal(size=(50, 1))
     near = NormalInverseGamma(1).posterior(jnp.asarray(noise))
     far = NormalInverseGamma(1, prior_mean=1e8).posterior(jnp.asarray(noise + 1e8))
@@ -105,7 +107,8 @@ def test_tokens_far_from_the_origin():
 
 
 def test_log_odds_do_not_underflow():
-    """At 100,000 tokens all probabilities but one are zero; log-odds are exact up to rounding."""
+    """With 100,000 tokens all probabilities but one underflow to zero; log-odds are exact up to
+    rounding."""
     world = FiniteMixture(means=[[-1.0], [1.0]])
     tokens = world.sample(jax.random.key(2), 100_000).tokens
     odds = float(world.representation(tokens)[0])
@@ -117,8 +120,9 @@ def test_log_odds_do_not_underflow():
 
 @pytest.mark.parametrize("start", [1e-8, 0.3, 8.1, 9.9, 10.0, 15.0, 1e3, 1e12])
 def test_log_rising_has_no_cancellation(start):
-    """For whole n it is Σ_{i<n} log(a + i), summed in extended precision: relative error 1e-13,
-    while the error of a difference of two log Γ at 1e12 is 4e-3. Two halves add up to log a."""
+    """For whole n, `log_rising` is Σ_{i<n} log(a + i): it has a relative error of 1e-13 compared
+    with the sum in extended precision, while a difference of two log Γ has an error of 4e-3 at
+    1e12. Two halves (n = ½ at a and at a + ½) add up to log a."""
     for count in (0, 1, 3, 10_000):
         terms = np.log(np.longdouble(start) + np.arange(count, dtype=np.longdouble))
         actual = float(log_rising(jnp.asarray(start), float(count)))
@@ -132,7 +136,7 @@ def test_a_dirichlet_with_tiny_concentration_stays_finite():
     episode = world.sample(jax.random.key(3), 5)
     np.testing.assert_allclose(np.asarray(episode.latent).sum(), 1, rtol=1e-12)
     assert np.isfinite(world.log_evidence(episode.tokens))
-    # All five tokens of one given class: probability 1/3 up to the concentration.
+    # If all five tokens have one given class, the probability is 1/3 up to the concentration.
     same = jnp.asarray(np.eye(3)[[0] * 5])
     np.testing.assert_allclose(world.log_evidence(same), np.log(1 / 3), atol=1e-5)
 
@@ -150,7 +154,8 @@ FINITE = {
 
 @pytest.mark.parametrize("world", FINITE.values(), ids=FINITE.keys())
 def test_one_update_of_100000_tokens_equals_two_of_half(world):
-    """One pass over 100,000 tokens equals two halves; sums of n terms differ by about √n ε."""
+    """One update with 100,000 tokens equals two updates with the halves; sums of n terms differ by
+    about √n ε."""
     tokens = world.sample(jax.random.key(4), LONG).tokens
     half = LONG // 2
 
@@ -186,8 +191,8 @@ def test_the_gaussian_process_refuses_too_little_noise_and_too_many_tokens():
 
 
 def test_the_gaussian_process_works_at_the_smallest_allowed_noise():
-    """Just above the limit, with repeated keys (the worst case), the factor is finite and the
-    prediction at a key is the mean of its two values."""
+    """Just above the smallest noise and with repeated keys, the worst case, the factor is finite
+    and the prediction at a key is the mean of its two values."""
     noise = 1.01 * np.sqrt(16 * EPS)
     points = np.random.default_rng(5).normal(size=(8, 3))
     points /= np.linalg.norm(points, axis=-1, keepdims=True)
@@ -195,7 +200,8 @@ def test_the_gaussian_process_works_at_the_smallest_allowed_noise():
     value = jnp.asarray(np.random.default_rng(6).normal(size=(16, 1)))
     law = GaussianProcess(temperature=0.05, noise_std=noise).predict(Pairs(key, value), key[:8])
     pairs = np.asarray(value[:8] + value[8:]) / 2
-    # The error is cond · ε = (2/16ε) ε: at the limit about an eighth of the difference of values.
+    # The error is cond · ε = (2/16ε) ε: at the limit, about an eighth of the difference of the two
+    # values.
     assert np.isfinite(law.mean).all()
     assert np.abs(law.mean - pairs).max() < 0.3
     wide = GaussianProcess(temperature=0.05, noise_std=1e-5).predict(Pairs(key, value), key[:8])
@@ -204,12 +210,14 @@ def test_the_gaussian_process_works_at_the_smallest_allowed_noise():
 
 @pytest.mark.slow
 def test_the_gaussian_process_with_8192_tokens():
-    """The variance is below that of the noise, and the error within five standard deviations."""
+    """The posterior variance is below the noise variance, and errors are within five standard
+    deviations."""
     world = GaussianProcess(noise_std=0.3)
     episode = world.sample(jax.random.key(7), 8192, 4)
     law = eqx.filter_jit(world.predict)(episode.tokens, episode.query)
     assert (np.asarray(law.var) < 0.3**2).all()
-    # Five posterior standard deviations: a two-sided probability of 6e-7 per query, four queries.
+    # An error beyond five posterior standard deviations has a two-sided probability of 6e-7 for
+    # each of four queries.
     assert (np.abs(law.mean - episode.answer) < 5 * np.sqrt(law.var) + 1e-4).all()
 
 
@@ -256,6 +264,7 @@ def test_bad_settings_raise_one_sentence(make, sentence):
     ],
 )
 def test_variances_and_standard_deviations_cannot_be_confused(world, scale):
-    """The name of a setting says which one it is, and the other name raises."""
+    """A setting has the name of a variance or of a standard deviation, and the other name
+    raises."""
     with pytest.raises(TypeError, match="unexpected keyword argument"):
         world(**{scale: 0.5})

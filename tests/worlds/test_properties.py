@@ -32,7 +32,8 @@ seeds = st.integers(0, 2**31)
 
 
 def conditioned(prior, cross, own, value):
-    """Mean and covariance of a normal vector given another one."""
+    """Mean and covariance of a normal vector given the values of another one, with covariances
+    `prior`, `own` and `cross`."""
     gain = cross @ np.linalg.inv(own) if len(own) else np.zeros_like(cross)
     return gain @ value, prior - gain @ cross.T
 
@@ -95,7 +96,7 @@ def test_gaussian_process(kernel, noise, mask, seed):
     def kappa(a, b):
         distance = np.linalg.norm(a[:, None] - b[None], axis=-1)
         if kernel == "rbf":
-            return np.exp(-(distance**2))  # 2τ = 1
+            return np.exp(-(distance**2))  # because 2τ = 1
         s = np.sqrt(5 / 0.5) * distance
         return (1 + s + s**2 / 3) * np.exp(-s)
 
@@ -104,8 +105,8 @@ def test_gaussian_process(kernel, noise, mask, seed):
     seen = key[mask]
     own = kappa(seen, seen) + world.noise_std**2 * np.eye(len(seen))
     mean, cov = conditioned(kappa(query, query), kappa(query, seen), own, value[mask, 0])
-    # The error of a squared distance is 4 ε; that of a distance near zero is 1e-8, and there the
-    # Matérn kernel is flat: its error is the square of that.
+    # A squared distance has an error of 4 ε, so a distance near zero has 1e-8. There the Matérn
+    # kernel is flat, and its error is the square of that.
     ratio = 10 / world.noise_std
     near(law.mean[:, 0], mean, ratio)
     near(law.var[:, 0], np.diag(cov), ratio)
@@ -134,7 +135,7 @@ def test_normal_inverse_gamma(scale, freedom, count, mask, seed):
 
 @given(st.lists(stds, min_size=3, max_size=3), masks, seeds)
 def test_dirichlet_categorical(concentration, mask, seed):
-    """Token by token: the probability of a token is its share of the urn."""
+    """The evidence is a product over tokens: the probability of a token is its share of the urn."""
     world = DirichletCategorical(3, concentration=concentration)
     drawn = np.random.default_rng(seed).integers(0, 3, LONGEST)
     urn, expected = np.array(concentration), 0.0

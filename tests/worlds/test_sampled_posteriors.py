@@ -1,8 +1,9 @@
-"""Sampled posteriors held to public references and to closed forms: no `ok` that is wrong.
+"""Sampled posteriors compared with public references and closed forms: none with status `ok` is
+wrong.
 
 The models and the references are in tests/support/reference_models.py. Two samples are compared by
-C2ST, the share of held-out points whose sample a classifier names. With 2 × 800 points its standard
-error around 0.5 is 0.5/√1600 = 0.0125, so 0.55 is four of them.
+C2ST: the share of held-out points for which a classifier names the right sample. With 2 × 800
+points its standard error around 0.5 is 0.5/√1600 = 0.0125, so 0.55 is four standard errors above.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ pytestmark = pytest.mark.slow  # compiles chains
 
 C2ST_LIMIT, COMPARED = 0.55, 800
 REFUSALS = (Status.NOT_CONVERGED, Status.DIVERGENT, Status.LOW_ENERGY, Status.SEPARATE_MODES)
-# The density of two moons jumps to zero inside of its crescents, where trajectories must diverge.
+# The density of two moons jumps to zero inside of its crescents, so trajectories of NUTS must
+# diverge there.
 JUMP = Status.DIVERGENT
 
 # -- standard errors ---------------------------------------------------------------------------
@@ -43,15 +45,15 @@ FAST = Nuts(warmup=100, draws=200, particles=256)
 
 
 class SharedDraws(FromModel):
-    """The control: every episode has the same draws from the prior."""
+    """Control: all episodes share the same draws from the prior."""
 
     def prior_draws(self, key):
         return super().prior_draws(jax.random.key(0))
 
 
 def coverage(kind: type[FromModel], length: int, repeats: int) -> float:
-    """The share of 95 % intervals of the risk over eight episodes that contain the exact one,
-    1/(1 + length)."""
+    """The share of 95 % intervals of the risk, each over eight episodes, that contain the exact
+    risk 1/(1 + length)."""
     world = kind(dist.Normal(0.0, 1.0), lambda z: dist.Normal(z, 1.0), nuts=FAST)
     inside = 0
     for seed in range(repeats):
@@ -61,9 +63,10 @@ def coverage(kind: type[FromModel], length: int, repeats: int) -> float:
 
 
 def test_standard_errors_contain_the_error_of_the_references():
-    """The posterior variance is 0.2 in every episode, so all of the error is that of the chains.
+    """The posterior variance is 0.2 in every episode, so the chains are the only source of errors.
 
-    The coverage of 600 intervals has a standard error of 0.9 %: 93 to 97 % is ±2.2 of them."""
+    The coverage of 600 intervals has a standard error of 0.9 %: 93 to 97 % is ±2.2 of them.
+    """
     assert 0.93 <= coverage(FromModel, 4, 600) <= 0.97
     assert coverage(FromModel, 0, 100) > 0.85  # 4.6 standard errors below 95 %
     assert coverage(SharedDraws, 0, 4) < 0.5
@@ -100,7 +103,7 @@ def test_draws_are_those_of_the_reference_or_refused(make, length, count, status
             assert np.isnan(posterior.pooled()).all()
             continue
         reference, effective = weighted_prior(world, tokens, count, COMPARED)
-        assert effective > 2 * COMPARED  # few repeated draws
+        assert effective > 2 * COMPARED  # so few draws are repeated
         assert c2st(thinned(posterior), reference).value <= C2ST_LIMIT
 
 
@@ -108,8 +111,9 @@ def test_draws_are_those_of_the_reference_or_refused(make, length, count, status
 
 
 def test_eight_schools():
-    """Centred: refused, with the advice to reparametrise. Not centred: the effect of the first
-    school is about 6.2 (posteriordb, eight_schools_noncentered), here within 5 standard errors."""
+    """The centred model is refused, with the advice to reparametrise. In the non-centred model the
+    effect of the first school is about 6.2 (posteriordb, eight_schools_noncentered) within 5
+    standard errors."""
     rows = EFFECTS[None]
     centred = eight_schools(centred=True).posterior(rows)
     assert centred.status in (Status.DIVERGENT, Status.LOW_ENERGY)
@@ -132,7 +136,8 @@ def test_eight_schools():
     ids=["slcp", "two-moons", "gaussian-mixture"],
 )
 def test_against_sbibm(name, make):
-    """Right or refused, on two observations of each task; own draws of two moons are right too."""
+    """For two observations of each task the posterior is right or is refused. The exact draws of
+    `two_moons_draws` agree with the reference too."""
     world = make(nuts=Nuts(draws=1000))
     for number in (1, 2):
         tokens, reference = from_sbibm(name, number)

@@ -13,7 +13,8 @@ from attnlens.worlds.sparse_teacher import softplus
 
 @pytest.mark.parametrize("kind", noise.SUB_GAUSSIAN)
 def test_moments_of_the_noise(kind):
-    """Mean 0 and variance std² within 4.9 standard errors (1e-6, two-sided) of n draws.
+    """The noise has mean 0 and variance std² within 4.9 standard errors (1e-6, two-sided) of n
+    draws.
 
     Var(mean) = std²/n, and Var(sample variance) = (m₄ − 1) std⁴/n with m₄ = 3, 9/5 and 1: the
     variance of Rademacher noise is exact.
@@ -29,8 +30,8 @@ def test_moments_of_the_noise(kind):
 
 
 def test_heavy_tailed_noise_is_student_t_with_the_given_standard_deviation():
-    """The share of |noise| ≤ c·q is P(|t_ν| ≤ q), within 4.9 standard errors; there is no fourth
-    moment that would bound the error of a sample variance. c² ν/(ν − 2) = std²."""
+    """The share of |noise| ≤ c·q is P(|t_ν| ≤ q) within 4.9 standard errors, where c² ν/(ν − 2) =
+    std². There is no fourth moment that would bound the error of a sample variance."""
     count, std = 40_000, 0.3
     draws = np.asarray(noise.draw("student", jax.random.key(0), (count,), std))
     scale = std * noise.STUDENT_SCALE
@@ -46,13 +47,13 @@ TEACHERS = [SparseTeacher(noise="uniform"), TokenTeacher(noise="rademacher", lay
 
 @pytest.mark.parametrize("teacher", TEACHERS, ids=["sparse", "token"])
 def test_the_noise_floor_is_the_error_of_the_noise_free_answer(teacher):
-    """mean (y − E[y | x])² = noise_std² within 4.9 standard errors √((m₄ − 1)/n), m₄ ≤ 9/5."""
+    """mean (y − E[y | x])² = noise_std², within 4.9 standard errors √((m₄ − 1)/n) with m₄ ≤ 9/5."""
     count = 4000
     episode = teacher.sample(jax.random.key(1), count)
     errors = np.asarray(episode.tokens.value - teacher.answer(episode.latent, episode.tokens.key))
     relative = np.mean(errors**2) / teacher.noise_floor
     assert abs(relative - 1) < 4.9 * np.sqrt(0.8 / count)
-    # The variance of the values is well above the floor: there is something to learn.
+    # The variance of the values is well above the floor, so there is something to learn.
     assert np.var(episode.tokens.value) > 2 * teacher.noise_floor
 
 
@@ -66,8 +67,9 @@ UNIT = [
 
 @pytest.mark.parametrize("teacher", UNIT, ids=["sparse", "core", "token", "hard"])
 def test_a_normalised_teacher_has_answers_of_variance_one(teacher):
-    """A sample variance of n answers has the relative standard error √((κ − 1)/n). Two of them
-    count, that of the fixed inputs and that of the fresh ones; 4.9 of them (1e-6, two-sided)."""
+    """A sample variance of n answers has the relative standard error √((κ − 1)/n). Two such errors
+    add: that of the fixed inputs that the teacher is normalised on, and that of the fresh inputs.
+    The bound is 4.9 standard errors (1e-6, two-sided)."""
     count = 20_000
     for seed in range(3):
         episode = teacher.sample(jax.random.key(seed), 0, count)
@@ -75,7 +77,7 @@ def test_a_normalised_teacher_has_answers_of_variance_one(teacher):
         kurtosis = stats.kurtosis(answer, fisher=False)
         error = np.sqrt((kurtosis - 1) * (1 / normalised.INPUTS + 1 / count))
         assert abs(answer.var() - 1) < 4.9 * error
-        # A function of the weights: a second normalisation changes nothing.
+        # The normalisation is a function of the weights: a second one changes nothing.
         again = teacher.normalised(episode.latent)
         np.testing.assert_allclose(again.second, episode.latent.second, rtol=1e-12)
 
@@ -130,8 +132,8 @@ def test_known_attention_is_sparse_positive_and_depends_on_the_input():
     weights = np.asarray(teacher.attention(episode.latent, episode.tokens.key))
     assert ((weights > 0).sum(1) == 3).all()
     np.testing.assert_allclose(weights.sum(1), 3, rtol=1e-12)
-    assert ((weights > 0) == (weights[:1] > 0)).all()  # one support per teacher
-    assert weights[:, weights[0] > 0].std(0).min() > 0.05  # and weights that depend on x
+    assert ((weights > 0) == (weights[:1] > 0)).all()  # each teacher has one support
+    assert weights[:, weights[0] > 0].std(0).min() > 0.05  # weights depend on x
 
 
 def test_features_outside_the_support_have_no_effect():
@@ -156,7 +158,7 @@ def test_the_query_key_product_has_the_given_rank(rank):
 
 
 def test_the_token_teacher_equals_the_formula_of_lens_b():
-    """Against a loop over tokens that follows the formula of the paper."""
+    """The teacher equals a loop over tokens that follows the formula of the paper of lens B."""
     teacher = TokenTeacher(tokens=3, token_dim=4, query_dim=2, value_dim=5)
     episode = teacher.sample(jax.random.key(5), 2)
     w = jax.tree.map(np.asarray, episode.latent)

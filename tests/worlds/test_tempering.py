@@ -1,4 +1,5 @@
-"""Particles tempered from the prior, modes, and the second opinion, on known densities."""
+"""Particles that are tempered from the prior to the posterior, modes, and the second opinion, on
+known densities."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ COUNT = 1024
 
 
 def two_modes(point):
-    """A standard normal prior and two equal modes, at (±2, 0), far apart: (prior, likelihood)."""
+    """(log prior, log likelihood): a standard normal prior and two equal, distant modes at (±2,
+    0)."""
     prior = -0.5 * jnp.sum(point**2)
     centres = jnp.array([[2.0, 0.0], [-2.0, 0.0]])
     squares = jnp.sum((point[None, :] - centres) ** 2, 1)
@@ -31,19 +33,22 @@ def particles():
 
 
 def test_tempering_reaches_the_posterior(particles):
-    """Each mode is normal with variance 1/(1 + 100) and mean 2/1.01; five standard errors."""
+    """Each mode is normal with variance 1/(1 + 100) and mean 2/1.01; five standard errors are
+    allowed."""
     points, ancestor = np.asarray(particles.points), particles.ancestor
     assert float(particles.beta) == 1
     size, var = 2 / 1.01, 1 / 101
     values = np.column_stack([points[:, 0], np.abs(points[:, 0]), points[:, 1], points[:, 1] ** 2])
     errors = np.asarray(tempering.standard_error(jnp.asarray(values), ancestor))
     assert (np.abs(values.mean(0) - [0, size, 0, var]) < 5 * errors).all()
-    # Not smaller than the error of independent draws by more than its own uncertainty.
+    # The reported errors are not smaller than those of independent draws, up to their own
+    # uncertainty.
     assert (errors > 0.5 * values.std(0) / np.sqrt(COUNT)).all()
 
 
 def test_a_half_of_the_posterior_is_noticed(particles):
-    """Chains in both modes agree with the particles; chains in one of them do not."""
+    """Chains that visit both modes agree with the particles; chains that visit only one of them do
+    not."""
     points = particles.points
     random = np.random.default_rng(0)
     sign = random.choice([-1.0, 1.0], (4, 500, 1))
@@ -64,12 +69,13 @@ def test_a_half_of_the_posterior_is_noticed(particles):
     assert not bool(good.disagrees)
     assert not bool(good.separate)
     assert bool(bad.disagrees)
-    stuck = side.at[0, :, 0].multiply(-1)  # one chain of four in the other mode
+    stuck = side.at[0, :, 0].multiply(-1)  # one of four chains is in the other mode
     assert bool(opinion(stuck).separate)
 
 
 def test_keys_of_tokens():
-    """Other tokens have another key; order, masked tokens and −0 do not matter."""
+    """Different tokens have different keys. The order of tokens, masked tokens and the sign of zero
+    do not matter."""
     rows, keep = jnp.array([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]), jnp.array([True, True, False])
     all_of_them = jnp.ones(3, bool)
 
@@ -94,7 +100,7 @@ def test_keys_of_tokens():
 
 
 def test_energy_fraction():
-    """Independent energies have 2; a slow walk has nearly nothing."""
+    """Chains with independent energies have the fraction 2; a slow walk has nearly 0."""
     noise = np.random.default_rng(0).normal(size=(2, 4000))
     np.testing.assert_allclose(energy_fraction(jnp.asarray(noise)), 2, atol=0.15)
     assert (energy_fraction(jnp.asarray(noise.cumsum(1))) < 0.05).all()

@@ -1,4 +1,4 @@
-"""How long `advise` computes, and how much work each round does.
+"""Time budget of `advise`, and the amount of work of each round.
 
 The first round gives an answer in seconds. Each further round uses more rows, folds, sizes and
 training steps, which narrows the intervals, until the time is up.
@@ -47,11 +47,11 @@ ROUNDS = (
 
 
 class OutOfTime(Exception):
-    """The budget ended during a computation; finished answers count."""
+    """The budget ended during a computation; answers of finished rounds are kept."""
 
 
 class Deadline:
-    """A point in time, and a `fit` progress function that raises `OutOfTime` when it has passed.
+    """A deadline that is also a progress function for `fit`: it raises `OutOfTime` when over.
 
     While `held` is true it raises nothing: the first answer is computed however long it takes.
     `say` receives a line with the remaining time every `SECONDS_BETWEEN_LINES`.
@@ -84,7 +84,7 @@ class Deadline:
         return self.stopped or (not self.held and self.clock() > self.end)
 
     def stop(self) -> None:
-        """End it now: the next call, in whatever thread, raises `OutOfTime`."""
+        """End the budget now: the next call, in whatever thread, raises `OutOfTime`."""
         self.stopped = True
 
     def __call__(self, progress: Any = None) -> None:
@@ -99,14 +99,14 @@ class Deadline:
 
 def limit_effort(effort: Effort, data: Labelled) -> Effort:
     """`effort` with no more rows than the data have, and no more than memory allows."""
-    width = int(np.prod(data.inputs.shape[1:])) * 2  # each feature stands beside a constant
+    width = int(np.prod(data.inputs.shape[1:])) * 2  # networks append a constant to each feature
     rows_in_memory = MOST_INPUT_BYTES // (4 * width * effort.folds * effort.starts)
     rows = min(effort.rows, len(data.inputs), max(rows_in_memory, 64))
     return effort._replace(rows=rows, folds=max(3, min(effort.folds, rows // 5)))
 
 
 def sample_rows(data: Labelled, rows: int, seed: int) -> Labelled:
-    """`rows` rows at random; of each class its share, and at least two."""
+    """`rows` rows at random, stratified by class, with at least two rows of each class."""
     if rows >= len(data.inputs):
         return data
     random = np.random.default_rng(seed)

@@ -18,10 +18,10 @@ NEGLIGIBLE = 0.05  # a change of the log error by less than this does not matter
 
 
 class KeptShare:
-    """The share of a gain that is kept, 1 − (e_k − e)/(e₀ − e), paired by fold.
+    """The share of a gain that is kept with some of the inputs, 1 − (e_k − e)/(e₀ − e).
 
-    e_k is the error with some of the inputs, e with all, e₀ when the inputs are ignored; the gain
-    e₀ − e is a mean over folds.
+    e_k is the error with some of the inputs, e with all of them, e₀ when inputs are ignored. The
+    difference e_k − e is taken fold by fold; the gain e₀ − e is a mean over folds.
     """
 
     def __init__(self, some: np.ndarray, everything: np.ndarray, trivial: float, inflation: float):
@@ -37,7 +37,7 @@ class KeptShare:
 
 
 class ErrorChange:
-    """The change of an error, as the mean over folds of log(error with) − log(error without)."""
+    """The effect of a modification on an error: the mean over folds of log(with) − log(without)."""
 
     def __init__(self, with_it: np.ndarray, without: np.ndarray, inflation: float):
         mean = mean_reading(np.log(with_it) - np.log(without))

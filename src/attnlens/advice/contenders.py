@@ -1,15 +1,16 @@
-"""What people would otherwise use, beside attention: the models that `advise` decides between.
+"""The models that `advise` compares: attention, and what people would use instead.
 
-    linear              logistic or ridge regression, standardised, its penalty chosen by
-                        cross-validation; of tokens, on their mean
+    linear              logistic or ridge regression on standardised inputs (for tokens, on their
+                        mean); the penalty of ridge regression is chosen by cross-validation
     gradient-boosting   scikit-learn's histogram gradient-boosted trees; tokens are flattened
-    baseline            the plain network of lens B
+    baseline            the network without attention of lens B (ICLR 2021 submission)
     self-attention      the self-attention network of lens B
-    transformer         `FeatureTransformer`: columns or positions with an identity of their own
-    uniform-attention   the same transformer, every weight of attention 1/L: what attention adds is
-                        the difference between the two; it is not a contender
+    transformer         `FeatureTransformer`: each column or position has its own embedding
+    uniform-attention   the same transformer with every attention weight equal to 1/(number of
+                        tokens); it is not a contender: its difference to the transformer shows what
+                        attention adds
     the user's own      estimators of scikit-learn, on the same numbers as the others
-    tf-idf              of texts: logistic or ridge regression on weighted word counts
+    tf-idf              for texts: logistic or ridge regression on weighted word counts
 
 All are trained on the same rows of the same folds. The two networks of lens B also have learning
 curves; the others are trained on all rows that a fold leaves.
@@ -30,16 +31,16 @@ from attnlens.networks import FeatureTransformer
 
 LINEAR, BOOSTING, TRANSFORMER = "linear", "gradient-boosting", "transformer"
 UNIFORM, TF_IDF = "uniform-attention", "tf-idf"
-# From the cheapest to train and to explain to the most expensive: of models that cannot be
-# distinguished the first one is recommended. Models of the user's own come last.
+# Ordered from the cheapest to train and to explain to the most expensive: among models whose errors
+# cannot be distinguished the first one is recommended. The user's own models come last.
 CHEAPEST_FIRST = (LINEAR, TF_IDF, BOOSTING, "baseline", "self-attention", TRANSFORMER)
 ATTENTION = ("self-attention", TRANSFORMER)
-# At the learning rate of the small networks, and without warm-up, transformers diverge. A network
-# of this size overfits with so few rows: a seventh of them is held out, and the parameters with the
-# lowest loss there are kept.
+# Transformers diverge at the learning rate of the small networks and without warm-up. They overfit
+# on few rows, so a seventh of the rows is held out, and the parameters with the lowest loss on
+# these rows are kept.
 TRANSFORMER_TRAINING = {"learning_rate": 5e-3, "validation": 1 / 7}
 WARMUP_SHARE = 0.1  # the share of the training steps with a rising learning rate
-PENALTIES = 10.0 ** np.arange(-3, 4)  # of ridge regression on standardised columns
+PENALTIES = 10.0 ** np.arange(-3, 4)  # tried for ridge regression on standardised columns
 
 
 def estimators(data: Labelled, seed: int) -> dict[str, Any]:
@@ -48,7 +49,7 @@ def estimators(data: Labelled, seed: int) -> dict[str, Any]:
 
 
 def transformers(data: Labelled) -> dict[str, Any]:
-    """Recipes for the transformer and for the same one with uniform attention."""
+    """Functions that make the transformer with learned and with uniform attention, by name."""
     return {TRANSFORMER: transformer(data), UNIFORM: transformer(data, uniform_attention=True)}
 
 
@@ -78,7 +79,8 @@ def check_own_models(models: Any) -> dict[str, Any]:
 
 
 def linear(data: Labelled) -> Any:
-    """Standardised linear regression; of tokens (flattened by the caller), on their mean."""
+    """Linear or logistic regression on standardised inputs; for tokens (flattened by the caller),
+    on their mean."""
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
@@ -108,7 +110,7 @@ def boosting(data: Labelled, seed: int) -> Any:
 
 
 def transformer(data: Labelled, uniform_attention: bool = False) -> Any:
-    """A recipe for the transformer, or for the same one without what attention adds."""
+    """A function that makes the transformer, with learned or with uniform attention."""
     return partial(
         FeatureTransformer,
         features=data.inputs.shape[1],
@@ -129,13 +131,13 @@ def training_of(name: str, training: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def by_cost(names: Sequence[str]) -> list[str]:
-    """From the cheapest on; names that are not ours last, in the order given."""
+    """Names sorted from the cheapest model on; the user's own names last, in the order given."""
     known = [name for name in CHEAPEST_FIRST if name in names]
     return known + [name for name in names if name not in known]
 
 
 def tf_idf(data: Labelled) -> Any:
-    """Linear regression on weighted counts of words and pairs of words."""
+    """Logistic or ridge regression on tf-idf counts of words and pairs of words."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.pipeline import make_pipeline
 

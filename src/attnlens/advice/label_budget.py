@@ -26,9 +26,9 @@ from .questions import labels
 from .trials import trivial_error
 
 ROWS = 10_000  # training takes a fixed number of steps, too few to use more rows
-# Numbers held at a time. Attention keeps a score for each pair of tokens of each test row, at each
-# of eight sizes: 2^25 of them times eight sizes are a gigabyte. Each of eight folds has a copy of
-# the training rows: half a gigabyte.
+# Limits of the numbers in memory. Attention keeps a score per pair of tokens of each test row, for
+# each of eight sizes: 2^25 scores times eight sizes take a gigabyte. Each of eight folds has a copy
+# of the training rows: 2^24 inputs take half a gigabyte.
 MOST_SCORES, MOST_INPUTS = 2**25, 2**24
 MOST_TOKENS = 256  # with more, attention is left out unless the user names it
 SECONDS_BETWEEN_LINES = 5.0
@@ -45,14 +45,14 @@ def samples(
     progress: Callable[[str], None] | None = None,
     **settings: Any,
 ) -> Sheet:
-    """How many labels each model needs for an error, how they compare, what more would buy.
+    """How many labels each model needs for an error, how models compare, what more labels buy.
 
     loaded: what `attnlens.data.read` returned, with a target. error: an error rate, or for numbers
         the squared error as a share of the variance; if not given, a tenth above the smallest error
         that a model reaches.
     models, settings: as `attnlens.learning_curve` takes them. more: how many labels might be
-        bought; by default as many again. rows: how many rows of a larger table are used. progress:
-        a function that receives a line of text every few seconds while models are trained.
+        bought; by default the largest size of the curves. rows: rows used of a larger table.
+        progress: a function that receives a line of text every few seconds during training.
 
     Returns a `Sheet`; n(ε), its interval and the fitted a n^(−b) + c are those of `learning_curve`.
     """
@@ -121,7 +121,7 @@ class ProgressLines:
 
 
 def _affordable_models(models: Any, data: Labelled) -> tuple[Any, str]:
-    """The models to train, and a fact where attention was left out."""
+    """The models to train, and a sentence that is not empty if attention was left out."""
     tokens = data.inputs.shape[1]
     if models is not None or tokens <= MOST_TOKENS:
         return models, ""
@@ -139,9 +139,9 @@ def affordable_rows(data: Labelled, models: Any, rows: int) -> int:
 
 
 def _attends(models: Any) -> bool:
-    """Whether one of the models, as `learning_curve` takes them, scores each pair of tokens.
+    """Whether one of the models, in the form of `learning_curve`, scores each pair of tokens.
 
-    A function that makes a network of the user's own may do so; an estimator does not.
+    A function that makes a user's network counts as one that does; an estimator does not.
     """
     if models is None or not isinstance(models, Mapping | Sequence):
         return True  # the default models attend; anything else is refused later

@@ -1,9 +1,9 @@
-"""Columns that give the label away: a warning, since the label may have been known before them.
+"""Warn of columns that give the label away (target leakage): they may be known only after it.
 
-Every column by itself predicts the label with a tree of eight leaves, which is trained on one half
-of the rows and tested on the other. It is suspicious where its error is below a share of the error
-of ignoring the inputs: 5 % for a column of values, and a half for one that says that a value is
-missing, since a value that is missing because of the label is not known before it.
+For every column, a tree of eight leaves predicts the label from this column alone; it is trained on
+one half of the rows and tested on the other. The column is suspicious if its error is below a share
+of the error of ignoring the inputs: 5 % for a column of values, and a half for a column that flags
+missing values, because a value that is missing because of the label is not known before the label.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from attnlens.instruments.samples.labelled import Labelled
 
 MOST_ROWS = 2_000
 LEAVES = 8
-FEWEST_ERRORS = 10  # of ignoring the inputs on the tested half; with fewer, chance gives alarms
-SUSPICIOUS, SUSPICIOUS_GAP = 0.05, 0.5  # of the error of ignoring the inputs
+FEWEST_ERRORS = 10  # wrong rows when inputs are ignored; with fewer, chance gives false alarms
+SUSPICIOUS, SUSPICIOUS_GAP = 0.05, 0.5  # shares of the error of ignoring the inputs
 
 
 def leaking_columns(
     data: Labelled, names: Sequence[str], seed: int, gaps: Collection[str] = ()
 ) -> list[tuple[str, float]]:
-    """The columns that give the label away, each with its share of the error of ignoring the
-    inputs; none where rows are tokens, or where there is one column only.
+    """The columns that give the label away, as (name, share): the error with this column alone as a
+    share of the error of ignoring the inputs. [] if rows are tokens, or if there is one column.
 
     gaps: the names of the columns that flag missing values.
     """
@@ -56,7 +56,7 @@ def leaking_columns(
 
 
 def warning(columns: Sequence[tuple[str, float]]) -> str:
-    """The fact in words."""
+    """The warning about these columns as a sentence."""
     listing = ", ".join(f"{name} ({100 * share:.0f} %)" for name, share in columns[:3])
     more = f" and {len(columns) - 3} more" if len(columns) > 3 else ""
     return (

@@ -1,8 +1,8 @@
 """`landscape`: what the loss surface of a user's own model looks like, as a sheet.
 
-`curvature` and `surface` measure, `questions/landscape.py` answers. A model is given as (params,
-loss, data): `loss` is a function of (params, data) that is a mean over the rows of data, or the
-name of a loss per sample where `params` is a model that can be called.
+`curvature` and `surface` measure; `questions/landscape.py` turns the measurements into answers. A
+model is given as (params, loss, data). `loss` is a function of (params, data) that returns a mean
+over the rows of data or, if `params` is a callable model, the name of a loss per sample.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KEYS = ("params", "loss", "data")
 
 
 class LossAndData(NamedTuple):
-    """Parameters, their loss, and the data that it is a mean over (None where there are none)."""
+    """Parameters, a loss function, and the data that the loss averages over (None: no data)."""
 
     params: Any
     loss: Any
@@ -41,7 +41,7 @@ def landscape(
     seed: int = 0,
     name: str = "a model",
 ) -> Sheet:
-    """Eigenvalues, trace, density and surface of a loss, and what they mean.
+    """Eigenvalues, trace, spectral density and surface of a loss, with answers in words.
 
     model: (params, loss, data), (params, loss), a mapping with these names, or "module:function",
         a function without arguments that returns one of them. `loss` is a function of (params,
@@ -81,7 +81,7 @@ def landscape(
 
 
 def from_name(path: str) -> Any:
-    """What the function of that name returns: "module:function", called without arguments."""
+    """Import "module:function", call the function without arguments and return its result."""
     if not re.fullmatch(r"[\w.]+:\w+", path):
         raise checks.BadInput(
             f"a model is named module:function, such as my_model:make for make() in my_model.py; "
@@ -114,7 +114,7 @@ def _is_defined_in(value: Any, module: str) -> bool:
 
 
 def _loss_and_data(given: Any, name: str) -> LossAndData:
-    """(params, loss, data) in whatever form they were given."""
+    """A model given as a tuple or a mapping, as `LossAndData`; raises `BadInput` for others."""
     if isinstance(given, Mapping) and {"params", "loss"} <= set(given) <= set(KEYS):
         given = LossAndData(**given)
     if not isinstance(given, tuple | list) or len(given) not in (2, 3):
@@ -139,7 +139,7 @@ def _loss_and_data(given: Any, name: str) -> LossAndData:
 
 
 def _measure(name: str, instrument: Any, model: LossAndData, **settings: Any) -> Any:
-    """The result of an instrument; a failure of the user's loss becomes one sentence."""
+    """The result of an instrument; an error in the user's loss becomes a `BadInput`."""
     try:
         return instrument(model.loss, model.params, model.data, **settings)
     except (checks.ExplainedError, KeyboardInterrupt):

@@ -11,7 +11,7 @@ from attnlens.core.sheets import Answer, AnswerOutcome, Question
 from attnlens.core.statistics import implied_error
 from attnlens.instruments.samples.sample_size import SampleSize
 
-# The words of the outcomes without an answer.
+# How an answer reads if its outcome decides nothing.
 UNDECIDED = {
     AnswerOutcome.UNKNOWN: "not enough data to say",
     AnswerOutcome.NO_TIME: "not enough time to say",
@@ -20,7 +20,7 @@ UNDECIDED = {
 
 @dataclasses.dataclass(frozen=True)
 class QuestionWords:
-    """A question: its name, its words and, where it is asked once per model, the model."""
+    """A question: its name, its words and, if it is asked once per model, the model (`subject`)."""
 
     name: Question
     words: str
@@ -47,7 +47,7 @@ class QuestionWords:
         missing: str = "",
         readings: Mapping[str, Reading] | None = None,
     ) -> Answer:
-        """An answer that decides nothing, with one of the outcomes `UNDECIDED`."""
+        """An answer that decides nothing; `outcome` is one of the keys of `UNDECIDED`."""
         words = undecided_words(outcome, missing)
         answer = self.answer(outcome, words, evidence, known=False, readings=readings)
         return dataclasses.replace(answer, missing=missing)
@@ -65,7 +65,7 @@ def undecided_words(outcome: AnswerOutcome, missing: str) -> str:
 
 
 def for_lack_of_time(answer: Answer) -> Answer:
-    """An unknown answer that more time could decide; other answers are returned unchanged."""
+    """Turn an unknown answer into "not enough time to say"; return other answers unchanged."""
     if answer.outcome is not AnswerOutcome.UNKNOWN:
         return answer
     outcome = AnswerOutcome.NO_TIME
@@ -74,12 +74,12 @@ def for_lack_of_time(answer: Answer) -> Answer:
 
 
 def estimate_reading(estimate: SampleSize, count: int) -> BoundedReading:
-    """An estimate as a reading.
+    """An estimate of a number of labels as a reading with a standard error.
 
     `count` is the number of folds. Draws of the mean curve have Student's t distribution with
     count − 1 degrees of freedom (`instruments.samples.sample_size`), so the standard error is the
-    width of the 95 % interval over twice that quantile. It is infinite where the interval has no
-    upper end.
+    width of the 95 % interval divided by twice the 97.5 % quantile of that distribution. It is
+    infinite if the interval has no upper end.
     """
     error = implied_error(estimate.low, estimate.high, count)
     low, high = estimate.low, estimate.high
@@ -87,7 +87,7 @@ def estimate_reading(estimate: SampleSize, count: int) -> BoundedReading:
 
 
 def format_number(value: float) -> str:
-    """A whole number from 100 on, three digits below."""
+    """A number as text: without decimals from 100 on, with three significant digits below."""
     if not math.isfinite(value):
         return "no end" if value > 0 else "none"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
@@ -98,5 +98,5 @@ def format_percent(share: float) -> str:
 
 
 def join_names(names: list[str]) -> str:
-    """a; a and b; a, b and c."""
+    """Join names as "a", "a and b" or "a, b and c"."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

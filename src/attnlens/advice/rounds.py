@@ -37,10 +37,11 @@ from .trained_model import trained_curvature
 from .trials import Trial
 
 Answers = tuple[list[Answer], list[View]]
-# Networks that are trained together, on this machine and on a cluster alike: another number would
-# change the last digits. 16 are about as fast per network on one core as more (a network and step
-# of 8 columns takes 19 µs plain and 53 µs with attention; 17 and 53 µs in groups of 128), and few
-# enough that the later rounds have several groups for a cluster to share.
+# Networks that are trained together. The number is the same on this machine and on a cluster,
+# because another one would change the last digits. Groups of 16 are about as fast per network on
+# one core as larger ones (with 8 columns, a step of one network takes 19 µs without and 53 µs with
+# attention; 17 and 53 µs in groups of 128), and small enough that later rounds have several groups
+# for a cluster to share.
 GROUP_SIZE = 16
 
 
@@ -78,9 +79,9 @@ def advise(
     models: scikit-learn estimators of your own by name, as further contenders; they receive the
         same numbers as the others, tokens flattened.
 
-    Interrupting it (Ctrl-C) after the first answer, or losing the cluster, gives the answers so
-    far. Returns a `Sheet` with one answer per question, each with its evidence. The formulas are
-    those of `exchangeability`, `learning_curve`, `guidelines` and `curvature`.
+    If it is interrupted (Ctrl-C) after the first answer, or the cluster is lost, it returns the
+    answers so far. Returns a `Sheet` with one answer per question, each with its evidence. The
+    formulas are those of `exchangeability`, `learning_curve`, `guidelines` and `curvature`.
     """
     total = parse_duration(budget)
     checks.seed_number("seed", seed)
@@ -92,10 +93,10 @@ def advise(
     deadline = Deadline(total, say=say)
     first_deadline = Deadline(max(total, FIRST_ROUND_SECONDS), held=True, say=say)
     subject = data_subject(data, target, text=text, seed=seed)
-    latest: dict[Question | None, tuple[int, Answer]] = {}  # by question: round and answer
+    latest: dict[Question | None, tuple[int, Answer]] = {}  # question → (round, answer)
     figures: dict[tuple[str, str], View] = {}
     efforts = list(dict.fromkeys(limit_effort(effort, subject.data) for effort in rounds))
-    earlier_faults = len(getattr(map, "faults", []))  # of other calls with the same map
+    earlier_faults = len(getattr(map, "faults", []))  # faults in earlier uses of the map
     number, ending, reason = 0, Ending.ALL_ROUNDS, ""
     try:
         for number, effort in enumerate(efforts, 1):
@@ -151,7 +152,7 @@ def _round(
     map: Callable[..., Iterable[Any]] | None,
     models: Mapping[str, Any],
 ) -> Iterator[Answers]:
-    """Answers and figures of one round, the most useful first, each as soon as it is known."""
+    """Yield answers and figures of one round as soon as they are known, the most useful first."""
     deadline()
     rows = sample_rows(subject.data, effort.rows, seed)
     training = {"steps": effort.steps, "progress": deadline, "block": GROUP_SIZE, **settings}
@@ -206,7 +207,7 @@ def _twice_the_labels(trial: Trial, contest: Contest, recommended: Decision) -> 
 
 
 def _questions(subject: DataSubject, error: float | None) -> list[QuestionWords]:
-    """In the order of the sheet."""
+    """The questions in the order of the sheet."""
     return [
         decision.DECISION,
         decision.ADDED,
@@ -228,7 +229,7 @@ def _error_meaning(subject: DataSubject) -> str:
 
 
 def _open(question: QuestionWords, completion: Completion) -> Answer:
-    """The answer to a question that no round reached."""
+    """The answer to a question that no round has answered: not enough time, or the run stopped."""
     evidence = "the budget ended before this question was reached; give a larger one"
     if completion.ending is Ending.STOPPED:
         evidence = f"this question could not be answered: {completion}"
@@ -236,7 +237,7 @@ def _open(question: QuestionWords, completion: Completion) -> Answer:
 
 
 def _final(answer: Answer, completion: Completion) -> Answer:
-    """If rounds are missing, an unknown answer says "not enough time", not "not enough data"."""
+    """The answer, in which "not enough data" becomes "not enough time" if rounds are missing."""
     return answer if completion.ending is Ending.ALL_ROUNDS else for_lack_of_time(answer)
 
 
@@ -250,5 +251,5 @@ def _fault_facts(faults: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _axes(figure: View) -> tuple[str, str]:
-    """A figure's axes: a newer figure replaces the older one with the same axes."""
+    """The axis labels of a figure: a newer figure replaces an older one with the same labels."""
     return getattr(figure, "x_label", ""), getattr(figure, "y_label", "")

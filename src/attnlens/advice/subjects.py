@@ -1,8 +1,9 @@
 """A user's data in the form that questions take: rows or tokens with labels, and facts about them.
 
-Attention costs the square of the number of tokens, so at most `MOST_TOKENS` of them are used: of a
-sequence its first, of a table the columns that tell most about the label. These are chosen on rows
-that are then set aside, so that no row both chooses columns and judges them.
+The cost of attention grows with the square of the number of tokens, so at most `MOST_TOKENS` are
+used: the first ones of a sequence, or the columns of a table that are most informative about the
+label. The columns are chosen on rows that are used for nothing else, so that no row both chooses
+columns and judges them.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from attnlens.instruments.samples.labelled import FEWEST_ROWS, Labelled, labelle
 from .leaks import leaking_columns, warning
 
 MOST_TOKENS = 64
-SHARE_TO_RANK = 0.2  # of the rows, set aside to choose columns on
+SHARE_TO_RANK = 0.2  # share of the rows that is used only to choose columns
 MOST_ROWS_TO_RANK = 1_000
 TREES = 100
-TEXT_TOKENS = 32  # per text: as many as two cores can train on in a minute
+TEXT_TOKENS = 32  # per text; two cores can train on so many in a minute
 
 
 class DataSubject(NamedTuple):
     """Labelled data that questions are asked about.
 
-    `sequences` is what `exchangeability` takes, None where rows are not sequences; `names` are
-    those of a table's columns.
+    `sequences` is the input of `exchangeability`, or None if rows are not sequences; `names` are
+    the names of a table's columns.
     """
 
     data: Labelled
@@ -43,7 +44,7 @@ class DataSubject(NamedTuple):
 def data_subject(
     data: Any, target: Any = None, *, text: str | None = None, seed: int = 0
 ) -> DataSubject:
-    """From a path, a pandas DataFrame, (X, y), or what `attnlens.data.read` returned."""
+    """A subject from a path, a DataFrame, a pair (X, y), or a result of `attnlens.data.read`."""
     if isinstance(data, tuple | list):
         if len(data) != 2:
             raise checks.BadInput(
@@ -90,7 +91,7 @@ def data_subject(
 
 
 def _with_warnings(subject: DataSubject, seed: int, gaps: tuple[str, ...] = ()) -> DataSubject:
-    """With a fact where a column gives the label away."""
+    """The subject, with a warning among its facts if a column gives the label away."""
     found = leaking_columns(subject.data, subject.names, seed, gaps)
     if not found:
         return subject
@@ -110,7 +111,7 @@ def _unpadded(tokens: np.ndarray) -> list[np.ndarray]:
 
 
 def _narrowed(whole: DataSubject, seed: int) -> DataSubject:
-    """At most `MOST_TOKENS` tokens, and the fact that says so."""
+    """The subject with at most `MOST_TOKENS` tokens, and a fact that says what was left out."""
     data = whole.data
     wide = data.inputs.shape[1]
     if wide <= MOST_TOKENS:

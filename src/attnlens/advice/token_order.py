@@ -1,8 +1,8 @@
 """`exchangeability` on a user's own data, as a sheet: does the order of tokens matter?
 
-What a token is depends on the file: the tokens of sequences, the words of texts, the patches of
-images; of a plain table its rows, in the order of the file, or, along columns, the columns of each
-row.
+What a token is depends on the file: the tokens of sequences, the words of texts, or the patches of
+images. The tokens of a plain table are its rows in the order of the file or, with along="columns",
+the columns of each row.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from attnlens.instruments.order.martingale import wealth
 from .questions import order
 
 MOST_TOKENS = 50_000  # a thousand permutations of 50,000 tokens take half a minute
-# The sequential test uses this many vectors from the beginning of a sequence. It compares each with
-# all before it, which takes up to ten seconds for 20,000.
+# The sequential test (test martingale) uses at most the first MOST_BETS vectors of a sequence. It
+# compares each with all before it, which takes up to ten seconds for 20,000.
 MOST_BETS = 20_000
 
 
 class SequenceSubject(NamedTuple):
-    """Sequences as `exchangeability` takes them, what their tokens are, and what was left out."""
+    """Sequences for `exchangeability`, and in words: what their tokens are, what was left out."""
 
     tokens: Any
     description: str
@@ -36,12 +36,12 @@ class SequenceSubject(NamedTuple):
 def order_matters(
     loaded: Loaded, *, along: str = "rows", permutations: int = 999, seed: int = 0
 ) -> Sheet:
-    """An exact test whether tokens are exchangeable, in what way they are not, and a
+    """An exact test of whether tokens are exchangeable, the effects that it found, and a
     test martingale.
 
-    loaded: what `attnlens.data.read` returned. along: of a plain table, "rows" (one sequence, in
-    the order of the file) or "columns" (each row is a sequence). Returns a `Sheet`; the test
-    and its source are those of `exchangeability`.
+    loaded: a result of `attnlens.data.read`. along: for a plain table, "rows" (the table is one
+    sequence, in the order of the file) or "columns" (each row is a sequence). Returns a `Sheet`;
+    `exchangeability` documents the test and its source.
 
     >>> import pandas as pd
     >>> from attnlens.data import read
@@ -97,7 +97,7 @@ def _word_sequences(texts: tuple[str, ...]) -> SequenceSubject:
 
 
 def _shortened(subject: SequenceSubject, seed: int) -> SequenceSubject:
-    """At most MOST_TOKENS: some of the sequences, at random, or the beginning of a single one."""
+    """At most `MOST_TOKENS` tokens: random sequences, or the first tokens of a single sequence."""
     tokens = subject.tokens
     lengths = np.array([len(sequence) for sequence in tokens])
     if lengths.sum() <= MOST_TOKENS:

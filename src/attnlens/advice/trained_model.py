@@ -1,4 +1,4 @@
-"""The chosen model, trained on a round's rows, and the curvature of its loss there."""
+"""Train the chosen model on the rows of a round, and measure the curvature of its loss there."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from attnlens.networks import fit
 
 from .trials import Trial
 
-MOST_ROWS = 1_000  # in the loss whose curvature is measured: each Hessian product uses all of them
+MOST_ROWS = 1_000  # rows for the curvature: each Hessian product uses all of them
 
 
 def trained_curvature(trial: Trial, model: str) -> Curvature:
-    """Train the model on all rows of the round and measure the curvature where training ended."""
+    """Train the model on all rows of the round; return the curvature at the trained parameters."""
     make, layout = learners.built_in(model, trial.data, trial.hidden)
     rows = np.random.default_rng(trial.seed).permutation(len(trial.data.inputs))
     everything = [Fold(rows, rows[:1])]

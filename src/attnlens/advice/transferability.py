@@ -1,7 +1,7 @@
 """`transfer`: will a pretrained representation transfer to a task, as a sheet.
 
-`condition_number` measures and `questions/transfer.py` answers. This module reads the files that
-features, pretraining targets and downstream targets may come in.
+`condition_number` measures; `questions/transfer.py` turns the measurements into answers. This
+module reads features, pretraining targets and downstream targets from files.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from attnlens.instruments import condition_number
 
 from .questions import transfer as questions
 
-MOST_ROWS = 20_000  # of a file; κ's standard error there is below a hundredth for any useful target
+MOST_ROWS = 20_000  # rows read; κ's standard error is then below 0.01 for any useful target
 
 
 class FileColumns(NamedTuple):
-    """The columns of a file that vary, and for NPY and NPZ files the columns of each array."""
+    """The columns of a file that vary; `arrays` lists the columns of each array (NPY, NPZ)."""
 
     values: dict[str, np.ndarray]
     arrays: dict[str, list[str]]
@@ -41,8 +41,9 @@ def transfer(
     features: a file (CSV, Parquet, NPZ, NPY) whose columns are the features of a pretrained model,
         one row per sample; or an array (n, d).
     pretrain: what the model was trained to predict. downstream: what it is to predict now.
-        Each is a column of `features`, several as a list or with commas, another file with as many
-        rows, or an array. Text, and whole numbers of few values, are classes.
+        Each of the two is a column of `features`, several columns (as a list or joined by commas),
+        another file with as many rows, or an array. Text and whole numbers with few distinct
+        values are classes.
 
     Returns a `Sheet`. κ² = cᵀ (Aᵀ Σ A)⁺ c and the scores beside it are those of `condition_number`.
 
@@ -99,8 +100,8 @@ def _check_lengths(lengths: dict[str, int]) -> None:
 def _read(path: str | Path, alone: bool = True) -> FileColumns:
     """The columns of a file that vary.
 
-    alone: whether the targets are in the same file. Otherwise row i of one file belongs to row i of
-    the other, and no rows may be left out.
+    alone: whether features and targets are all in this file. Otherwise row i of one file belongs to
+    row i of the other, and no rows may be left out.
     """
     from attnlens.data import read
 
@@ -123,7 +124,7 @@ def _read(path: str | Path, alone: bool = True) -> FileColumns:
 
 
 def _targets(what: str, given: Any, file: FileColumns) -> tuple[np.ndarray, set[str]]:
-    """A target, and the names of the columns of the features' file that it consists of."""
+    """A target as an array, and the names of the columns of `file` that it was taken from."""
     if isinstance(given, np.ndarray) or (isinstance(given, list) and not _are_names(given)):
         return np.asarray(given), set()
     names = [str(given)] if isinstance(given, str | Path) else [str(name) for name in given]
@@ -144,7 +145,7 @@ def _targets(what: str, given: Any, file: FileColumns) -> tuple[np.ndarray, set[
 
 
 def _array_target(what: str, given: Any) -> np.ndarray:
-    """A target that was given as an array: class numbers for text, else as it is."""
+    """A target given as an array: text becomes class numbers; other arrays stay unchanged."""
     array = arrays.plain(what, given)
     if array.dtype.kind not in "OUS":
         return array
@@ -161,7 +162,7 @@ def _are_names(given: Any) -> bool:
 
 
 def _features(columns: dict[str, np.ndarray]) -> tuple[np.ndarray, list[str], str]:
-    """The columns of numbers that vary as an array, their names, and the names left out."""
+    """An array of the numeric columns that vary, their names, and the names of other columns."""
     numbers = {name: _numbers(values) for name, values in columns.items()}
     features = {name: values for name, values in numbers.items() if values is not None}
     features = {name: values for name, values in features.items() if np.nanstd(values) > 0}
@@ -175,7 +176,7 @@ def _features(columns: dict[str, np.ndarray]) -> tuple[np.ndarray, list[str], st
 
 
 def _as_target(what: str, values: list[np.ndarray]) -> np.ndarray:
-    """Class numbers (n,) where there is one column of few values, numbers (n, k) otherwise."""
+    """Class numbers (n,) for one column with few distinct values, else numbers (n,) or (n, k)."""
     parts = [_numbers(column) for column in values]
     if len(parts) == 1:
         return _as_classes(values[0], parts[0])
@@ -213,7 +214,7 @@ def _numbers(values: np.ndarray) -> np.ndarray | None:
 
 
 def _complete(values: np.ndarray) -> np.ndarray:
-    """Which rows have every value; class −1 stands for a missing one."""
+    """Which rows have no missing value; class −1 stands for a missing value."""
     if values.dtype.kind in "iub":
         return np.array(values >= 0).reshape(len(values), -1).min(1)
     return np.isfinite(values.reshape(len(values), -1)).min(1)

@@ -1,7 +1,7 @@
 """The setting of one round of `advise`: rows, folds and training, shared by all its questions.
 
-Because folds are shared, every comparison is paired: with and without a change of the inputs, the
-same rows train and the same rows test.
+Because all questions share the folds, every comparison is paired: two models, or one model with and
+without a change of the inputs, are trained on the same rows and tested on the same rows.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from .comparisons import ErrorChange, KeptShare
 from .questions.decision import Contest
 
 T = TypeVar("T")
-MODELS = ("baseline", "self-attention")  # of lens B, with learning curves in every round
-MOST_AT_ONCE = 16  # concurrent trainings: as many as the last round has folds
+MODELS = ("baseline", "self-attention")  # networks of lens B (ICLR 2021 submission)
+MOST_AT_ONCE = 16  # concurrent trainings: the number of folds in the last round
 
 
 def trivial_error(data: Labelled) -> float:
-    """The error of a prediction that ignores the inputs: the commonest class, or the mean."""
+    """The error of a prediction that ignores the inputs: the most frequent class, or the mean."""
     if not data.classes:
         return 1.0
     return 1 - float(np.bincount(data.labels).max()) / len(data.labels)
@@ -47,8 +47,8 @@ def trivial_error(data: Labelled) -> float:
 class Trial:
     """The rows, folds and training of one round.
 
-    `total` is how many labels the user has, of which the round uses some. `deadline` is given
-    where a `map` trains networks in other processes.
+    `total` is how many labels the user has; the round uses some of them. `deadline` is set only if
+    a `map` trains networks in other processes.
     """
 
     data: Labelled
@@ -59,7 +59,7 @@ class Trial:
     seed: int
     training: Mapping[str, Any]
     deadline: Deadline | None = None
-    models: Mapping[str, Any] = field(default_factory=dict)  # estimators of the user's own
+    models: Mapping[str, Any] = field(default_factory=dict)  # the user's own estimators
 
     @classmethod
     def of(
@@ -83,7 +83,7 @@ class Trial:
 
     @property
     def labels(self) -> int:
-        """How many rows a fold leaves to train on."""
+        """The number of training rows of a fold (the smallest one)."""
         return min(len(fold.train) for fold in self.folds)
 
     @property
@@ -118,8 +118,8 @@ class Trial:
         )
 
     def contest(self, curves: LearningCurves) -> Contest:
-        """The errors of the networks of lens B, with all labels of their curves, and of the
-        estimators."""
+        """The test errors of the networks of lens B at the largest size of their learning curves,
+        and of the estimators trained on as many rows."""
         size = curves.sizes[-1]
         errors = {name: np.array(curves.errors[name])[:, -1] for name in curves}
         recipes = contenders.estimators(self.data, self.seed)
@@ -132,7 +132,8 @@ class Trial:
         return Contest(errors, size, self.inflation, self.trivial, self.quantity)
 
     def with_transformers(self, contest: Contest) -> Contest:
-        """The contest with the transformer, with attention and with uniform attention."""
+        """A copy of the contest with two more models: the transformer with learned and with uniform
+        attention."""
         recipes = contenders.transformers(self.data)
         errors = {
             name: self.contender_errors(name, recipes[name], contest.labels) for name in recipes
@@ -171,7 +172,7 @@ class Trial:
         return self.contender_errors(name, recipes[name], size // 2)
 
     def _check_time(self) -> None:
-        """Raise `OutOfTime` when the time is up; networks check this by themselves."""
+        """Raise `OutOfTime` if the time is up; networks check it themselves, estimators do not."""
         self.training.get("progress", lambda: None)()
 
     def errors(
@@ -181,7 +182,7 @@ class Trial:
         folds: list[Fold] | None = None,
         seed: int | None = None,
     ) -> np.ndarray:
-        """A model's test error in each fold, trained on all rows that the folds leave."""
+        """A network's test error in each fold, trained on all training rows of the fold."""
         data = self.data if data is None else data
         folds = self.folds if folds is None else folds
         make, layout = learners.built_in(model, data, self.hidden)
@@ -225,9 +226,9 @@ class Trial:
         return float(inflation(np.array([float(self.labels)]), rows, count)[0])
 
     def change(self, with_it: np.ndarray, without: np.ndarray) -> ErrorChange:
-        """How errors changed, paired by fold."""
+        """The change from errors `without` to errors `with_it`, paired by fold."""
         return ErrorChange(with_it, without, self.inflation)
 
     def kept_share(self, some: np.ndarray, everything: np.ndarray) -> KeptShare:
-        """How much of the gain over ignoring the inputs is kept, paired by fold."""
+        """The share of the gain over ignoring the inputs that is kept with `some` of the inputs."""
         return KeptShare(some, everything, self.trivial, self.inflation)

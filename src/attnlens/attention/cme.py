@@ -35,8 +35,9 @@ METHODS = ("auto", "cholesky", "iterative")
 # Up to this length the matrix and its factor fit into memory (1 GB in float64) and Cholesky is
 # faster.
 LONGEST_CHOLESKY = 8192
-# Matrix entries factorised in one batched call. LAPACK: longer sequences are factorised one at a
-# time. Native: matrices are distributed over threads and should stay in the last-level cache.
+# Matrix entries that are factorised in one batched call. With LAPACK, longer sequences are
+# factorised one at a time. Native code distributes the matrices of a call over threads, and they
+# should stay in the last-level cache.
 BATCH_ENTRIES, NATIVE_BATCH_ENTRIES = 2**14, 2**20
 
 
@@ -209,7 +210,7 @@ def _number(ridge: Any, dtype: jnp.dtype) -> Array:
 
 
 def _prior(kappa: kernels.Kernel, query: Array, scale: float | Array) -> Array:
-    """κ(q, q) for every query."""
+    """The prior variance κ(q, q) of every query."""
     return jax.vmap(lambda point: kappa(point[None], point[None], scale)[0, 0])(query)
 
 
@@ -225,7 +226,7 @@ def _info(
 
 
 def _for_each(one, members, batch: tuple[int, ...], length: int, native: bool) -> Estimate:
-    """`one` for every batch member in sequence; short sequences in groups."""
+    """Apply `one` to every batch member in sequence, or to groups of members with few tokens."""
     if not batch:
         return one(members)
     count = math.prod(batch)
@@ -244,7 +245,7 @@ def _warn(info: SolveInfo | None) -> None:
 
 
 def _cast(result, dtype: jnp.dtype):
-    """The result in half precision, if the inputs were."""
+    """Convert the result to `dtype` if that is a half precision."""
     if dtype.itemsize >= 4:
         return result
     return jax.tree.map(lambda array: array.astype(dtype), result)

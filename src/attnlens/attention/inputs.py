@@ -32,18 +32,18 @@ class Inputs(NamedTuple):
     value: Floats
     mask: Bools | None
     bias: Floats | None
-    tainted: Bools | None  # (..., queries, 1): attends to a token that is not finite
-    dtype: jnp.dtype  # of the values that were given
+    tainted: Bools | None  # (..., queries, 1): true if the query attends to a token not finite
+    dtype: jnp.dtype  # the dtype of the values before their conversion
 
     def finish(self, output: Floats) -> Floats:
-        """The output: NaN for tainted queries, and in half precision if the values are."""
+        """Set the output of tainted queries to NaN; use half precision if the values had it."""
         if self.tainted is not None:
             output = jnp.where(self.tainted, jnp.nan, output)
         return output.astype(self.dtype) if self.dtype.itemsize < 4 else output
 
 
 def prepare(query: Any, key: Any, value: Any, mask: Any = None, bias: Any = None) -> Inputs:
-    """Inputs with shapes checked, half precision raised to single, and masked tokens zero."""
+    """Check shapes, convert half precision to single, and set masked tokens to zero."""
     query, key, value = operands(query=query, key=key, value=value)
     dtype = value.dtype
     query, key, value = (at_least_single(array) for array in (query, key, value))
@@ -67,7 +67,7 @@ def prepare(query: Any, key: Any, value: Any, mask: Any = None, bias: Any = None
 
 
 def operands(**given: Any) -> tuple[Floats, Floats, Floats]:
-    """query, key and value as arrays of floating point numbers with shapes that fit.
+    """query, key and value as arrays of floating point numbers, after a check of their shapes.
 
     Integers and booleans become floating point numbers before anything is computed: in their own
     type a mean would be cut to a whole number. They take the type of the other operands, or JAX's
@@ -79,7 +79,7 @@ def operands(**given: Any) -> tuple[Floats, Floats, Floats]:
 
 
 def floating(given: dict[str, Any], default: Any = None) -> list[Floats]:
-    """Arrays of real numbers, by name, as floating point numbers (see `operands`)."""
+    """Convert arrays of real numbers, given by name, to floating point (see `operands`)."""
     all_arrays = [_array(name, values) for name, values in given.items()]
     floats = [array.dtype for array in all_arrays if jnp.issubdtype(array.dtype, jnp.floating)]
     dtype = jnp.result_type(*floats) if floats else jnp.result_type(default or float)
@@ -90,13 +90,14 @@ def floating(given: dict[str, Any], default: Any = None) -> list[Floats]:
 
 
 def _array(name: str, values: Any) -> Array:
-    """A JAX array of real numbers; what is not one raises `BadInput`."""
+    """Convert `values` to a JAX array of real numbers; raise `BadInput` for anything else."""
     if not isinstance(values, jax.Array):
         values = arrays.plain(name, values)
         values = arrays.numbers(name, values) if values.dtype == object else values
         if values.dtype.kind in "cmMUSV" and not jnp.issubdtype(values.dtype, jnp.floating):
-            arrays.numbers(name, values)  # raises; the half precisions of JAX have the kind V
-        # JAX knows neither the other byte order nor more than double precision.
+            # This raises `BadInput`. JAX's half precisions have the kind V too, but are allowed.
+            arrays.numbers(name, values)
+        # JAX supports neither the other byte order nor more than double precision.
         values = values.astype(
             np.float64 if values.dtype.char == "g" else values.dtype.newbyteorder("=")
         )
@@ -109,8 +110,9 @@ def _array(name: str, values: Any) -> Array:
 def boolean(mask: Any) -> Bools:
     """A mask of booleans, as in `jax.nn.dot_product_attention`.
 
-    Numbers raise: 0 means "may be attended to" in an additive mask of 0 and −∞, as in PyTorch, and
-    "must not" in a mask of 1 and 0, as of tokenizers.
+    A mask of numbers raises `BadInput`, because it is ambiguous: 0 means "may be attended to" in an
+    additive mask of 0 and −∞ (PyTorch), but "must not be attended to" in a mask of 1 and 0
+    (tokenizers).
     """
     given = mask if isinstance(mask, jax.Array) else arrays.plain("mask", mask)
     if given.dtype != bool:
@@ -122,7 +124,10 @@ def boolean(mask: Any) -> Bools:
 
 
 def check_shapes(query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...]) -> None:
-    """(..., Lq, d), (..., L, d) and (..., L, dv), with the same leading dimensions."""
+    """Raise `BadInput` unless the shapes are (..., Lq, d), (..., L, d) and (..., L, dv).
+
+    The leading dimensions must be the same.
+    """
     if min(len(query), len(key), len(value)) < 2:
         raise checks.BadInput(
             f"query, key and value must have at least two dimensions (tokens, features); got "
@@ -144,7 +149,7 @@ def check_shapes(query: tuple[int, ...], key: tuple[int, ...], value: tuple[int,
 
 
 def like_logits(name: str, array: Array, logits: tuple[int, ...]) -> Array:
-    """`array` with the logits' rank, so that it broadcasts against them without promotion."""
+    """`array` with the rank of the logits, so that it broadcasts to them without rank promotion."""
     try:
         fits = np.broadcast_shapes(array.shape, logits) == logits
     except ValueError:
@@ -191,7 +196,10 @@ def scale(name: str, given: Any, dim: int) -> float | Floats:
 
 
 def positive(name: str, given: Any) -> Any:
-    """A number or an array of numbers above zero; of a traced array nothing is known."""
+    """Check that a number or all numbers of an array are above zero; return them.
+
+    A traced array is returned without a check, because its values are not known.
+    """
     if isinstance(given, (int, float)):
         return checks.positive(name, given)
     if isinstance(given, jax.core.Tracer):

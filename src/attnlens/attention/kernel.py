@@ -54,14 +54,14 @@ def kernel(
         query, key = (query - centre) / scale**0.5, (key - centre) / scale**0.5
     if kernel == "rbf":
         # −‖q − k‖²/2 = q·k − ‖k‖²/2 − ‖q‖²/2, and the last term is the same for all keys of a
-        # query: softmax attention with one more feature.
+        # query. So this is softmax attention with one more feature.
         query = jnp.concatenate([query, jnp.ones_like(query[..., :1])], -1)
         key = jnp.concatenate([key, -0.5 * jnp.sum(key**2, -1, keepdims=True)], -1)
     ready = ready._replace(query=query, key=key)
     return ready.finish(normalised(_score(kernel), ready, method))
 
 
-@cache  # one function object per kernel: JAX compiles again for each new object
+@cache  # returns the same function object, because JAX compiles again for every new one
 def _score(name: str) -> Score:
     if name == "rbf":
         return kernels.products

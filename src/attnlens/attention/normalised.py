@@ -41,15 +41,15 @@ Score = Callable[[Array, Array], Array]
 METHODS = ("auto", "dense", "blocks")
 # Up to this many logits the dense form is faster (16 MB in float32).
 DENSE_LOGITS = 2**22
-TILE_LOGITS = 2**20  # logits of one tile, as far as the sizes below allow
+TILE_LOGITS = 2**20  # logits of one tile, within the limits of `TILE_SIZES`
 TILE_SIZES = (64, 512)  # fewest and most keys of a tile
 
 
 def normalised(score: Score, inputs: Inputs, method: str = "auto") -> Array:
     """Attention with weights proportional to exp(score); zeros where all tokens are masked.
 
-    `score` maps queries (..., Lq, d) and the keys of a tile (..., B, d) to scores (..., Lq, B). It
-    is a constant to JAX: everything that is differentiated must reach it through the inputs.
+    `score` maps queries (..., Lq, d) and the keys of a tile (..., B, d) to scores (..., Lq, B). JAX
+    treats this function as a constant: whatever is differentiated must be part of the inputs.
     """
     count = tile_count(inputs, method)
     query, key, value, mask, bias, *_ = inputs
@@ -76,7 +76,7 @@ def tile_count(inputs: Inputs, method: str) -> int:
     if method == "dense" or (method == "auto" and few) or rows == 0 or length <= 1:
         return 1
     smallest, largest = TILE_SIZES
-    # At least two tiles where `method` asks for tiles, also in a small example.
+    # There are at least two tiles if `method` asks for tiles, even if there are few keys.
     size = min(max(TILE_LOGITS // rows, smallest), largest, -(-length // 2))
     return -(-length // size)
 
@@ -110,8 +110,10 @@ def _divide(summed: Array, total: Array) -> Array:
 
 @jax.custom_jvp
 def _native(query: Array, key: Array, value: Array) -> Array:
-    """`_dense` with scores q·k, faster. Its derivative is that of `_dense`, which stores the
-    weights for it."""
+    """The same as `_dense` with scores q·k, by native code, which is faster.
+
+    Its derivative is the derivative of `_dense`, for which the weights are stored.
+    """
     return long_softmax.attend(query, key, value)[0]
 
 
@@ -144,7 +146,7 @@ class Tile(NamedTuple):
 def split_tiles(
     count: int, key: Array, value: Array, bias: Array | None, mask: Array | None
 ) -> Tile:
-    """`count` tiles of keys along a new first axis; the padding of the last tiles is masked."""
+    """Split the arrays into `count` tiles along a new first axis; padding in tiles is masked."""
     length = key.shape[-2]
     size = -(-length // count)
     missing = count * size - length
@@ -157,7 +159,7 @@ def split_tiles(
         if array is None:
             return None
         axis = array.ndim + axis
-        if array.shape[axis] != length:  # it is 1: the same for every key
+        if array.shape[axis] != length:  # the axis has length 1: one entry for all keys
             return jnp.broadcast_to(array, (count, *array.shape))
         padding = [(0, missing if a == axis else 0) for a in range(array.ndim)]
         shape = (*array.shape[:axis], count, size, *array.shape[axis + 1 :])
@@ -176,7 +178,7 @@ def _attend(
     bias: Array | None,
     mask: Array | None,
 ) -> tuple[Array, Array]:
-    """(o, c) as above; c is 0 where all tokens are masked."""
+    """(o, c) as defined in the module's docstring; c is 0 where all tokens are masked."""
     if _fits_native(score, query, key, value, bias, mask) and long_softmax.load():
         return long_softmax.attend(query, key, value)
 
@@ -223,6 +225,6 @@ def _attend_jvp(score: Score, count: int, primals, tangents):
             split_tiles(count, key, value, bias, mask),
         )[0]
 
-    # Linearised here, because JAX before version 0.10 cannot transpose a scan inside a rule.
+    # Linearised here, because JAX before version 0.10 cannot transpose a scan inside a JVP rule.
     moved, summed = jax.linearize(moments, *parts)[1](*parts_dot)
     return (output, normaliser), (summed - moved * output, moved)

@@ -8,9 +8,9 @@ With κ(K, K) = U diag(e) Uᵀ, w = Uᵀ V and A = κ(K, K) + λ I:
     evidence   −log N(V; 0, A) = ½ Σ_k ‖w_k‖²/(e_k + λ) + ½ d_v Σ_k log(e_k + λ) + constant
                                                (Rasmussen and Williams, 2006, section 5.4)
 
-The minimum is searched on a grid of log λ, then twice on a finer grid around the best point. A
-masked token is an eigenvalue 0 with w = 0; it adds ½ d_v log λ to the evidence, which is subtracted
-again. The chosen λ is a constant in differentiation.
+The minimum is searched on a grid of log λ, then twice on a finer grid around the best point. Each
+masked token gives an eigenvalue 0 with w = 0, which adds ½ d_v log λ to the evidence; this term is
+subtracted again. The chosen λ is a constant in differentiation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 RULES = ("loo", "evidence")
-# Bounds of λ as multiples of the mean of κ(k, k); the lower one also stays above rounding, 32 ε L.
+# Bounds of λ as multiples of the mean of κ(k, k). The lower bound is at least 32 ε L, because
+# smaller values are lost in rounding.
 SMALLEST, LARGEST = 1e-8, 1e3
 GRIDS = (65, 33, 33)  # points of the three grids
 

@@ -29,7 +29,7 @@ def softmax(
     `mask` (true = may be attended to) and `bias` broadcast to (..., queries, length). The output
     of a query without any token to attend to is zero; masked tokens are never read. `method` is
     "dense" (holds queries × length weights), "blocks" (computes tile by tile: memory linear in
-    the length, also when differentiated) or "auto": dense while the weights are few.
+    the length, also when differentiated) or "auto", which is "dense" if there are few weights.
 
     >>> import jax.numpy as jnp
     >>> one = jnp.ones((1, 2))

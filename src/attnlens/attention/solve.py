@@ -1,4 +1,4 @@
-"""(κ(K, K) + λ I) X = B, by Cholesky factors or by preconditioned conjugate gradients.
+"""Solve (κ(K, K) + λ I) X = B by Cholesky factors or by preconditioned conjugate gradients.
 
 **Derivatives.** X is defined by A X = B, so Ȧ X + A Ẋ = Ḃ: Ẋ solves the same system with the
 right-hand side Ḃ − Ȧ X. `jax.lax.custom_linear_solve` gets A as a product, which it differentiates,
@@ -39,11 +39,12 @@ TOLERANCE = {"float32": 1e-5, "float64": 1e-8}
 
 
 def default_tolerance(dtype: jnp.dtype, length: int) -> float:
-    """The default relative residual: small, but not below what a solve can reach with rounding.
+    """The default tolerance of the relative residual, which rounding errors allow a solve to reach.
 
     In a product κ(K, K) α each of L terms is rounded, which adds up to c ε √L ‖α‖ ≤ c ε √L ‖b‖/λ.
     At 65,536 tokens with κ(k, k)/λ = 11 the residual of a float32 solve stopped at 33 ε √L: c = 3.
-    The tolerance is 40 ε √L, which in float32 is the larger of the two from a few tokens on.
+    The default is 40 ε √L or, where that is smaller, `TOLERANCE`. In float32 40 ε √L is the larger
+    one from a few tokens on.
     """
     return max(TOLERANCE[dtype.name], 40 * float(jnp.finfo(dtype).eps) * length**0.5)
 
@@ -88,7 +89,8 @@ class System(NamedTuple):
 
         @jax.checkpoint
         def rows(tile, key, columns, temperature):
-            # Not the transpose of κ(K, Q): XLA multiplies with that at a third of the speed.
+            # κ(Q, K) is not computed as the transpose of κ(K, Q): XLA would multiply with a
+            # transpose at a third of the speed.
             weights = self.kernel(tile, key, temperature)
             if self.mask is not None:
                 weights = jnp.where(self.mask[None, :], weights, 0)
@@ -111,7 +113,7 @@ class System(NamedTuple):
 
 
 class Solved(NamedTuple):
-    """X, and the number of iterations (0 for a direct solve)."""
+    """The solution X, and the number of iterations (0 for a direct solve)."""
 
     columns: Array
     steps: Array
@@ -133,22 +135,23 @@ def by_cholesky(system: System, columns: Array) -> Solved:
 
 @jax.custom_batching.sequential_vmap
 def _by_factor(factor: Array, columns: Array) -> Array:
-    # Batch members in sequence: for a whole batch JAX does not call BLAS but a loop of its own,
-    # which is ten times slower.
+    # Batch members are solved in sequence: for a whole batch JAX would not call BLAS but run a loop
+    # of its own, which is ten times slower.
     return cho_solve((factor, True), columns)
 
 
 def by_iteration(
     system: System, columns: Array, tolerance: float, rank: int, max_steps: int
 ) -> Solved:
-    """Preconditioned conjugate gradients, one system per column, vmapped over the columns."""
+    """Solve by preconditioned conjugate gradients, one system per column, vmapped over columns."""
     frozen = system.frozen()
     correct = preconditioner(frozen, rank)
     dtype = columns.dtype
     readable = jnp.all(jnp.isfinite(frozen.key))
 
     def solve(_, right):
-        # (K/λ + I) u = b with u = λ x: then ‖u‖ ≤ ‖b‖, and one absolute tolerance serves both.
+        # (K/λ + I) u = b with u = λ x: then ‖u‖ ≤ ‖b‖, so one absolute tolerance suits both the
+        # residual and the change of u, which lineax compares with it.
         unit = jax.ShapeDtypeStruct((right.shape[0],), dtype)
         product = lineax.FunctionLinearOperator(
             lambda u: frozen.product(u[:, None])[:, 0] / frozen.ridge,
@@ -169,7 +172,7 @@ def by_iteration(
                 solution = lineax.linear_solve(
                     product, b, solver, options={"preconditioner": inverse}, throw=False
                 )
-            # Of numbers that are not finite the iteration returns where it started.
+            # If an input is not finite, the iteration returns its starting point: NaN instead.
             known = jnp.isfinite(size) & readable
             value = jnp.where(known, solution.value / frozen.ridge, jnp.nan)
             return value, solution.stats["num_steps"]
@@ -184,7 +187,7 @@ def by_iteration(
 
 
 def preconditioner(system: System, rank: int) -> Callable[[Array], Array]:
-    """b ↦ c M⁻¹ b for some constant c > 0."""
+    """The function b ↦ c M⁻¹ b for some constant c > 0; `rank` is the number of columns of F."""
     length, dtype = system.key.shape[0], system.key.dtype
 
     def element(i, j):

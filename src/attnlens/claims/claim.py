@@ -278,7 +278,7 @@ def draw_parts(claim: Claim, arms: Mapping[str, Sequence[Measured]]) -> Figure:
             if part.quantity not in names:
                 names.append(part.quantity)
             place = 1.0 + names.index(part.quantity)
-            points.append(Point(place, part.estimate, (part.high - part.low) / 2))
+            points.append(Point.between(place, part.estimate, part.low, part.high))
             bounds |= {part.region.low, part.region.high}
         series.append(Series(arm, tuple(points), control=arm != PREDICTION))
     for bound in sorted(b for b in bounds if math.isfinite(b)):

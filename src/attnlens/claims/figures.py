@@ -109,10 +109,9 @@ def level_line(name: str, y: float, first: float, last: float) -> Series:
 
 
 def log_points(x: np.ndarray, logs: np.ndarray) -> tuple[Point, ...]:
-    """One point per x: exp of the mean of the logarithms over replicates, with its interval.
+    """One point per x: exp of the mean log over replicates, and exp of the ends of its interval.
 
-    `x` are logarithms too. The half-width of a point is that of the upper side of the interval
-    after exp.
+    `x` are logarithms too.
     """
     return tuple(log_point(at, column) for at, column in zip(np.exp(x), logs.T, strict=True))
 

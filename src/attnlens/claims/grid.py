@@ -147,8 +147,16 @@ class Grids:
 
     @property
     def pilot(self) -> range:
-        """The seeds of the largest pilot of all grids."""
-        return max((grid.pilot for grid in self.parts), key=len)
+        """The smallest range that contains the seeds of every pilot.
+
+        >>> one = Grid(blocks={"prediction": 1}, seeds_per_block=1, pilot=range(8))
+        >>> Grids(one, replace(one, pilot=range(100, 102)), replace(one, pilot=NO_SEEDS)).pilot
+        range(0, 102)
+        """
+        pilots = [grid.pilot for grid in self.parts if grid.pilot]
+        if not pilots:
+            return NO_SEEDS
+        return range(min(min(p) for p in pilots), max(max(p) for p in pilots) + 1)
 
     def values(self, profile: Profile, only: str | None = None) -> dict[str, list[Any]]:
         """The values of every parameter in the cells of all grids, of all arms or of `only` one."""

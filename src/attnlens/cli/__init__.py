@@ -1,4 +1,4 @@
-"""The command line: one module per command, options that several share in `options.py`."""
+"""The command line: one module per command; `options.py` holds the options that they share."""
 
 from .commands import app, main
 

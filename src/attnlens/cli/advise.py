@@ -68,8 +68,8 @@ def advise(
     try:
         models = _own_models(model or [])
         loaded = reading.read(file, target=target)
-        # A cluster of our own starts before JAX, which does not support being forked. Ray reports
-        # lost nodes on standard output, which is for the answers.
+        # A Ray cluster on this machine must start before JAX, which does not support forking. Ray
+        # prints messages about lost nodes to standard output, which is reserved for the answers.
         with redirect_stdout(sys.stderr), mapping as map:
             from attnlens.advice import advise as ask
 
@@ -89,10 +89,14 @@ def advise(
 
 
 def _own_models(paths: list[str]) -> dict[str, Any]:
-    """The estimators that the named functions return, called as their functions are."""
+    """The user's estimators by name, from functions given as MODULE:FUNCTION.
+
+    A function returns one estimator, which gets the name of the function, or a mapping from names
+    to estimators.
+    """
     if not paths:
         return {}
-    sys.path.insert(0, str(Path.cwd()))  # as `python -m` would
+    sys.path.insert(0, str(Path.cwd()))  # import modules of this folder, as `python -m` does
     from attnlens.advice.loss_surface import from_name
 
     models: dict[str, Any] = {}

@@ -49,7 +49,7 @@ def claims(
 
 
 def description(claim: Claim, with_power: bool) -> list[str]:
-    """A claim in words; with its power in every profile, which takes a moment."""
+    """The lines that describe a claim; `with_power` adds its power in every profile (slower)."""
     from attnlens.claims.claim import PROFILES
     from attnlens.claims.power import claim_power
 
@@ -79,7 +79,7 @@ def description(claim: Claim, with_power: bool) -> list[str]:
 
 
 def _write_template(name: str) -> None:
-    """Write a file with a claim that runs as it is, to be changed by its owner."""
+    """Write a Python file with a complete example of a claim, for the user to change."""
     if not re.fullmatch(r"[A-Z]\.[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
         raise BadInput(
             f"the name of a claim must be a capital letter, a dot and words joined by hyphens, "
@@ -102,7 +102,7 @@ def _write_template(name: str) -> None:
 
 
 def _record(claim: Claim) -> dict[str, Any]:
-    """A claim as plain data: its texts, everything that decides its cells, and its rule."""
+    """A claim as plain data: its texts, the settings that determine its cells, and its rule."""
     from attnlens.claims.claim import PROFILES
     from attnlens.claims.power import claim_power
     from attnlens.claims.rule import Rule
@@ -135,7 +135,7 @@ def _record(claim: Claim) -> dict[str, Any]:
         "regions": {
             quantity.key: to_plain([quantity.region.low, quantity.region.high])
             for quantity in rule
-            if isinstance(quantity.region, Region)  # others depend on the settings of a part
+            if isinstance(quantity.region, Region)  # others are functions of settings
         },
         "controls": {arm: asdict(control) for arm, control in claim.controls.items()},
         "assumptions": [asdict(assumption) for assumption in claim.assumptions],

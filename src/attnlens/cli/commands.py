@@ -1,4 +1,4 @@
-"""Assembles the commands; the entry point.
+"""The entry point: `app` has every command, `main` runs it.
 
 Heavy packages are imported inside a command, so that `--help` and error messages are quick.
 """
@@ -69,8 +69,8 @@ def version() -> None:
 
 
 def _interrupt(*_: object) -> None:
-    """SIGTERM ends a run as Ctrl-C does. It is not passed on as SIGINT, which background jobs of
-    scripts (`attnlens verify &`) ignore."""
+    """Handle SIGTERM like Ctrl-C. The exception is raised directly, not by sending SIGINT, which
+    background jobs of scripts (`attnlens verify &`) ignore."""
     raise KeyboardInterrupt
 
 
@@ -83,7 +83,7 @@ def main() -> None:
         sys.stdout.flush()
     except ExplainedError as error:
         _end(str(error))
-    except BrokenPipeError:  # the reader of our output has gone; Python would complain at exit
+    except BrokenPipeError:  # the reader of our output has closed the pipe; avoid an error at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAILED)
     except OSError as error:  # a file or folder that the user named, or the disk
@@ -101,13 +101,13 @@ def _end(sentence: str) -> NoReturn:
 def prepare_process() -> None:
     """Make output and caches usable wherever the command runs.
 
-    Characters that standard output cannot encode are escaped; a stream that is closed is replaced
-    by nothing; without a home folder (a container with a random user id) the cache of compiled
-    programs is a folder of this run.
+    Characters that standard output cannot encode are escaped. A closed stream is replaced by
+    `os.devnull`. Without a home folder (a container with a random user id), the cache of compiled
+    programs is a temporary folder, which is removed at exit.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if stream is None:  # closed before the start: print would write to another stream
+        if stream is None:  # closed by the caller: print would write to another stream
             setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115 (until the end)
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

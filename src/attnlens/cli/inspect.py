@@ -18,7 +18,7 @@ from attnlens.core.durations import format_duration
 from .options import AsJson, PageFolder, Seed, check_out
 
 SECONDS_BETWEEN_LINES = 10.0
-LINES = ".txt"  # of a file with one text per line
+LINES = ".txt"  # suffix of a file with one text per line
 
 
 def inspect(
@@ -54,7 +54,7 @@ def inspect(
     check_out(out)
     wanted = None if layers is None else parse_layers(layers)
     inputs, labels = _inputs(text, column, images, sequences, label, rows, seed)
-    sys.path.insert(0, str(Path.cwd()))  # as `python -m` would
+    sys.path.insert(0, str(Path.cwd()))  # import modules of this folder, as `python -m` does
     from attnlens.advice import inspect as ask
     from attnlens.report import write_inspection
 
@@ -70,7 +70,7 @@ def inspect(
 
 
 def parse_layers(text: str) -> list[int]:
-    """Numbers and ranges of layers.
+    """The layers named by a list of numbers and ranges.
 
     >>> parse_layers("1,3,5-7")
     [1, 3, 5, 6, 7]
@@ -127,7 +127,7 @@ def _inputs(
 
 
 def _some(count: int, rows: int, seed: int) -> list[int]:
-    """The places of at most `rows` inputs of `count`, drawn at random and in their order.
+    """Sorted indices of at most `rows` of `count` inputs, drawn at random without replacement.
 
     >>> _some(3, 5, 0)
     [0, 1, 2]
@@ -152,7 +152,7 @@ def _array(path: Path) -> Any:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int], None]]:
-    """A bar where standard error is a terminal; elsewhere a line every few seconds."""
+    """Yield a function that shows progress: a bar on a terminal, else a line every few seconds."""
     if not sys.stderr.isatty():
         yield _lines()
         return

@@ -32,7 +32,7 @@ def landscape(
     """Is this minimum flat? Eigenvalues, trace, density and surface of your own model's loss."""
     check_out(out)
     use_compilation_cache()
-    sys.path.insert(0, str(Path.cwd()))  # as `python -m` would
+    sys.path.insert(0, str(Path.cwd()))  # import modules of this folder, as `python -m` does
     from attnlens.advice import landscape as ask
 
     show_sheet(ask(model, points=points, eigenpairs=eigenpairs, seed=seed), out, as_json, verbose)

@@ -14,7 +14,7 @@ from attnlens import __version__
 from attnlens.core.checks import BadInput
 
 TEMPLATES = Path(__file__).with_name("lens_template")
-# Files of a new package: the template, and where it goes; @MODULE@ is the name of the module.
+# Files of a new package: template → path in the package; @MODULE@ stands for the module's name.
 FILES = {
     "pyproject.txt": "pyproject.toml",
     "readme.txt": "README.md",
@@ -91,7 +91,7 @@ def _write_package(name: str, letter: str | None) -> None:
 
 
 def _free_letter(name: str, wanted: str | None) -> str:
-    """The letter that is wanted, or one of the name, or any other, that no installed lens has."""
+    """A letter that no installed lens has: `wanted`, or the first free one of `name` or A to Z."""
     from attnlens.claims.registry import declared_letters
 
     taken = declared_letters()

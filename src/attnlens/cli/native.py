@@ -1,4 +1,4 @@
-"""`attnlens native`: which native code is in use, why not, and where; build it; switch it off."""
+"""`attnlens native`: show whether native code is in use, and why not; build it; switch it off."""
 
 from __future__ import annotations
 

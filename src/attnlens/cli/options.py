@@ -56,7 +56,7 @@ CellEngine = Annotated[
 
 @dataclass(frozen=True)
 class FileOptions:
-    """How a file is read: every field is an option of each command that reads one."""
+    """Options for reading a file: each field becomes an option of every command that reads one."""
 
     text: Annotated[str | None, typer.Option(help="The column that holds text.")] = None
     id: Annotated[
@@ -104,7 +104,7 @@ class FileOptions:
     ] = 1.0
 
     def read(self, file: Path, target: str | None = None) -> Loaded:
-        """The file as `attnlens.data.read` returns it."""
+        """Read the file with these options; returns the result of `attnlens.data.read`."""
         from attnlens.data import read
 
         return read(
@@ -164,7 +164,7 @@ def with_file_options(
 
 
 def parse_types(values: list[str] | None) -> dict[str, Any]:
-    """The kind of each column, from COLUMN=KIND."""
+    """Column → kind, from texts COLUMN=KIND; raises `BadInput` for other texts."""
     kinds = {}
     for item in values or ():
         name, equals, kind = item.rpartition("=")

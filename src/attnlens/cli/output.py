@@ -1,4 +1,4 @@
-"""How every command shows a sheet: answers first, then how they were found; a page; or JSON."""
+"""Showing a sheet, the answers of a command: print it as text or JSON, and write its page."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ SECONDS_BETWEEN_LINES = 10.0
 
 @contextmanager
 def reporter() -> Iterator[Callable[[RunProgress], None]]:
-    """A function that shows progress: as a bar where standard error is a terminal."""
+    """Yield a function that shows progress: a bar on a terminal, plain lines elsewhere."""
     if sys.stderr.isatty():
         with _bar() as show:
             yield show
@@ -59,7 +59,7 @@ def _bar() -> Iterator[Callable[[RunProgress], None]]:
 
 def _lines() -> Callable[[RunProgress], None]:
     started = time.perf_counter()
-    shown: float | None = None  # seconds after the start; None: no line yet
+    shown: float | None = None  # seconds from the start to the last line; None: no line yet
     first: int | None = None
 
     def show(progress: RunProgress) -> None:

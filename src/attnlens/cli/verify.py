@@ -134,7 +134,7 @@ def exit_status(broken: list[str], incomplete: list[str]) -> None:
 
 
 def interrupted() -> typer.Exit:
-    """The end of a run that the user interrupted."""
+    """Print that finished cells are kept; return the exception that ends the command."""
     message = "interrupted; finished cells are kept, the same command goes on from there."
     print(f"attnlens: {message}", file=sys.stderr)
     return typer.Exit(INTERRUPTED)
@@ -159,7 +159,7 @@ def parse_settings(items: list[str]) -> dict[str, Any]:
 
 
 def _print_record(ledger: dict[str, Any]) -> None:
-    """The numerical path and the hash of a run."""
+    """Print the numerical path and the hash of a run."""
     from attnlens.core.numerical_path import NumericalPath
 
     path = NumericalPath.restore(ledger["record"]["native"])

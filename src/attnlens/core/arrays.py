@@ -1,9 +1,8 @@
-"""What users give as numbers and labels, as plain NumPy arrays.
+"""Convert the numbers and labels that users give to plain NumPy arrays.
 
 `np.asarray` drops the mask of a masked array and the imaginary part of a complex number, reads
 dates as counts of nanoseconds, and keeps None and NaN among labels as if they were values. The
-functions here raise `BadInput` instead: every entry becomes the number or label that was given, or
-nothing does.
+functions here raise `BadInput` instead of changing an entry.
 
 >>> numbers("X", [[1, 2], [3, 4]])
 array([[1., 2.],
@@ -24,7 +23,7 @@ NUMBERS = "biuf"  # kinds of NumPy types that are real numbers
 
 
 def plain(name: str, values: Any) -> np.ndarray:
-    """`values` as an array without a mask; a pandas extension array in its NumPy type.
+    """`values` as a NumPy array without a mask; also from pandas, polars and pyarrow.
 
     >>> plain("X", np.ma.masked_array([1.0, 2.0], [False, False]))
     array([1., 2.])
@@ -40,7 +39,8 @@ def plain(name: str, values: Any) -> np.ndarray:
         values = values.to_numpy()
     try:
         array = np.asarray(values)
-    except (ValueError, TypeError, RuntimeError) as error:  # RuntimeError: torch with gradients
+    # torch raises RuntimeError for tensors that require gradients.
+    except (ValueError, TypeError, RuntimeError) as error:
         raise BadInput(
             f"{name} must be an array, or rows of equal length; got a {type(values).__name__} that "
             f"cannot be converted to one; pad or cut ragged rows."
@@ -56,8 +56,8 @@ def numbers(name: str, values: Any) -> np.ndarray:
     """`values` as float64; NaN and infinities stay, anything that is not a real number raises."""
     array = plain(name, values)
     if array.dtype.kind in NUMBERS:
-        with np.errstate(over="ignore"):  # of float128: an infinity is left to the caller
-            # In one order in memory: sums in another one are rounded differently.
+        with np.errstate(over="ignore"):  # float128 may overflow to infinity; callers check that
+            # Always C order: a sum over another memory order is rounded differently.
             return array.astype(np.float64, order="C")
     if array.dtype == object:
         return _numbers_of_objects(name, array)
@@ -66,8 +66,30 @@ def numbers(name: str, values: Any) -> np.ndarray:
     )
 
 
+def real_numbers(name: str, values: Any) -> np.ndarray:
+    """`values` as an array of real numbers that keeps its type.
+
+    An array of objects becomes an array of integers or booleans if its entries allow that, and of
+    float64 otherwise.
+
+    >>> [real_numbers("y", np.array(y, object)).dtype.kind for y in ([1, 2], [True], [1, 0.5])]
+    ['i', 'b', 'f']
+    """
+    array = plain(name, values)
+    if array.dtype.kind in NUMBERS:
+        return array
+    if array.dtype.name == "bfloat16":
+        return array.astype(np.float32)
+    as_float64 = numbers(name, array)
+    try:
+        typed = np.array(array.tolist())
+    except ValueError:  # NumPy takes some of the objects for sequences
+        return as_float64
+    return typed if typed.dtype.kind in "biu" and typed.shape == array.shape else as_float64
+
+
 def finite_numbers(name: str, values: Any) -> np.ndarray:
-    """`values` as float64, without NaN and infinities."""
+    """`values` as float64; NaN and infinities raise `BadInput`."""
     array = numbers(name, values)
     if not np.isfinite(array).all():
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
@@ -78,10 +100,10 @@ def finite_numbers(name: str, values: Any) -> np.ndarray:
 
 
 def moderate(name: str, array: np.ndarray) -> np.ndarray:
-    """`array`, if no square of its numbers, or of their spread in a column, leaves float64.
+    """Return `array` if squares of its numbers, and of the range of each column, fit into float64.
 
-    The last axis holds columns; a vector is one column. Without this check a variance is infinite
-    or zero, and whatever is divided by it is zero or unchanged.
+    Otherwise raise `BadInput`. The last axis holds columns; a vector is one column. Without this
+    check a variance could be infinite or zero, and a division by it would give wrong numbers.
 
     >>> moderate("y", np.array([1e-90, 2e-90])).tolist()
     [1e-90, 2e-90]
@@ -102,7 +124,7 @@ def moderate(name: str, array: np.ndarray) -> np.ndarray:
 
 
 def labels(name: str, values: Any) -> np.ndarray:
-    """`values` as labels: numbers, booleans or text, none of them missing.
+    """`values` as an array of labels: numbers, booleans or text; a missing label raises `BadInput`.
 
     >>> labels("y", np.array(["a", "b"], object))
     array(['a', 'b'], dtype='<U1')
@@ -141,7 +163,7 @@ def _numbers_of_objects(name: str, array: np.ndarray) -> np.ndarray:
             result[where] = np.nan
             continue
         if isinstance(entry, (str, bytes, complex, np.complexfloating)):
-            entry = None  # float("1") would read text
+            entry = None  # makes float() raise, which would read the text "1" as a number
         try:
             result[where] = float(entry)  # pyright: ignore[reportArgumentType]
         except (TypeError, ValueError, OverflowError) as error:
@@ -153,7 +175,10 @@ def _numbers_of_objects(name: str, array: np.ndarray) -> np.ndarray:
 
 
 def _labels_of_objects(name: str, array: np.ndarray) -> np.ndarray:
-    """Labels in a type of their own: text and numbers together have no order and no common type."""
+    """An array of objects as text or as numbers; a mixture of both raises.
+
+    Text and numbers together have no order and no common type.
+    """
     kinds = {"text" if isinstance(entry, (str, bytes)) else "numbers" for entry in array.flat}
     if len(kinds) > 1:
         raise BadInput(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
-DTYPES = {"<f8", "<f4", "<i8", "<i4", "|b1"}  # of the arrays in a result
+DTYPES = {"<f8", "<f4", "<i8", "<i4", "|b1"}  # an array in a result must have one of these dtypes
 LARGEST_ARRAY = 900_000_000  # bytes; SQLite stores values of up to 1e9 bytes
 
 FaultKind = Literal[
@@ -33,8 +33,8 @@ class Cell:
     measure(arm, parameters, seeds) and returns named arrays. All `seeds` of a cell are computed
     in one vmapped call, so no result depends on the number of workers. `code` is the version of
     the source code behind `measure`. `cost` is a rough number of seconds, used for estimates
-    only; it is not part of the key. `path` says which parts native code computes and which XLA
-    (`NumericalPath.key`); it is empty if `measure` cannot reach native code.
+    only; it is not part of the key. `path` says which parts are computed by native code and which
+    by XLA (`NumericalPath.key`); it is empty if `measure` cannot reach native code.
 
     >>> cell = Cell("A.mine", "prediction", "mine:measure", {"length": 16}, (0, 1), code="v1")
     >>> cell.key == Cell("A.mine", "prediction", "mine:measure", {"length": 16}, (0, 1), "v1").key
@@ -60,7 +60,7 @@ class Cell:
 
 
 class Fault(NamedTuple):
-    """A fault of one attempt at a cell, described in `words`. A later attempt may succeed."""
+    """The failure of one attempt to compute a cell, in `words`; a later attempt may succeed."""
 
     kind: FaultKind
     words: str

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from numbers import Real
 
-SEEDS = 2**32  # random seeds are below it
+SEEDS = 2**32  # a random seed must be below this number
 
 
 class ExplainedError(Exception):
@@ -57,7 +57,7 @@ class DiskFull(ResourceError):
 
 
 def positive(name: str, value: float) -> float:
-    """`value`, if it is a finite number above zero."""
+    """Return `value` if it is a finite number above zero; otherwise raise `BadInput`."""
     if not (isinstance(value, Real) and math.isfinite(value) and value > 0):
         raise BadInput(
             f"{name} must be a finite number above 0; got {value!r}; give {name}=1.0, for example."
@@ -66,7 +66,7 @@ def positive(name: str, value: float) -> float:
 
 
 def whole(name: str, value: int, at_least: int = 0, at_most: int | None = None) -> int:
-    """`value`, if it is a whole number of at least `at_least` and at most `at_most`."""
+    """Return `value` if it is a whole number within these limits; otherwise raise `BadInput`."""
     if isinstance(value, bool) or not hasattr(value, "__index__") or value < at_least:
         raise BadInput(f"{name} must be a whole number of at least {at_least}; got {value!r}.")
     if at_most is not None and value > at_most:
@@ -75,9 +75,9 @@ def whole(name: str, value: int, at_least: int = 0, at_most: int | None = None) 
 
 
 def seed_number(name: str, value: int) -> int:
-    """`value`, if it is a random seed.
+    """Return `value` if it can be a random seed; otherwise raise `BadInput`.
 
-    JAX keeps the lowest 32 bits of a seed: a larger one would give the numbers of another.
+    JAX uses the lowest 32 bits of a seed, so two larger seeds could give the same random numbers.
     """
     seed = whole(name, value)
     if seed >= SEEDS:
@@ -99,7 +99,7 @@ def is_text(value: str) -> bool:
 
 
 def one_of(name: str, value: str, choices: Iterable[str]) -> str:
-    """`value`, if it is one of `choices`."""
+    """Return `value` if it is one of `choices`; otherwise raise `BadInput`."""
     choices = list(choices)
     if value not in choices:
         raise BadInput(f"{name} must be one of {', '.join(choices)}; got {value!r}.")
@@ -107,7 +107,7 @@ def one_of(name: str, value: str, choices: Iterable[str]) -> str:
 
 
 def lengths(values: Iterable[int], at_least: int = 1) -> tuple[int, ...]:
-    """`values` as strictly increasing whole numbers."""
+    """Return `values` as a tuple if they are whole and increasing; otherwise raise `BadInput`."""
     checked = tuple(whole("each length", value, at_least) for value in values)
     if not checked or any(b <= a for a, b in pairwise(checked)):
         raise BadInput(

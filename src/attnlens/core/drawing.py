@@ -16,11 +16,35 @@ from .frames import Tabular
 
 @dataclass(frozen=True)
 class Point:
-    """A point with the half-width of its 95 % interval."""
+    """A point with its 95 % interval, y − below to y + half_width.
+
+    `below` is None if the interval is symmetric.
+
+    >>> Point.between(1.0, 0.5, low=0.25, high=2.0)
+    Point(x=1.0, y=0.5, half_width=1.5, below=0.25)
+    """
 
     x: float
     y: float
     half_width: float = 0.0
+    below: float | None = None
+
+    @classmethod
+    def between(cls, x: float, y: float, low: float, high: float) -> Point:
+        """The point whose interval is `low` to `high`."""
+        above, below = high - y, y - low
+        symmetric = math.isclose(above, below, rel_tol=1e-9)  # apart from rounding
+        return cls(x, y, above, None if symmetric else below)
+
+    @property
+    def low(self) -> float:
+        """The lower end of the interval."""
+        return self.y - (self.half_width if self.below is None else self.below)
+
+    @property
+    def high(self) -> float:
+        """The upper end of the interval."""
+        return self.y + self.half_width
 
 
 @dataclass(frozen=True)
@@ -29,8 +53,9 @@ class Series:
 
     `slope` adds the power law with this exponent through the points, `reference` a power law with
     another exponent for comparison. `control` marks the points of a control. `line` draws a
-    dashed line (for bounds), `curve` a solid line with the half-widths as a band, `mark` large
-    diamonds (for points that deserve attention). `like` names the series whose colour is used.
+    dashed line (for bounds), `curve` a solid line with the intervals as a band, `mark` large
+    diamonds (for points that deserve attention). `like` is the name of another series, whose colour
+    this one takes.
     """
 
     name: str
@@ -48,7 +73,7 @@ class Series:
 class Figure(Tabular):
     """Series of points on two axes: drawn by plotly on the page and by matplotlib for papers.
 
-    `names` label the positions 1, 2, … of a horizontal axis that has categories, not numbers.
+    `names` are the labels of positions 1, 2, … if the horizontal axis has categories, not numbers.
     """
 
     title: str
@@ -66,8 +91,8 @@ class Figure(Tabular):
                 "series": series.name,
                 "x": p.x,
                 "y": p.y,
-                "low": p.y - p.half_width,
-                "high": p.y + p.half_width,
+                "low": p.low,
+                "high": p.high,
             }
             for series in self.series
             for p in series.points
@@ -85,7 +110,9 @@ class Figure(Tabular):
 
 @dataclass(frozen=True)
 class Surface(Tabular):
-    """A quantity over a plane; `values` has one row per y. `path` is drawn on top of it.
+    """A quantity on a grid in a plane; `values` has one row per y.
+
+    `path` is a sequence of points (x, y) that is drawn on top of the surface.
 
     >>> bowl = Surface("loss", "x", "y", (0.0, 1.0), (0.0, 1.0), ((0.0, 1.0), (1.0, 2.0)))
     >>> bowl.minimum
@@ -148,7 +175,7 @@ class Map(Tabular):
     panels: tuple[tuple[str, tuple[tuple[float, ...], ...]], ...]
     x_names: tuple[str, ...] = ()
     y_names: tuple[str, ...] = ()
-    quantity: str = "weight"  # what the numbers are
+    quantity: str = "weight"  # name of the quantity that the matrices contain
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per weight."""

@@ -1,4 +1,4 @@
-"""Atomic replacement of files, and file-system errors in one sentence."""
+"""Replace files atomically, and turn errors of the file system into one sentence."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def replace_file(path: Path, content: str | bytes) -> None:
 
     Several processes may write the same file at once; the last one wins.
     """
-    # A name of its own for every call, and "x": always a new file, so that no link is followed.
+    # Every call uses another name, and mode "x" creates a new file: so no link is followed.
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.draft")
     with explained_os_errors(path.parent):
         _remove_old_drafts(path)
@@ -50,7 +50,7 @@ def replace_file(path: Path, content: str | bytes) -> None:
 
 
 def _remove_old_drafts(path: Path) -> None:
-    """Remove drafts of processes that were killed: no page takes an hour to write."""
+    """Remove drafts that are older than an hour: the processes that wrote them were killed."""
     for draft in path.parent.glob(f".{glob.escape(path.name)}.*.draft"):
         with suppress(OSError):
             if abs(time.time() - draft.lstat().st_mtime) > DRAFT_SECONDS:

@@ -1,4 +1,4 @@
-"""Fits whose intervals come from the jackknife: a floor under a power law, and a censored mean.
+"""Fits with jackknife intervals: a power law with a floor, and the mean of censored values.
 
 A nonlinear fit to one replicate is biased, and its error is not normal. So the fit is made to all
 replicates together, and each replicate gets the pseudo-value
@@ -19,15 +19,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import log_ndtr
 
-EXPONENTS = np.geomspace(0.05, 4.0, 60)  # where the exponent of a floor law is searched
+EXPONENTS = np.geomspace(0.05, 4.0, 60)  # grid for the search of a floor law's exponent
 GOLDEN = (math.sqrt(5) - 1) / 2
-SECTIONS = 40  # of the golden section: the bracket shrinks by 0.618^40 = 4e−9
-NEWTON_STEPS = 40  # at most; usually fewer than ten
+SECTIONS = 40  # steps of the golden-section search: the bracket shrinks by 0.618^40 = 4e−9
+NEWTON_STEPS = 40  # upper limit; usually fewer than ten are needed
 CONVERGED = 1e-12  # relative change of 1/σ in a step of Newton's method
 
 
 class FloorFit(NamedTuple):
-    """y = floor + drop · (x/x₁)^(−exponent), with x₁ the first point of the axis."""
+    """The fitted law y = floor + drop · (x/x₁)^(−exponent), with x₁ the first point of the axis."""
 
     floor: np.ndarray
     drop: np.ndarray
@@ -37,8 +37,8 @@ class FloorFit(NamedTuple):
 def floor_law(x: ArrayLike, y: ArrayLike) -> FloorFit:
     """The fit of a + b (x/x₁)^(−c) to the curves y (…, points) by least squares of relative errors.
 
-    For a given c the curve is linear in a and b, so c alone is searched: on a grid from 0.05 to 4,
-    then by golden section around the best point of it. NaN where a curve is not positive.
+    For a given c the curve is linear in a and b, so only c is searched: on a grid from 0.05 to 4,
+    then by golden section around the best grid point. The fit is NaN where a curve is not positive.
 
     >>> n = np.array([8.0, 16, 32, 64, 128])
     >>> [round(float(part), 6) for part in floor_law(n, 0.1 + 2.0 * (n / 8) ** -0.7)]
@@ -69,7 +69,10 @@ def floor_law(x: ArrayLike, y: ArrayLike) -> FloorFit:
 def _linear_fit(
     logs: np.ndarray, y: np.ndarray, exponent: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """a and b at a given c, and (x/x₁)^(−c): least squares of 1 on 1/y and (x/x₁)^(−c)/y."""
+    """The least-squares a and b for the exponent c, and the curve's basis (x/x₁)^(−c).
+
+    `logs` is log(x/x₁). The errors are relative, so 1 is regressed on 1/y and (x/x₁)^(−c)/y.
+    """
     basis = np.exp(-exponent[..., None] * logs)
     p, q = 1 / y, basis / y
     pp, pq, qq = (p * p).sum(-1), (p * q).sum(-1), (q * q).sum(-1)
@@ -79,13 +82,15 @@ def _linear_fit(
 
 
 def floor_replicates(x: ArrayLike, rows: ArrayLike) -> FloorFit:
-    """Jackknife pseudo-values of the floor law of the mean curve; rows are (replicate, point).
+    """Jackknife pseudo-values of the floor law's fit to the mean curve, one per replicate.
+
+    `rows` holds one curve per replicate, measured at `x`.
 
     In simulations (8 to 32 replicates, 5 points over a factor of 16, relative errors of 0.1 to 0.3)
     the coverage at a nominal 0.95 was 0.93 to 0.97 for the exponent, 0.93 to 0.96 for the drop, and
-    0.90 to 0.96 for the floor. The estimated floor has a long tail towards low values where the
-    range hardly determines it: the upper end of its interval is then safe, and its lower end is
-    above the truth in up to 10 % of cases instead of 2.5 %.
+    0.90 to 0.96 for the floor. Where the range of x hardly determines the floor, its estimate has a
+    long tail towards low values. Then the upper end of its interval can be relied on, but the lower
+    end is above the true floor in up to 10 % of cases instead of 2.5 %.
     """
     rows = np.asarray(rows, float)
     others = (rows.sum(0) - rows) / (len(rows) - 1)
@@ -94,7 +99,7 @@ def floor_replicates(x: ArrayLike, rows: ArrayLike) -> FloorFit:
 
 
 def pseudo_values(fits: np.ndarray) -> np.ndarray:
-    """Pseudo-values from the fit to all replicates, then the fits without one of them each.
+    """Jackknife pseudo-values; `fits` has the fit to all replicates, then each fit without one.
 
     >>> pseudo_values(np.array([2.0, 2.5, 1.5])).tolist()  # the mean of 1 and 3
     [1.5, 2.5]
@@ -104,16 +109,16 @@ def pseudo_values(fits: np.ndarray) -> np.ndarray:
 
 
 def censored_replicates(values: ArrayLike, low: float, high: float) -> np.ndarray:
-    """Jackknife pseudo-values of the mean of a normal law, from values that are censored.
+    """Jackknife pseudo-values of the mean of a normal law, from censored values.
 
-    A value at or below `low` is known to be no larger than `low`, one at or above `high` no smaller
-    (the sample size n(ε) of a learning curve that does not cross ε within its grid). Mean and
-    standard deviation maximise the likelihood of Tobin (Estimation of relationships for limited
-    dependent variables, 1958),
+    A value at or below `low` says only that the true value is at most `low`, and a value at or
+    above `high` that it is at least `high`. An example is the sample size n(ε) of a learning curve
+    that does not reach the error ε within its grid. Mean and standard deviation maximise the
+    likelihood of Tobin (Estimation of relationships for limited dependent variables, 1958),
 
         Π φ((vᵢ − μ)/σ)/σ · Π Φ((low − μ)/σ) · Π (1 − Φ((high − μ)/σ)).
 
-    NaN if fewer than two values remain uncensored in one of the fits.
+    All pseudo-values are NaN if one of the fits has fewer than two values that are not censored.
 
     >>> censored_replicates([1.0, 2.0, 3.0, 4.0], -10.0, 10.0).round(9).tolist()
     [1.0, 2.0, 3.0, 4.0]
@@ -124,14 +129,15 @@ def censored_replicates(values: ArrayLike, low: float, high: float) -> np.ndarra
 
 
 def _censored_means(values: np.ndarray, kept: np.ndarray, low: float, high: float) -> np.ndarray:
-    """The mean of maximal likelihood for each row of `kept` (0 leaves a value out).
+    """The maximum-likelihood mean for each row of `kept`: 1 uses a value, 0 leaves it out.
 
     With θ = 1/σ and γ = μ/σ the log-likelihood is concave (Olsen, Note on the uniqueness of the
     maximum likelihood estimator for the Tobit model, 1978):
 
-        N log θ − ½ Σ (θ vᵢ − γ)² + N₋ log Φ(θ low − γ) + N₊ log Φ(γ − θ high).
+        N log θ − ½ Σ (θ vᵢ − γ)² + N₋ log Φ(θ low − γ) + N₊ log Φ(γ − θ high),
 
-    Newton's method finds its maximum; a step changes θ by at most half.
+    with N values that are not censored, N₋ at or below `low` and N₊ at or above `high`. Newton's
+    method finds the maximum; one step changes θ by at most half of its value.
     """
     centre = np.clip(values, low, high).mean()
     values, low, high = values - centre, low - centre, high - centre

@@ -1,7 +1,7 @@
 """Results as tidy frames of pandas, polars or pyarrow, and as tables in HTML.
 
-frame     rows -> a frame; the library is chosen by name, and none of them is imported before
-Tabular   adds `to_frame()` and the display of notebooks to a record that lists its rows
+frame     makes a frame from rows; only the library that is used for it is imported
+Tabular   adds `to_frame()` and a display for notebooks to a record that lists its rows
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from .checks import BadInput, ExplainedError, one_of
 Frames = Literal["pandas", "polars", "pyarrow"]
 FRAMES: tuple[Frames, ...] = ("pandas", "pyarrow", "polars")  # the first that is installed is used
 Kind = type[str] | type[float] | type[int] | type[bool]
-MOST_ROWS = 60  # of a table in a notebook
+MOST_ROWS = 60  # a notebook shows at most this many rows of a table
 
 
 def frame_library(frames: str | None = None) -> str:
-    """The library of frames to use: the one that is named, or the first that is installed."""
+    """The library to use: `frames`, or the first of `FRAMES` that is installed."""
     if frames is not None:
         one_of("frames", frames, FRAMES)
     wanted = FRAMES if frames is None else (frames,)
@@ -45,7 +45,7 @@ def frame(
     """A frame with one row per mapping; `kinds` has the type of each column, by name.
 
     Without `kinds`, the columns are those of the rows, in the order of their first appearance, and
-    their types are those of the values. A missing number is NaN or null, as the library has it.
+    their types are those of the values. A missing number becomes the library's NaN or null.
 
     >>> frame([{"name": "a", "value": 1.5}, {"name": "b", "value": None}], "pyarrow").num_rows
     2
@@ -154,7 +154,7 @@ class Tabular:
         """What a notebook shows: the table and, if there is one, the figure. Text is escaped."""
         try:
             pictures = [inline_svg(record.plot()) for record in self.drawings()]
-        except ExplainedError:  # such as a density that was not computed
+        except ExplainedError:  # the record has no figure, such as a density that was not computed
             pictures = []
         return "\n".join([html_table(self.rows()), *pictures])
 

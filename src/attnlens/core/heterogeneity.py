@@ -1,12 +1,13 @@
-"""Several independent estimates of one quantity: do they differ by more than their errors say?
+"""Test whether independent estimates of one quantity differ by more than their standard errors.
 
-With k estimates x, standard errors s and weights w = 1/s² of sum W, Cochran's statistic
+With k estimates x, standard errors s and weights w = 1/s² whose sum is W, Cochran's statistic
 
     Q = Σ w (x − x̄)²,   x̄ = Σ w x / W
 
-has k − 1 degrees of freedom. It is compared with χ² where the errors are known. Here they are
-estimated from n replicates each, which makes Q larger: with 8 replicates by 7/5 on average. So the
-p-value is that of Welch (On the comparison of several mean values, 1951), who compares
+has k − 1 degrees of freedom. If the standard errors are known, Q is compared with χ². Here each of
+them is estimated from n replicates, which makes Q larger: by a factor of 7/5 on average with 8
+replicates. So the p-value is that of Welch (On the comparison of several mean values, 1951), who
+compares
 
     F = Q / (k − 1) / (1 + 2 (k − 2) Λ / (k² − 1)),   Λ = Σ (1 − w/W)² / (n − 1)
 
@@ -22,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import fdtrc, stdtr
 
+from . import arrays
 from .readings import LEVEL, t_quantile
 
 
@@ -36,15 +38,16 @@ class Heterogeneity(NamedTuple):
 def heterogeneity(
     estimates: ArrayLike, errors: ArrayLike, counts: ArrayLike
 ) -> Heterogeneity | None:
-    """Cochran's Q of estimates with standard errors from `counts` replicates each.
+    """Cochran's Q of estimates whose standard errors come from `counts` replicates each.
 
-    None where there is nothing to compare: fewer than two estimates, an error that is zero or not
-    finite, or an estimate of a single replicate.
+    Returns None if Q is not defined: for fewer than two estimates, for a standard error that is
+    zero or not finite, or for an estimate from a single replicate.
 
     >>> heterogeneity([1.0, 1.0, 1.0], [0.1, 0.2, 0.1], [8, 8, 8])
     Heterogeneity(q=0.0, degrees=2, p=1.0)
     """
-    x, s, n = (np.asarray(values, float) for values in (estimates, errors, counts))
+    given = {"estimates": estimates, "errors": errors, "counts": counts}
+    x, s, n = (arrays.numbers(*item) for item in given.items())
     k = x.size
     usable = np.isfinite(x).all() and np.isfinite(s).all() and (s > 0).all() and (n > 1).all()
     if k < 2 or not usable:
@@ -57,10 +60,11 @@ def heterogeneity(
 
 
 def expected_share(count: int, estimates: int, level: float = LEVEL) -> float:
-    """How often the t interval of one estimate contains the mean of all, if intervals are correct.
+    """The expected share of estimates whose t interval contains the mean of all estimates.
 
-    The mean of k estimates contains the estimate itself, so their difference has (1 − 1/k) of the
-    variance, and the share lies above `level`.
+    It holds for correct intervals at `level`, with `count` replicates per estimate. The mean of
+    all k estimates includes the estimate itself, so the variance of their difference is (1 − 1/k)
+    times the variance of the estimate, and the expected share lies above `level`.
 
     >>> round(expected_share(10**6, 8), 3), expected_share(9, 1)
     (0.964, 1.0)

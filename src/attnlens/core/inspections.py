@@ -21,10 +21,11 @@ from .serialise import to_plain
 class Measure:
     """A quantity by layer, with intervals over inputs; `at` are the numbers of the layers.
 
-    by_head: readings (layer, head), in the order of `at`; nothing for measures of whole layers.
-    meaning: how to read it, in one sentence. limits: the smallest and largest value that it can
-    have, None where it has no such bound. rounding: what is below is rounding of zero, and drawn
-    as zero.
+    by_head: one tuple per layer, in the order of `at`, with one reading per head; empty if the
+        quantity describes whole layers.
+    meaning: how to read the quantity, in one sentence.
+    limits: the smallest and the largest possible value; None if there are no such limits.
+    rounding: values of a smaller size are rounding errors of zero, and are drawn as zero.
 
     >>> measure = Measure("order", "0 is a bag of words.", (0, 1), (Reading(0.0, 0.0, 9),) * 2)
     >>> measure.curve().at
@@ -67,7 +68,7 @@ class TokenView:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What a transformer does, layer by layer; `inspection["order"]` is a measure by its name.
+    """What a transformer does, layer by layer; `inspection["order"]` is the measure of that name.
 
     >>> Inspection("Mine", (), (), (), (("attention", "none"),)).missing
     (('attention', 'none'),)

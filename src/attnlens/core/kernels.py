@@ -1,4 +1,4 @@
-"""Covariance functions (kernels) κ(q, k): covariances of worlds and weights of attention.
+"""Covariance functions (kernels) κ(q, k), which worlds use as covariances, attention as weights.
 
 With r = ‖q − k‖ and temperature τ (a squared length scale):
 
@@ -18,10 +18,10 @@ where a query equals a key (in self-attention, at every token). With s = √u
     g32(u) = (1 + s) e⁻ˢ,         g32′(u) = −e⁻ˢ/2
     g52(u) = (1 + s + u/3) e⁻ˢ,   g52′(u) = −g32(u)/6
 
-The Laplace kernel is not differentiable there; its derivative is defined as 0.
+The Laplace kernel has no derivative where a query equals a key; it is defined as 0 there.
 
-`LOG_PROFILES` has log κ for the kernels that are never negative. Attention normalises with it:
-far from every key κ itself underflows, while the ratio of two values of κ does not.
+`LOG_PROFILES` has log κ for the kernels that are never negative. Attention computes its normalised
+weights from log κ: far from every key κ underflows, but the ratio of two values of κ does not.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ Profile = Float[Array, "*shape"]
 
 
 def products(query: Queries, key: Keys) -> Matrix:
-    """q·k for every pair."""
+    """q·k for every pair of a query and a key."""
     return jnp.einsum("...qd,...ld->...ql", query, key)
 
 
 def squared_distances(query: Queries, key: Keys) -> Matrix:
-    """‖q − k‖² for every pair, never below zero."""
+    """‖q − k‖² for every pair of a query and a key, never below zero."""
     # The centre is subtracted first: far from the origin ‖q‖² + ‖k‖² − 2 q·k cancels badly.
     centre = key.mean(-2, keepdims=True) if key.shape[-2] else jnp.zeros_like(query[..., :1, :])
     return squared_distances_about_zero(query - centre, key - centre)
@@ -56,12 +56,12 @@ def squared_distances_about_zero(query: Queries, key: Keys) -> Matrix:
     norms = jnp.sum(query**2, -1)[..., :, None] + jnp.sum(key**2, -1)[..., None, :]
     squared = norms - 2 * products(query, key)
     # Only the value is clipped, not the derivative: in JAX the derivative of max(x, 0) at x = 0
-    # is ½, and where a query equals a key x is 0 (or, by rounding, below).
+    # is ½, and x is 0 (or slightly below 0, by rounding) where a query equals a key.
     return squared + jax.lax.stop_gradient(jnp.maximum(squared, 0) - squared)
 
 
 def distances(query: Queries, key: Keys) -> Matrix:
-    """‖q − k‖ for every pair, with gradient zero (not NaN) where the two coincide."""
+    """‖q − k‖ for every pair, with gradient zero (not NaN) where a query equals a key."""
     return root(squared_distances(query, key))
 
 

@@ -1,4 +1,4 @@
-"""Labels: columns of numbers that hold classes, and labels that are missing."""
+"""Labels: tests whether a column of numbers holds classes, and whether a label is missing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-MOST_CLASSES = 20  # whole numbers with more distinct values than this are measurements
+MOST_CLASSES = 20  # a column with more distinct whole numbers has measurements, not classes
 
 
 def are_class_numbers(values: np.ndarray) -> bool:
@@ -28,5 +28,5 @@ def is_missing(value: Any) -> bool:
         return value is None or value is np.ma.masked or bool(value != value)
     except TypeError:  # NA of pandas is neither true nor false
         return True
-    except ValueError:  # the comparison gave an array: `value` is not a scalar
+    except ValueError:  # the comparison returned an array: `value` is not a scalar
         return False

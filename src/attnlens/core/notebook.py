@@ -16,7 +16,7 @@ def in_notebook() -> bool:
 
 
 class NotebookLine:
-    """A line of text, with a bar where the finished share is known, that each call replaces."""
+    """A line of text, with a bar if `share` is given; every call replaces it."""
 
     def __init__(self) -> None:
         self._handle: Any = None
@@ -42,5 +42,5 @@ def line_html(text: str, share: float | None = None) -> str:
 
 
 def notebook_line(progress: Callable[[str], None] | None) -> Callable[[str], None] | None:
-    """`progress`; if it is None in a notebook, a line below the cell."""
+    """Return `progress`; if it is None and this is a notebook, return a `NotebookLine`."""
     return NotebookLine() if progress is None and in_notebook() else progress

@@ -9,5 +9,5 @@ Notice = Callable[[str], None]
 
 
 def print_notice(sentence: str) -> None:
-    """Print a sentence, given without its full stop."""
+    """Print one sentence on standard error, and add the full stop, which `sentence` lacks."""
     print(f"attnlens: {sentence}.", file=sys.stderr, flush=True)

@@ -22,14 +22,14 @@ class NativeStatus(Enum):
     NO_COMPILER = "no C++ compiler"
     FAILED = "failed"  # it could not be compiled, stored or loaded
     SWITCHED_OFF = "switched off"  # ATTNLENS_KERNEL=0, or `attnlens native off`
-    OTHER_PLATFORM = "not for this platform"  # system or processor, or JAX not on the CPU
+    OTHER_PLATFORM = "not for this platform"  # system or processor; or JAX does not use the CPU
     UNTRUSTED = "not trusted"  # somebody else can change the cache folder
 
 
 class NativeOrigin(Enum):
     """Where the file of a native library comes from."""
 
-    WHEEL = "attnlens-native"  # the wheel
+    WHEEL = "attnlens-native"  # the installed wheel of this name
     COMPILED = "compiled here"
 
 
@@ -54,7 +54,7 @@ class NativeLibrary:
 
     @property
     def key(self) -> str:
-        """The part that enters the key of a cell.
+        """The part of a cell's key that describes this library.
 
         >>> NativeLibrary("cholesky", NativeStatus.NOT_COMPILED, variant="x86-64-v3").key
         'cholesky=native-x86-64-v3'
@@ -63,13 +63,13 @@ class NativeLibrary:
 
     @property
     def source(self) -> str:
-        """What computes: native code, with its variant, or XLA."""
+        """What computes the results: native code, with its variant, or XLA."""
         native = f"native-{self.variant}" if self.variant else "native"
         return native if self.is_native else BY_XLA
 
     @property
     def is_native(self) -> bool:
-        """Whether results come from this library, or will once it is compiled; else from XLA."""
+        """Whether results come from this library (once it is compiled), and not from XLA."""
         return self.status in (NativeStatus.IN_USE, NativeStatus.NOT_COMPILED)
 
     def __str__(self) -> str:
@@ -92,7 +92,7 @@ class NumericalPath:
 
     @property
     def key(self) -> str:
-        """The part that can change digits, as it enters the key of a cell; "" without libraries."""
+        """The part of a cell's key that says which libraries are native and which XLA replaces."""
         return " ".join(library.key for library in self.libraries)
 
     @property
@@ -119,12 +119,12 @@ class NumericalPath:
 
     @staticmethod
     def restore(plain: Sequence[Mapping[str, Any]]) -> NumericalPath:
-        """The path from plain data; raises ValueError or TypeError if it is not of that form."""
+        """Restore a path from the output of `plain`; raises ValueError or TypeError for others."""
         return NumericalPath(tuple(_library(entry) for entry in plain))
 
 
 def _library(plain: Mapping[str, Any]) -> NativeLibrary:
-    """Records of earlier versions have neither variant nor origin."""
+    """A library from plain data; records of earlier versions have neither variant nor origin."""
     typed: dict[str, Any] = {"status": NativeStatus(plain["status"])}
     if plain.get("origin"):
         typed["origin"] = NativeOrigin(plain["origin"])

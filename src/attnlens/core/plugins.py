@@ -4,8 +4,8 @@
     attnlens.worlds      name   = "module:NAME" of a small example of a world
     attnlens.operators   name   = "module:NAME" of an operator, ready to call
 
-Reading entry points imports nothing. A plugin is imported when it is first needed. Whatever is
-wrong with one becomes a sentence that names its package, and everything else goes on.
+Reading entry points imports nothing. A plugin is imported when it is first needed. If it cannot be
+used, a notice names its package, and the command continues without it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from .user_code import user_code
 
 LENSES, WORLDS, OPERATORS = "attnlens.lenses", "attnlens.worlds", "attnlens.operators"
 KINDS = {LENSES: "lens", WORLDS: "world", OPERATORS: "operator"}
-SLOW_IMPORT = 10.0  # seconds; JAX itself takes 1 to 3, several times that on a busy machine
-LONGEST_OUTPUT = 60  # characters of what a plugin printed that a notice repeats
+SLOW_IMPORT = 10.0  # seconds; importing JAX alone takes 1 to 3, several times that if busy
+LONGEST_OUTPUT = 60  # a notice repeats this many characters of what a plugin printed
 T = TypeVar("T")
 
 
@@ -59,7 +59,7 @@ def installed(group: str) -> list[Plugin]:
 
 
 def unique(plugins: list[Plugin], notice: Notice = print_notice) -> list[Plugin]:
-    """The first plugin of each name; a notice for each of the others."""
+    """The first plugin of each name; `notice` is called for every other plugin."""
     first: dict[str, Plugin] = {}
     for plugin in plugins:
         other = first.setdefault(plugin.name, plugin)
@@ -72,7 +72,10 @@ def unique(plugins: list[Plugin], notice: Notice = print_notice) -> list[Plugin]
 
 
 def load(plugin: Plugin, kind: type[T], notice: Notice = print_notice) -> T | None:
-    """What the plugin provides, of the class `kind`; None, and a notice, if it cannot be used."""
+    """The object that a plugin provides, an instance of `kind`.
+
+    Returns None, after a notice, if the object cannot be imported or is not of that class.
+    """
     try:
         with quiet_import(plugin.package, notice):
             thing = import_name(plugin.path, str(plugin))
@@ -87,7 +90,10 @@ def load(plugin: Plugin, kind: type[T], notice: Notice = print_notice) -> T | No
 
 
 def extended(group: str, built_in: Mapping[str, Any], kind: type) -> dict[str, Any]:
-    """`built_in`, and what other packages add to it; a name that is taken is left out."""
+    """`built_in`, extended by the plugins that other packages add to `group`.
+
+    A plugin is left out if its name is taken or if it cannot be used.
+    """
     own = [Plugin(group, name, "", "attnlens", "") for name in built_in]
     added = [plugin for plugin in unique([*own, *installed(group)]) if plugin.path]
     loaded = {plugin.name: load(plugin, kind) for plugin in added}
@@ -95,7 +101,7 @@ def extended(group: str, built_in: Mapping[str, Any], kind: type) -> dict[str, A
 
 
 def import_name(path: str, what: str) -> Any:
-    """The object "module:NAME"; `BadInput` if it cannot be imported."""
+    """The object at `path`, "module:NAME"; raises `BadInput`, which names `what`, if it fails."""
     module, _, name = path.partition(":")
     with user_code(f"the import of {what}"):
         imported = importlib.import_module(module)
@@ -107,7 +113,7 @@ def import_name(path: str, what: str) -> Any:
 
 @contextlib.contextmanager
 def quiet_import(package: str, notice: Notice = print_notice) -> Iterator[None]:
-    """Keep what an import prints from standard output; a notice if it prints, or is slow."""
+    """Suppress what an import prints; call `notice` if it prints something or is slow."""
     printed, started = io.StringIO(), time.perf_counter()
     with contextlib.redirect_stdout(printed):
         yield

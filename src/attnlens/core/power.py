@@ -1,4 +1,4 @@
-"""The probability that a number of replicates settles a question: power before the run.
+"""Power before the run: the probability that a given number of replicates decides a claim.
 
 The judged numbers x₁ … x_n of a part are taken as independent normal draws with mean μ (the stated
 effect) and standard deviation σ. Their t interval is x̄ ± c·s/√n with c the Student quantile of
@@ -7,10 +7,10 @@ effect) and standard deviation σ. Their t interval is x̄ ± c·s/√n with c t
     P(interval inside)  = E[ (Φ((h − μ)√n/σ − c u) − Φ((l − μ)√n/σ + c u))₊ ]
     P(interval outside) = E[ Φ((l − μ)√n/σ − c u) + Φ(−(h − μ)√n/σ − c u) ].
 
-For a region with one end these are tails of the noncentral t distribution; for two ends the first
-is the power of two one-sided tests (Owen, A special case of a bivariate non-central t-distribution,
-1965). The expectation over u is one integral of a smooth function, computed by Gauss–Legendre
-quadrature to about 1e−10.
+If only one end of the region is finite, these are tails of the noncentral t distribution. If both
+are finite, the first formula is the power of two one-sided tests (Owen, A special case of a
+bivariate non-central t-distribution, 1965). The expectation over u is one integral of a smooth
+function, computed by Gauss–Legendre quadrature to about 1e−10.
 
 Only NumPy and `scipy.special` are imported here: `scipy.stats` takes 1.8 s to load.
 """
@@ -25,17 +25,18 @@ from scipy.special import chdtri, gammaln, ndtr
 from .readings import LEVEL, t_quantile
 from .verdicts import Region
 
-POINTS = 200  # of the quadrature: the error is below 1e−10 from 2 replicates on (a test compares)
-TAIL = 1e-13  # probability of u beyond either end of the integral
+POINTS = 200  # quadrature points: a test checks that the error is below 1e−10 from 2 replicates on
+TAIL = 1e-13  # probability that u lies beyond either end of the integral
 
 
 def decision_power(
     effect: float, std: float, count: int, region: Region, level: float = LEVEL
 ) -> float:
-    """The probability that the interval of `count` replicates ends on the effect's side.
+    """The probability that the interval of `count` replicates lies wholly on the effect's side.
 
-    Inside the region if the effect lies inside it (the claim is expected to be supported), outside
-    if the effect lies outside (expected to be refuted). NaN with fewer than two replicates.
+    The effect's side is inside the region if the effect lies inside (the claim is expected to be
+    supported), and outside otherwise (the claim is expected to be refuted). `std` is the standard
+    deviation of one replicate. Returns NaN for fewer than two replicates.
 
     >>> round(decision_power(-0.5, 0.1, 16, Region(-0.6, -0.4)), 3)
     0.924
@@ -48,7 +49,8 @@ def decision_power(
     scale = math.sqrt(count) / std
     low, high = (region.low - effect) * scale, (region.high - effect) * scale
     quantile = t_quantile(count - 1, level)
-    # Where both ends are finite, no interval wider than the region lies inside it.
+    # If both ends are finite, an interval inside the region is at most as wide as the region, which
+    # bounds u by `longest`.
     longest = (high - low) / (2 * quantile) if inside else math.inf
     u, weights = _quadrature(count - 1, longest)
     half = quantile * u
@@ -60,7 +62,10 @@ def decision_power(
 
 
 def _quadrature(freedom: int, longest: float) -> tuple[np.ndarray, np.ndarray]:
-    """Points u = √(χ²_ν/ν) up to `longest`, and weights: quadrature weight × density of u."""
+    """Quadrature points u = √(χ²_ν/ν) up to `longest`, and weights multiplied by u's density.
+
+    ν is `freedom`.
+    """
     start = math.sqrt(chdtri(freedom, 1 - TAIL) / freedom)
     end = min(longest, math.sqrt(chdtri(freedom, TAIL) / freedom))
     nodes, weights = np.polynomial.legendre.leggauss(POINTS)

@@ -1,7 +1,7 @@
 """Files that hold code: read and written only where nobody but the user can change them.
 
 Compiled libraries and programs in the cache folder are executed. Whoever can write there executes
-code as the user, so a folder or file counts only if it is private:
+code as the user, so a folder or file is used only if it is private:
 
 folder   owned by the user, not writable by others; every folder above it owned by the user or by
          root, and not writable by others unless it is sticky (as /tmp is: entries in it can be
@@ -37,14 +37,15 @@ def cache_folder() -> Path:
     base = os.environ.get("XDG_CACHE_HOME")
     try:
         return Path(base or Path.home() / ".cache") / "attnlens" / "compiled"
-    except RuntimeError:  # no HOME, and no entry for this user
+    except RuntimeError:  # HOME is not set, and the system does not know this user
         raise NotPrivate("there is no home folder; set ATTNLENS_CACHE to a folder") from None
 
 
 def private_folder(folder: Path, create: bool = True) -> Path:
-    """The resolved path of a private folder; raises `NotPrivate`, or OSError if it cannot exist.
+    """The resolved path of a folder, which must be private; raises `NotPrivate` if it is not.
 
-    Missing folders are created for the user alone.
+    If the folder does not exist, it is created with access for the user alone. With `create=False`
+    FileNotFoundError is raised instead.
     """
     resolved = Path(os.path.realpath(folder))
     missing = []

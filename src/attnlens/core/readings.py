@@ -2,7 +2,7 @@
 
 Reading         a number: value, standard error, count, status
 BoundedReading  a number with an interval that is not symmetric
-StoredReading   a number that was read from a document, with the facts that it holds
+StoredReading   a number that was read from a document, with the details stored there
 Curve           readings along an axis, with the slope of the straight line through them on log–log
                 axes
 """
@@ -22,8 +22,8 @@ LEVEL = 0.95  # confidence level of every interval that is shown
 
 
 def t_quantile(freedom: float, level: float = LEVEL) -> float:
-    """The half-width of the central `level` of Student's t distribution; NaN for freedom 0."""
-    from scipy.special import (  # here: commands that measure nothing do not load SciPy
+    """The t for which Student's t lies in −t to t with probability `level`; NaN for freedom 0."""
+    from scipy.special import (  # imported here, because many commands do not need SciPy
         ndtri,
         stdtrit,
     )
@@ -38,9 +38,9 @@ class Reading(Tabular):
     """A measured number, its standard error, and the number of independent draws behind it.
 
     `interval` is the only interval of a reading: figures, sentences and decisions use it. `freedom`
-    is the number of degrees of freedom of the standard error; left out, it is count − 1. `status`
-    says whether there is a number and, where there is none, `reason` says why. A measurement that
-    has more to say returns a subclass with fields of its own; `details` lists these by name.
+    is the number of degrees of freedom of the standard error; None means count − 1. `status` says
+    whether there is a number and, where there is none, `reason` says why. A measurement with more
+    results returns a subclass that adds fields; `details` maps their names to their values.
 
     >>> print(Reading(0.5, 0.01, 100))
     0.5 ± 0.01 (n = 100)
@@ -66,7 +66,7 @@ class Reading(Tabular):
 
     @classmethod
     def of(cls, reading: Reading, **own: Any) -> Self:
-        """The numbers of a reading, with the fields that this class adds.
+        """A reading of this class: the numbers of `reading`, and `own`, the fields it adds.
 
         >>> BoundedReading.of(Reading(2.0, 0.5, 8), low=1.0, high=4.0).high
         4.0
@@ -129,7 +129,7 @@ class Reading(Tabular):
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row, with the numbers and texts among the details."""
+        """One row: the numbers and texts among the `details`, followed by the entries of `row`."""
         return [
             {
                 **{k: v for k, v in self.details.items() if isinstance(v, int | float | str)},
@@ -142,10 +142,8 @@ class Reading(Tabular):
         return Point(float(x), self.value, self.half_width())
 
     def exp_point(self, x: float) -> Point:
-        """exp of the value at `x`, for readings of a logarithm, with the upper half-width of its
-        95 % interval after exp."""
-        value = _exp(self.value)
-        return Point(float(x), value, _exp(self.interval()[1]) - value)
+        """For a reading of a logarithm: exp of its value and 95 % interval at `x`, to be drawn."""
+        return Point.between(float(x), _exp(self.value), *map(_exp, self.interval()))
 
     def __str__(self) -> str:
         if not self.status.has_number:
@@ -176,8 +174,12 @@ class BoundedReading(Reading):
     low: float = field(default=math.nan, kw_only=True)
     high: float = field(default=math.nan, kw_only=True)
 
-    def row(self) -> dict[str, Any]:
-        return {**super().row(), "low": self.low, "high": self.high}
+    def interval(self, level: float = LEVEL) -> tuple[float, float]:
+        """`low` to `high` at the level 95 %, otherwise the interval from the standard error."""
+        return (self.low, self.high) if level == LEVEL else super().interval(level)
+
+    def point(self, x: float) -> Point:
+        return Point.between(float(x), self.value, *self.interval())
 
 
 @dataclass(frozen=True)
@@ -196,8 +198,8 @@ class Curve(Tabular):
     """Readings along an axis, such as error over length; `slope` is the log–log rate.
 
     predicted: the slope that the theory predicts.
-    fitted_from: the first point of the fit, where earlier points are left out.
-    slope_of_means: whether the slope is that of the mean values, and not the mean of slopes.
+    fitted_from: the first point of the fit, if earlier points are left out.
+    slope_of_means: whether `slope` is the slope of the mean values, not the mean of the slopes.
 
     >>> halves = (Reading(1.0, 0.1, 9), Reading(0.5, 0.05, 9))
     >>> print(Curve("length", "error", (16, 64), halves, slope=Reading(-0.5, 0.1, 18)))
@@ -255,7 +257,7 @@ class Curve(Tabular):
 
 
 def _exp(value: float) -> float:
-    """exp, infinite beyond the largest float."""
+    """exp(value), or infinity if it is too large for a float."""
     try:
         return math.exp(value)
     except OverflowError:

@@ -1,8 +1,7 @@
-"""Records as plain data for JSON, and back; nothing else converts them.
+"""Convert records to plain data for JSON and back; no other module does this.
 
-JSON has neither NaN nor infinity: both become None, and None is read back as NaN. Statuses become
-their strings. Documents of earlier versions lack fields that were added later; those have their
-default values.
+JSON has neither NaN nor infinity: both become None, and None is read back as NaN. A status becomes
+its string. If a document of an earlier version lacks a field, the field gets its default value.
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ from .readings import Reading, StoredReading
 from .status import Status
 from .verdicts import Part, Verdict
 
-READING = ("value", "standard_error", "count", "status", "details", "freedom")  # as stored
+# The attributes of a reading that are stored.
+READING = ("value", "standard_error", "count", "status", "details", "freedom")
 
 
 def to_plain(record: Any) -> Any:
@@ -33,6 +33,8 @@ def to_plain(record: Any) -> Any:
         return record.value
     if isinstance(record, Reading):
         return to_plain({name: getattr(record, name) for name in READING})
+    if isinstance(record, Point) and record.below is None:  # true for most of the many points
+        return to_plain({"x": record.x, "y": record.y, "half_width": record.half_width})
     if dataclasses.is_dataclass(record):
         return {f.name: to_plain(getattr(record, f.name)) for f in dataclasses.fields(record)}
     if isinstance(record, Mapping):
@@ -44,7 +46,7 @@ def to_plain(record: Any) -> Any:
 
 
 def view_from_plain(content: Mapping[str, Any]) -> View:
-    """The figure, surface or map that `to_plain` converted."""
+    """Restore a figure, surface or map from the output of `to_plain`."""
     if "panels" in content:
         panels = tuple((name, rows) for name, rows in content["panels"])
         return Map(**{**content, "panels": panels})
@@ -60,7 +62,7 @@ def view_from_plain(content: Mapping[str, Any]) -> View:
 
 
 def reading_from_plain(content: Mapping[str, Any]) -> Reading:
-    """The reading that `to_plain` converted; entries that are no fields of a reading are ignored.
+    """Restore a reading from the output of `to_plain`; entries of other names are ignored.
 
     >>> print(reading_from_plain({"value": 0.5, "standard_error": 0.1, "count": 9}))
     0.5 ± 0.1 (n = 9)
@@ -96,13 +98,13 @@ def ledger_entries(ledger: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def verdict_to_plain(verdict: Verdict) -> dict[str, Any]:
-    """The outcome of a claim or a control, with its parts, as the page document holds it."""
+    """The outcome of a claim or a control with its parts, as plain data for the page document."""
     parts = [part_to_plain(part) for part in verdict.parts]
     return {"outcome": verdict.outcome, "reason": verdict.reason, "parts": parts}
 
 
 def part_to_plain(part: Part) -> dict[str, Any]:
-    """A judged quantity, with its region in words and as a pair of numbers."""
+    """A judged quantity as plain data, with its region in words and as a pair of numbers."""
     return to_plain(
         {
             "quantity": part.quantity,

@@ -1,10 +1,12 @@
 """Shares: exact binomial tests, the interval of Clopper and Pearson, and power before the run.
 
-With k of n independent trials, P(X ≥ k) at the share s is the p-value of "at or below s". The
-interval of Clopper and Pearson (The use of confidence or fiducial limits illustrated in the case of
-the binomial, 1934) holds the shares that neither one-sided test rejects, so a region holds the
-whole interval exactly when both tests at its ends reject. Its coverage is at least 95 % for every
-share; near 0 and 1, where the t interval is too short, it is the reason to use it.
+A share is the probability that a trial succeeds. With k successes in n independent trials, P(X ≥ k)
+for the share s is the p-value of the hypothesis "the share is at or below s". The interval of
+Clopper and Pearson (The use of confidence or fiducial limits illustrated in the case of the
+binomial, 1934) consists of the shares that neither one-sided test rejects. So the whole interval
+lies inside a region exactly when the tests at both ends of the region reject. The coverage of the
+interval is at least 95 % for every share. Near 0 and 1 the t interval is too short, and this one is
+used instead.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ from .verdicts import Part, Region
 def share_interval(
     successes: ArrayLike, count: int, level: float = LEVEL
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The interval of Clopper and Pearson, for each number of successes.
+    """The lower and upper ends of the intervals of Clopper and Pearson.
+
+    There is one interval per number of `successes` in `count` trials.
 
     >>> low, high = share_interval(0, 20)
     >>> float(low), round(float(high), 4)
@@ -38,7 +42,7 @@ def share_interval(
 
 
 def judge_share(quantity: str, outcomes: ArrayLike, region: Region) -> Part:
-    """A part of a claim from trials that succeed (1) or fail (0)."""
+    """The part of a claim that judges a share, from trials that succeed (1) or fail (0)."""
     values = arrays.numbers("outcomes", outcomes).ravel()
     count = values.size
     if count < 2 or np.isnan(values).any():
@@ -53,22 +57,25 @@ def judge_share(quantity: str, outcomes: ArrayLike, region: Region) -> Part:
 
 
 def _p_above(k: int, count: int, share: float) -> float:
-    """p-value of "the share is at or below `share`"; 0 if no share can be."""
+    """p-value of "the share is at or below `share`"; 0 if no share can be that low."""
     if share < 0:
         return 0.0
     return 1.0 if k == 0 or share >= 1 else 1 - float(bdtr(k - 1, count, share))
 
 
 def _p_below(k: int, count: int, share: float) -> float:
-    """p-value of "the share is at or above `share`"; 0 if no share can be."""
+    """p-value of "the share is at or above `share`"; 0 if no share can be that high."""
     if share > 1:
         return 0.0
     return 1.0 if k == count or share <= 0 else float(bdtr(k, count, share))
 
 
 def share_power(effect: float, count: int, region: Region, level: float = LEVEL) -> float:
-    """The probability that the interval ends wholly inside the region if the effect lies inside it,
-    or wholly outside if the effect does: the sum over all numbers of successes.
+    """The probability that the interval lies wholly inside the region, if the effect lies inside,
+    or wholly outside, if the effect lies outside.
+
+    `effect` is the true share, `count` the number of trials. The probability is exact: a sum over
+    all numbers of successes.
 
     >>> round(share_power(0.5, 20, Region(high=0.05)), 3)  # refuted with 20 trials
     0.999

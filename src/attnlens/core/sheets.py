@@ -132,7 +132,7 @@ class Completion(NamedTuple):
     ending: Ending
     round: int
     rounds: int
-    reason: str = ""  # of `STOPPED`, a sentence without its full stop
+    reason: str = ""  # why the command `STOPPED`: a sentence without its full stop
 
     def __str__(self) -> str:
         where = f"in round {self.round} of {self.rounds}"
@@ -165,7 +165,7 @@ class Sheet(Tabular):
     completion: Completion | None = None
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per answer; the readings behind it are `answer.to_frame()`."""
+        """One row per answer; `answer.to_frame()` has the readings behind an answer."""
         return [
             {
                 "name": None if answer.name is None else answer.name.value,
@@ -190,8 +190,8 @@ class Sheet(Tabular):
         return tuple(dict.fromkeys(names))
 
     def __getattr__(self, name: str) -> Any:
-        """The answer to the question of this name, or such answers by model."""
-        # Python asks for special names, and for fields while a copy is made.
+        """The answer to the question of this name, or a mapping from models to its answers."""
+        # Python looks up special names here, and also fields while an object is copied.
         if name.startswith("_") or "answers" not in vars(self):
             raise AttributeError(name)
         if name not in self.names:
@@ -206,7 +206,7 @@ class Sheet(Tabular):
         return [*super().__dir__(), *self.names]
 
     def __getitem__(self, question: str) -> Any:
-        """The answer to a question, by its name; by its words until the next release."""
+        """The answer to a question by its name; access by its words is deprecated."""
         if question in self.names:
             return getattr(self, question)
         answers = {answer.question: answer for answer in self.answers}

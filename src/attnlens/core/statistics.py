@@ -1,9 +1,9 @@
 """Intervals, slopes, p-values and verdicts with a controlled false-discovery rate.
 
-All of it assumes independent replicates. A *replicate* is one seed, or one block of seeds averaged
-before a logarithm is taken; it redraws the latent, the tokens and the queries. The t interval over
-replicates requires only that their mean is close to normal. Its coverage is measured in the tests
-(93 to 97 % at a nominal 95 %).
+All functions assume independent replicates. A *replicate* is one seed, or one block of seeds whose
+values are averaged before a logarithm is taken; each replicate draws the latent, the tokens and the
+queries again. The t interval over replicates requires only that their mean is close to normal. Its
+coverage is measured in the tests (93 to 97 % at a nominal 95 %).
 
 Only NumPy and `scipy.special` are imported here: `scipy.stats` takes 1.8 s to load.
 """
@@ -19,11 +19,13 @@ from numpy.typing import ArrayLike
 from scipy.special import stdtr
 
 from attnlens.core import arrays
+from attnlens.core.checks import BadInput
 from attnlens.core.readings import LEVEL, Reading, t_quantile
 from attnlens.core.status import Status
 from attnlens.core.verdicts import Decision, Part, Region, Verdict
 
-FALSE_DISCOVERY_RATE = 0.05  # over all claims of a ledger; the error rate of a claim judged alone
+# Controlled over all claims of a ledger; for a claim judged alone it is the error rate.
+FALSE_DISCOVERY_RATE = 0.05
 
 
 def mean_reading(replicates: ArrayLike) -> Reading:
@@ -31,7 +33,8 @@ def mean_reading(replicates: ArrayLike) -> Reading:
     values = arrays.numbers("replicates", replicates)
     if values.size < 2 or not np.isfinite(values).all():
         return Reading(math.nan, math.nan, values.size, Status.FEW_REPLICATES)
-    # Squares of extreme numbers leave float64; a division by a power of two is exact.
+    # Squares of extreme numbers overflow or underflow, so these are scaled by a power of two, which
+    # is exact.
     largest = float(np.abs(values).max())
     moderate = largest == 0 or 1e-140 < largest < 1e140
     unit = 1.0 if moderate else math.ldexp(1.0, math.frexp(largest)[1] - 1)
@@ -50,10 +53,10 @@ def t_interval(reading: Reading, level: float = LEVEL) -> tuple[float, float]:
 
 
 def implied_error(low: float, high: float, count: int) -> float:
-    """The standard error of a reading of `count` draws whose interval is as wide as low to high.
+    """The standard error that gives a reading of `count` draws an interval as wide as low to high.
 
-    For intervals that were not computed from a standard error, such as percentiles. It is infinite
-    where an end is.
+    It is used for intervals that were not computed from a standard error, such as percentiles. It
+    is infinite if `low` or `high` is infinite.
     """
     return (high - low) / (2 * t_quantile(count - 1))
 
@@ -78,7 +81,7 @@ def slopes(x: ArrayLike, y: ArrayLike) -> np.ndarray:
     >>> slopes([0.0, 1.0, 2.0], [[1.0, 2.0, 3.0], [0.0, -1.0, -2.0]]).tolist()
     [1.0, -1.0]
     """
-    x, y = np.asarray(x, float), np.asarray(y, float)
+    x, y = _points(x, y)
     centred = x - x.mean()
     return (y * centred).sum(-1) / (centred**2).sum()
 
@@ -91,21 +94,36 @@ def rank_correlations(x: ArrayLike, y: ArrayLike) -> np.ndarray:
     >>> rank_correlations([1, 2, 3], [[5.0, 6.0, 9.0], [3.0, 1.0, 2.0]]).tolist()
     [1.0, -0.5]
     """
-    a, b = (_centred_ranks(np.asarray(values, float)) for values in (x, y))
+    a, b = map(_centred_ranks, _points(x, y))
     with np.errstate(invalid="ignore"):
         return (a * b).sum(-1) / np.sqrt((a**2).sum(-1) * (b**2).sum(-1))
 
 
+def _points(x: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """x (points) and y (…, points) as float64; raises `BadInput` if their lengths differ."""
+    across, along = arrays.numbers("x", x), arrays.numbers("y", y)
+    if across.shape[-1:] != along.shape[-1:]:
+        raise BadInput(
+            f"y must have one number for each of the points in x along its last axis; got shapes "
+            f"{along.shape} and {across.shape}."
+        )
+    return across, along
+
+
 def _centred_ranks(values: np.ndarray) -> np.ndarray:
-    """How many values are smaller minus how many are larger: twice the rank minus its mean."""
-    return np.sign(values[..., :, None] - values[..., None, :]).sum(-1)
+    """For each value, the number of smaller values minus the number of larger ones.
+
+    This is twice the difference between the rank of the value and the mean rank.
+    """
+    with np.errstate(invalid="ignore"):  # the difference of two infinities is NaN
+        return np.sign(values[..., :, None] - values[..., None, :]).sum(-1)
 
 
 def log_of_mean(rows: ArrayLike) -> np.ndarray:
     """Jackknife pseudo-values of the logarithm of each column's mean, one per row.
 
-    For quantities of which single rows can be negative. With n rows, their mean m, and the mean
-    m₍ᵢ₎ of all rows but the i-th,
+    They are used for quantities that can be negative in single rows. With n rows, their mean m, and
+    the mean m₍ᵢ₎ of all rows but the i-th, the pseudo-value of row i is
 
         n log m − (n − 1) log m₍ᵢ₎
 
@@ -117,20 +135,24 @@ def log_of_mean(rows: ArrayLike) -> np.ndarray:
     >>> log_of_mean(np.full((3, 1), np.e)).ravel().tolist()
     [1.0, 1.0, 1.0]
     """
-    rows = np.asarray(rows, float)
+    rows = arrays.numbers("rows", rows)
     count = len(rows)
-    means, others = rows.mean(0), (rows.sum(0) - rows) / (count - 1)
+    if count < 2:
+        return np.full(rows.shape, np.nan)
     with np.errstate(invalid="ignore", divide="ignore"):
+        means, others = rows.mean(0), (rows.sum(0) - rows) / (count - 1)
         logs = count * np.log(means) - (count - 1) * np.log(others)
     return np.where(np.isfinite(logs).all(0), logs, np.nan)
 
 
 def judge(quantity: str, replicates: ArrayLike, region: Region) -> Part:
-    """A part of a claim from its replicates: t interval, and one-sided p-values at the boundaries.
+    """Judge one quantity of a claim from its replicates.
 
-    p_support is the larger p-value of two one-sided tests, of "at or below low" and of "at or above
-    high"; p_refute is the smaller p-value of the tests of "inside" against each side. The 95 %
-    interval lies inside the region exactly when p_support ≤ 0.025, outside when p_refute ≤ 0.025.
+    The part has the t interval and one-sided p-values at the boundaries of the region. p_support is
+    the larger p-value of two tests, whose null hypotheses are "at or below low" and "at or above
+    high". p_refute is the smaller p-value of two tests of the null hypothesis "inside the region",
+    one against each side. The 95 % interval lies inside the region exactly when p_support ≤ 0.025,
+    and outside exactly when p_refute ≤ 0.025.
     """
     reading = mean_reading(replicates)
     if reading.status is not Status.OK:
@@ -144,9 +166,9 @@ def judge(quantity: str, replicates: ArrayLike, region: Region) -> Part:
 
 
 def judge_exactly(quantity: str, values: ArrayLike, region: Region) -> Part:
-    """A part without sampling error: it holds when every value lies inside the region.
+    """Judge a quantity without sampling error: the part holds if every value lies in the region.
 
-    With a NaN among the values, or without values, it is undecided: both p-values are 1.
+    If a value is NaN, or if there are no values, the part is undecided: both p-values are 1.
     """
     values = arrays.numbers("values", values).ravel()
     if values.size == 0 or np.isnan(values).any():  # not measured: neither inside nor outside
@@ -172,7 +194,10 @@ def _p_above(reading: Reading, boundary: float) -> float:
 
 
 def adjust(p_values: Sequence[float]) -> list[float]:
-    """Benjamini–Hochberg adjusted p-values: deciding where p ≤ q has a false-discovery rate ≤ q."""
+    """Benjamini–Hochberg adjusted p-values.
+
+    If all claims with an adjusted p ≤ q are decided, the false-discovery rate is at most q.
+    """
     p = np.asarray(p_values, float)
     order = np.argsort(-p)
     ranks = np.arange(len(p), 0, -1)
@@ -182,7 +207,9 @@ def adjust(p_values: Sequence[float]) -> list[float]:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's adjusted p-values: deciding where p ≤ α errs at all with probability ≤ α.
+    """Holm's adjusted p-values.
+
+    If all claims with an adjusted p ≤ α are decided, the probability of any error is at most α.
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
@@ -198,9 +225,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def combine(parts: Sequence[Part]) -> tuple[float, float]:
     """(p_support, p_refute) of a claim with several parts.
 
-    The claim holds when every part holds, so p_support is the largest of the parts
-    (intersection–union test). It fails when any part fails, so p_refute is the smallest of the
-    parts times their number (Bonferroni).
+    The claim holds when every part holds, so its p_support is the largest p_support of a part
+    (intersection–union test). It fails when any part fails, so its p_refute is the smallest
+    p_refute of a part times the number of parts (Bonferroni).
     """
     p_support = max(part.p_support for part in parts)
     p_refute = min(1.0, len(parts) * min(part.p_refute for part in parts))
@@ -217,9 +244,10 @@ def verdicts(
     Both "supported" and "refuted" are discoveries. The two-sided p-value of a claim is
     p = 2·min(p_support, p_refute). Benjamini–Hochberg at `rate` selects the claims that are
     decided, and the smaller p gives the direction (Benjamini and Yekutieli, JASA 2005, show that
-    the rate then also bounds wrong directions). For a claim judged alone this rule is "the whole
-    95 % interval inside the region, or outside". Claims without sampling error are not part of the
-    correction, nor are the exact checks, whose places `checks` holds: each is judged alone.
+    the rate then also bounds wrong directions). By this rule a claim that is judged alone is
+    decided exactly when its whole 95 % interval lies inside the region, or outside. Two kinds of
+    claims are not part of the correction and are judged alone: those without sampling error, and
+    the exact checks, whose indices are in `checks`.
     """
     combined = [combine(parts) for parts in claims]
     sampled = [i for i, parts in enumerate(claims) if not all(part.exact for part in parts)]
@@ -239,7 +267,10 @@ def verdicts(
 def control_verdict(
     parts: Sequence[Part], claims: int, rate: float = FALSE_DISCOVERY_RATE
 ) -> Verdict:
-    """The verdict of a control: the rule of its claim, at `rate` over the number of claims."""
+    """The verdict of a control, by the rule of its claim but at the level rate / claims.
+
+    `claims` is the number of claims of the ledger (Bonferroni's correction).
+    """
     p_support, p_refute = combine(parts)
     exact = all(part.exact for part in parts)
     adjusted = None if exact else min(1.0, 2 * min(p_support, p_refute) * claims)
@@ -260,8 +291,8 @@ def _verdict(
 def deciding_part(outcome: Decision, parts: Sequence[Part]) -> Part:
     """The part that determined the outcome: smallest p_refute if refuted, else largest p_support.
 
-    Among equals (exact parts have no p-values that could differ) the part nearest to the boundary
-    of its region, or farthest outside.
+    If several parts have the same p-value, as exact parts have, the part that is farthest outside
+    its region is returned or, if all lie inside, the part nearest to its boundary.
     """
     if outcome == "refuted":
         return min(parts, key=lambda part: (part.p_refute, _margin(part)))

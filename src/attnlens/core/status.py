@@ -1,8 +1,8 @@
 """Whether a measurement has a number and, where it has none, why.
 
-A `Status` is a string, so JSON stores it as it is, and a comparison with "ok" holds. Where the
-reason contains numbers, these are fields of the record that has the status, and `sentence` writes
-them out.
+A `Status` is a string, so JSON stores it unchanged, and it can be compared with a string such as
+"ok". If the reason contains numbers, they are fields of the record that has the status, and
+`sentence` inserts them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Status(StrEnum):
     """
 
     OK = "ok"
-    # The number is no direct measurement.
+    # There is a number, but it is a bound, an extrapolation or not confirmed.
     EXTRAPOLATED = "extrapolated"
     AT_MOST = "at most"
     AT_LEAST = "at least"
@@ -54,7 +54,7 @@ class Status(StrEnum):
         return self in _WITH_NUMBER
 
     def sentence(self, details: Mapping[str, Any] | None = None) -> str:
-        """The status in words, with the numbers in `details`; without them where one is missing."""
+        """The status in words, with the numbers in `details`; without numbers if one is missing."""
         try:
             return SENTENCES.get(self, self.value).format(**(details or {}))
         except KeyError:
@@ -62,10 +62,10 @@ class Status(StrEnum):
 
     @classmethod
     def read(cls, text: str) -> tuple[Status, str]:
-        """The status that a document holds, and a remark.
+        """The status, and a remark, for the text that a stored document has as its status.
 
-        Documents written before this enumeration hold sentences. Words that are no status become
-        `OTHER`, with the words as the remark.
+        Documents written before this enumeration have sentences there. A text that is not a status
+        gives `OTHER`, with the text as the remark.
 
         >>> Status.read("64 of 64 reference posteriors have not converged")[0]
         <Status.OTHER: 'other'>
@@ -75,7 +75,7 @@ class Status(StrEnum):
         return cls.OTHER, text
 
 
-# Statuses whose reason contains numbers; the names are those of the details.
+# Sentences of the statuses whose reason contains numbers; names in braces are keys of `details`.
 SENTENCES = {
     Status.NOT_COVERED: "{outside:.0%} of " + Status.NOT_COVERED,
     Status.NOT_CONVERGED: (

@@ -1,7 +1,8 @@
-"""Code that the user brings (claims, models): what it raises becomes one sentence.
+"""Turn errors in code that the user brings (claims, models) into one sentence.
 
 The sentence names the user's function and the line in which it failed. `sys.exit` in such code is a
-failure too: otherwise a command would end with status 0 and without a word. Ctrl-C stays Ctrl-C.
+failure too: otherwise a command could end with status 0 and without a message. `KeyboardInterrupt`
+(Ctrl-C) is raised unchanged.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from pathlib import Path
 from .checks import BadInput, ExplainedError
 
 PACKAGE = Path(__file__).parents[1]
-LONGEST_REASON = 200  # characters of an error message
+LONGEST_REASON = 200  # at most this many characters of an error message are quoted
 
 
 @contextmanager
 def user_code(what: str, *passing: type[BaseException]) -> Iterator[None]:
-    """Turn whatever the user's code raises into `BadInput`; `what` says what it was asked for.
+    """Turn any error of the user's code into `BadInput`; `what` names the failed step.
 
     Errors of the types `passing` are raised as they are.
 
@@ -42,7 +43,7 @@ def reason(error: BaseException) -> str:
         return f"it called sys.exit({error.code!r}); let it return instead"
     try:
         text = str(error)
-    except Exception:  # the error is the user's own class
+    except Exception:  # the user's own exception class cannot be converted to text
         text = ""
     first = (text.strip().splitlines() or [""])[0][:LONGEST_REASON].rstrip(".")
     return f"{type(error).__name__}: {first}" if first else type(error).__name__

@@ -19,7 +19,9 @@ Decision = Literal["supported", "refuted", "undecided"]
 
 
 def verdict_words(outcome: str, check: bool) -> str:
-    """The outcome as it is shown: an exact check holds or fails, it is no evidence.
+    """The word that is shown for an outcome.
+
+    An exact check (`check=True`) "holds" or "fails", because it is not evidence for a claim.
 
     >>> verdict_words("supported", check=True), verdict_words("supported", check=False)
     ('holds', 'supported')
@@ -46,9 +48,9 @@ class Region:
 class Part:
     """One judged quantity of a claim: estimate, 95 % interval `low` to `high`, and region.
 
-    `p_support` is the p-value of "outside the region" and `p_refute` that of "inside"; both are
-    one-sided, at the boundary of the region. An exact part has no sampling error: its p-values
-    are 0 or 1.
+    `p_support` is the p-value of the null hypothesis "outside the region" and `p_refute` that of
+    "inside"; both tests are one-sided, at the boundary of the region. `count` is the number of
+    replicates. An exact part has no sampling error: its p-values are 0 or 1.
     """
 
     quantity: str
@@ -85,7 +87,7 @@ class Verdict(Tabular):
     holm: bool = True
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per part; an end of a region that is open is infinite."""
+        """One row per part; a region without a lower or upper bound has an infinite end there."""
         return [
             {
                 "outcome": self.outcome,
@@ -105,7 +107,7 @@ class Verdict(Tabular):
 
 
 def stability_words(outcomes: Sequence[str], check: bool = False) -> str:
-    """Whether all ranges of seeds gave the same verdict, or how many gave which.
+    """Whether the outcomes on all ranges of seeds agree ("stable" or "moved"), with their counts.
 
     >>> stability_words(["supported"] * 8)
     'stable: 8 supported'

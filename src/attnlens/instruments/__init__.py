@@ -1,6 +1,7 @@
 """Instruments measure a subject and return readings; they never change the subject.
 
-Each is calibrated in the tests on a subject with a known answer before it is used elsewhere.
+A subject is what is measured: data, a trained network, a posterior. The tests calibrate each
+instrument on a subject with a known answer.
 """
 
 import lazy_loader

@@ -91,21 +91,21 @@ def _worst_error(**settings) -> Reading:
 
 
 def first_token_gap(seed: int = 0) -> Reading:
-    """The sufficiency gap of a representation that is one token of four."""
+    """The sufficiency gap of a representation that keeps only the first of four tokens."""
     return representation(
         lambda tokens: tokens[0], NormalMean(), length=4, episodes=128, probes=("ridge",), seed=seed
     ).gap
 
 
 def first_token_excess(seed: int = 0) -> Reading:
-    """The excess content of a representation that is one token of four."""
+    """The excess content of a representation that keeps only the first of four tokens."""
     return representation(
         lambda tokens: tokens[0], NormalMean(), length=4, episodes=128, probes=("ridge",), seed=seed
     ).excess
 
 
 def small_condition_number(seed: int = 0) -> Reading:
-    """κ of a target for which pretraining has half the signal."""
+    """κ of a target that is a latent coordinate whose scale is halved in the pretraining data."""
     random = np.random.default_rng(seed)
     latent, noise = random.standard_normal((2, 60, 2))
     pretraining = latent * [1.0, 0.5] + 0.1 * noise
@@ -113,14 +113,14 @@ def small_condition_number(seed: int = 0) -> Reading:
 
 
 def exact_coverage(seed: int = 0) -> Curve:
-    """The coverage of a world's own posterior."""
+    """Coverage of the credible intervals of a world's exact posterior."""
     return calibration(
         None, NormalMean(dim=2), length=4, episodes=200, draws=19, seed=seed
     ).coverage
 
 
 def prior_c2st(seed: int = 0) -> Reading:
-    """C2ST between the prior and the posterior of eight tokens."""
+    """C2ST between samples from the prior and from the posterior given eight tokens."""
 
     def prior(tokens: Any, count: int, seed: int) -> np.ndarray:
         return np.random.default_rng(seed).normal(size=(count, 1))

@@ -68,18 +68,19 @@ class Baseline(eqx.Module):
         self.sharpness = activation.sharpness(sharpness)
 
     def __call__(self, x: Float[Array, ...]) -> Float[Array, " outputs"]:
-        """The outputs for p numbers of any shape: tokens are read as one vector, token by token."""
+        """The outputs for an array of p numbers: tokens (columns) are joined to one vector."""
         return head(self.first, self.second, flat(x), self.sharpness)
 
     def units(self) -> tuple[Float[Array, " rest"], Float[Array, "hidden unit"]]:
-        """What the function depends on: only the hidden units, in any order."""
+        """What the function depends on: only the hidden units, whose order does not matter."""
         return jnp.zeros(0, self.first.dtype), jnp.concatenate([self.first, self.second.T], 1)
 
 
 class KnownAttention(eqx.Module):
-    """The baseline on x ⊙ f(x); it has as many parameters, because f is not learned.
+    """The baseline applied to x ⊙ f(x); it has as many parameters, because f is not learned.
 
-    `attention` is f as a function; left out, each sample contains f(x), as `Attended(x, f)`.
+    `attention` is the function f. If it is None, each sample must contain f(x), as
+    `Attended(x, f(x))`.
 
     >>> import jax
     >>> model = KnownAttention(jax.random.key(0), features=8, hidden=16)
@@ -154,5 +155,5 @@ def head(
     x: Float[Array, " features"],
     sharpness: float,
 ) -> Float[Array, " outputs"]:
-    """w₂ φ(w₁ x)."""
+    """A hidden layer and a linear readout, w₂ φ(w₁ x)."""
     return second @ activation.softplus(first @ x, sharpness)

@@ -92,7 +92,7 @@ class EncoderLayer(eqx.Module):
 
     @staticmethod
     def shapes(width: int, heads: int, inner: int) -> tuple[tuple[Shape, int], ...]:
-        """The shapes of the arrays to draw, each with its number of inputs."""
+        """Pairs (shape, number of inputs) of the arrays to draw with `normals`."""
         into, out = (heads, width, width // heads), (heads, width // heads, width)
         feed_forward = ((inner, width), width), ((width, inner), inner)
         return (into, width), (into, width), (into, width), (out, width), *feed_forward
@@ -114,7 +114,7 @@ class EncoderLayer(eqx.Module):
     def attend(
         self, x: Float[Array, "length width"], mask: Bool[Array, " length"] | None
     ) -> Float[Array, "length width"]:
-        """Σ_head operator(x Q, x K, x V) O."""
+        """Multi-head attention, Σ_head operator(x Q, x K, x V) O."""
 
         def one_head(query, key, value, output):
             keywords = {} if mask is None else {"mask": mask}
@@ -125,7 +125,10 @@ class EncoderLayer(eqx.Module):
     def weights(
         self, x: Float[Array, "length width"], mask: Bool[Array, " length"] | None
     ) -> Float[Array, "heads length length"]:
-        """One matrix per head, one row per query: the output when the values are the identity."""
+        """One matrix of weights per head, with one row per query.
+
+        It is the output of the operator if the matrix of values is the identity.
+        """
         keywords = {} if mask is None else {"mask": mask}
         identity, x = jnp.eye(x.shape[0], dtype=x.dtype), self.before_attention(x)
         return jax.vmap(lambda query, key: self.operator(x @ query, x @ key, identity, **keywords))(
@@ -138,8 +141,9 @@ class Encoder(eqx.Module):
 
     `operator` is a name from `attnlens.attention.OPERATORS` or any function of (query, key, value)
     that takes `mask`. `positions=True` adds one learned vector per position, drawn with standard
-    deviation `position_std`, up to `max_length` tokens: a control, because it breaks the symmetry.
-    `components` is the number of Gaussians of the head "mixture".
+    deviation `position_std`, for up to `max_length` tokens. This is a control: with positions the
+    outputs depend on the order of tokens. `components` is the number of Gaussians of the head
+    "mixture".
 
     >>> model = Encoder(jax.random.key(0), token_dim=3, outputs=2, width=8, heads=2)
     >>> model(jnp.ones((5, 3))).shape
@@ -211,7 +215,7 @@ class Encoder(eqx.Module):
     def represent(
         self, inputs: Tokens | Float[Array, "length token_dim"]
     ) -> Float[Array, "length width"]:
-        """The representation of every token; rows that are masked out have no meaning."""
+        """The representation, one row per token; the rows of masked tokens have no meaning."""
         h, mask = self._embedded(inputs)
         for layer in self.layers:
             h = layer(h, mask)
@@ -220,7 +224,7 @@ class Encoder(eqx.Module):
     def attention(
         self, inputs: Tokens | Float[Array, "length token_dim"]
     ) -> tuple[Float[Array, "heads length length"], ...]:
-        """The weights of each layer, one row per query."""
+        """The attention weights of each layer: a matrix per head, with one row per query."""
         h, mask = self._embedded(inputs)
         weights = []
         for layer in self.layers:
@@ -251,7 +255,7 @@ class Encoder(eqx.Module):
         return h, tokens.mask
 
     def summary(self, inputs: Tokens | Float[Array, "length token_dim"]) -> Float[Array, " width"]:
-        """The mean representation over the tokens inside the mask."""
+        """The mean of the representation over all tokens that are not masked."""
         h = self.represent(inputs)
         mask = inputs.mask if isinstance(inputs, Tokens) else None
         if mask is None:
@@ -260,10 +264,11 @@ class Encoder(eqx.Module):
         return jnp.sum(jnp.where(mask[:, None], h, 0), 0) / total
 
     def __call__(self, inputs: Tokens | Float[Array, "length token_dim"]) -> Array:
-        """(outputs,) for labels, (length, outputs) for masked, (2, outputs) for the posterior.
+        """The outputs of the head, of shape (outputs,) for the head "labels".
 
-        Row 0 of the posterior's output has the means of the latent's coordinates, row 1 their log
-        variances. The mixture's output has one row per component (`FullMixture.of`).
+        The shape is (length, outputs) for "masked", and (2, outputs) for "posterior": row 0 has the
+        means of the latent's coordinates, row 1 their log variances. For "mixture" there is one row
+        per component (`FullMixture.of`).
         """
         if self.head == "masked":
             return self.represent(inputs) @ self.readout.T + self.readout_bias[None]

@@ -8,8 +8,8 @@
 
 (FT-Transformer: Gorishniy, Rubachev, Khrulkov and Babenko, Revisiting deep learning models for
 tabular data, 2021: pre-norm, residuals, biases.) With `uniform_attention=True` every token attends
-to all tokens alike, whatever they hold: the same network, with the same parameters and the same
-training, without what attention adds.
+to all tokens with equal weights, whatever they contain. This network has the same parameters and
+the same training, so a comparison shows what attention adds.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def uniform(query: Any, key: Any, value: Any) -> Array:
 class FeatureTransformer(eqx.Module):
     """A transformer over columns (p,) or tokens (p, token_dim) of one row.
 
-    `identity=False` gives all positions one embedding: the network then reads a set of tokens.
+    With `identity=False` all positions share one embedding: the network then reads a set of tokens.
 
     >>> import jax
     >>> model = FeatureTransformer(jax.random.key(0), features=5, outputs=3)
@@ -78,8 +78,8 @@ class FeatureTransformer(eqx.Module):
                 f"width must be a multiple of heads; got width={width} and heads={heads}."
             )
         own = features if identity else 1
-        # A sequence has one map for all positions; a column has its own. Half of a token's variance
-        # comes from its value, half from its shift.
+        # The positions of a sequence share one map; each column has a map of its own. Half of a
+        # token's variance comes from its value, half from its shift.
         maps = features if identity and token_dim == 1 else 1
         self.scale, self.shift, self.reader, self.readout, *parts = normals(
             key,

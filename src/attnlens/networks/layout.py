@@ -18,9 +18,10 @@ from .parameters import dtype_of
 
 
 class Layout(NamedTuple):
-    """A network's parameters as one vector, and back.
+    """The conversion of a network's parameters to one vector (`flatten`) and back (`restore`).
 
-    The first `gates` entries are input gates (`Gated`), which have a penalty of their own.
+    The first `gates` entries of the vector are input gates (`Gated`), which have a penalty of their
+    own.
     """
 
     size: int

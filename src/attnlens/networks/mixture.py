@@ -6,10 +6,11 @@ A network returns one row per component: the logit of w_c, the d entries of m_c,
 entries of R_c, row by row, those on the diagonal as logarithms. Every such array is a mixture, so
 training needs no constraints (Bishop, Mixture density networks, 1994).
 
-A normalising flow bends space where a mixture adds components, which suits thin curved posteriors
-better. The mixture is here because density, draws and mean are exact and cheap, several networks
-mix into one, and its parameters are one vector of floats like those of every other network, so
-`fit` trains it and `Fitted.save` writes it without another library.
+For thin curved posteriors a normalising flow, which transforms space, suits better than a mixture,
+which needs many components. A mixture is used here because its density, draws and mean are exact
+and cheap, and because the mixtures of several networks can be combined to one. Its parameters are
+one vector of floats, like those of every other network, so `fit` trains it and `Fitted.save` writes
+it without another library.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class FullMixture(NamedTuple):
         )
 
     def log_prob(self, value: Float[Array, " dim"]) -> Float[Array, ""]:
-        """log Σ_c w_c det R_c e^{−½‖R_cᵀ(z − m_c)‖²} − (d/2) log 2π."""
+        """log q(z) = log Σ_c w_c det R_c e^{−½‖R_cᵀ(z − m_c)‖²} − (d/2) log 2π at z = `value`."""
         whitened = jnp.einsum("cij,ci->cj", self.roots, value[None] - self.means)
         scale = jnp.sum(jnp.log(jnp.diagonal(self.roots, axis1=1, axis2=2)), 1)
         logs = self.log_weights + scale - 0.5 * jnp.sum(whitened**2, 1)
@@ -81,8 +82,11 @@ class FullMixture(NamedTuple):
 def _solve_transposed(
     root: Float[Array, "dim dim"], right: Float[Array, " dim"]
 ) -> Float[Array, " dim"]:
-    """x with Rᵀ x = e, by back substitution; written out, because batches of LAPACK calls must not
-    overlap where JAX runs many threads."""
+    """The solution x of Rᵀ x = right, by back substitution.
+
+    It does not call LAPACK, because batches of LAPACK calls must not overlap where JAX runs many
+    threads.
+    """
     x = jnp.zeros_like(right)
     for i in reversed(range(right.shape[0])):
         x = x.at[i].set((right[i] - root[:, i] @ x) / root[i, i])

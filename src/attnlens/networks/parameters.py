@@ -1,4 +1,4 @@
-"""Counting and drawing parameters: every entry of a floating-point array of a model is one."""
+"""Count and draw parameters: every entry of a floating-point array of a model is a parameter."""
 
 from __future__ import annotations
 

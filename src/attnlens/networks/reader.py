@@ -49,8 +49,8 @@ class Reader(eqx.Module):
 
     `query_dim=0` means that there is no query, and the heads learn their own. `read_dim` is the
     size of what a head reads; with `hidden=0` the answer is linear in the reads. `max_length` adds
-    learned positions, drawn with standard deviation one, to keys and values: a control, because it
-    breaks the symmetry.
+    learned positions, drawn with standard deviation one, to keys and values. This is a control:
+    with positions the answer depends on the order of tokens.
 
     >>> import jax
     >>> model = Reader(jax.random.key(0), key_dim=2, value_dim=1, query_dim=2, hidden=8)
@@ -116,13 +116,13 @@ class Reader(eqx.Module):
         self.sharpness, self.operator = sharpness, operator
 
     def represent(self, inputs: ReaderInputs) -> Float[Array, " reads"]:
-        """The reads of all heads, one after the other."""
+        """The representation of the set: the concatenated reads of all heads."""
         keys, values = self._with_positions(inputs)
         means = self._means(inputs, keys, values)
         return jnp.einsum("hrv,hv->hr", self.value, means).reshape(-1)
 
     def attention(self, inputs: ReaderInputs) -> Float[Array, "heads length"]:
-        """The weights of each head in a row: the output when the values are the identity."""
+        """The weights, one row per head: the weighted means if the values are one-hot rows."""
         keys, _ = self._with_positions(inputs)
         return self._means(inputs, keys, jnp.eye(keys.shape[0], dtype=keys.dtype))
 

@@ -3,9 +3,9 @@
     K = (w_K x)ᵀ,  Q_z = (w_Q x^z)ᵀ,  a_z = softmax(Q_z Kᵀ/√d_q),   x ∈ R^(t×p): p tokens
     y = w₂ φ(w₁ vec(w_V x a))                                        (lens B, section 3)
 
-Column z of a holds query z's weights over the tokens; vec stacks columns, one token's value after
-the other. With several layers x ← w_V x a(x) is repeated, each layer with its own weights and
-d_v = t; then the same head follows.
+Column z of a holds query z's weights over the tokens; vec stacks the columns, so that the value
+vectors of the tokens follow one another. With several layers x ← w_V x a(x) is repeated, each layer
+with its own weights and d_v = t; then the same head follows.
 
 Symbols: t is `token_dim`, p is `tokens`, d_q is `query_dim`, d_v is `value_dim`, d is `hidden`;
 w_Q, w_K, w_V are `query`, `key`, `value`, and w₁, w₂ are `first`, `second`.
@@ -38,7 +38,7 @@ Weights = Float[Array, "tokens tokens"]
 
 
 class Layer(eqx.Module):
-    """x ↦ w_V x a(x), on tokens as rows."""
+    """One layer, x ↦ w_V x a(x), for inputs whose rows are the tokens."""
 
     query: Float[Array, "query_dim token_dim"]
     key: Float[Array, "query_dim token_dim"]
@@ -46,7 +46,7 @@ class Layer(eqx.Module):
 
     @staticmethod
     def shapes(token_dim: int, query_dim: int, value_dim: int) -> tuple[tuple[Shape, int], ...]:
-        """The shapes of the arrays to draw, each with its number of inputs."""
+        """Pairs (shape, number of inputs) of the arrays to draw with `normals`."""
         checks.whole("token_dim", token_dim, at_least=1)
         checks.whole("query_dim", query_dim, at_least=1)
         checks.whole("value_dim", value_dim, at_least=1)
@@ -56,18 +56,18 @@ class Layer(eqx.Module):
     def queries_and_keys(
         self, rows: Float[Array, "tokens token_dim"]
     ) -> tuple[Float[Array, "tokens query_dim"], Float[Array, "tokens query_dim"]]:
-        """Queries and keys as rows, whose products are the logits."""
+        """Queries and keys as rows; their inner products are the logits."""
         # Scaling the few queries is cheaper than scaling the many logits. With tokens as rows the
         # softmax runs along contiguous memory: a sixth less CPU time in one noisy pair of runs.
         return rows @ (self.query.T / math.sqrt(self.query.shape[0])), rows @ self.key.T
 
     def weights(self, rows: Float[Array, "tokens token_dim"]) -> Weights:
-        """aᵀ: row z holds query z's weights and sums to one."""
+        """The transpose of a: row z holds query z's weights and sums to one."""
         queries, keys = self.queries_and_keys(rows)
         return jax.nn.softmax(queries @ keys.T, axis=-1)
 
     def __call__(self, rows: Float[Array, "tokens token_dim"]) -> Float[Array, "tokens value_dim"]:
-        """(w_V x a)ᵀ for xᵀ: tokens are rows, in and out."""
+        """Map xᵀ to (w_V x a)ᵀ: tokens are rows of the input and of the output."""
         queries, keys = self.queries_and_keys(rows)
         values = rows @ self.value.T
         if small_softmax.fits(queries, keys, values) and small_softmax.load():
@@ -76,7 +76,7 @@ class Layer(eqx.Module):
 
 
 class SelfAttention(eqx.Module):
-    """One layer of self-attention and a head; 2 d_q t + d_v t + d p d_v + outputs d parameters.
+    """One layer of self-attention and a head: 2 d_q t + d_v t + d p d_v + outputs d parameters.
 
     >>> model = SelfAttention(jax.random.key(0), tokens=4, token_dim=3, hidden=16)
     >>> model(jnp.ones((3, 4))).shape

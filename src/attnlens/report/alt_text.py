@@ -8,7 +8,7 @@ from attnlens.core.drawing import Figure, Point
 
 
 def alt_text(figure: Figure) -> str:
-    """The text alternative of a figure: its axes, and both ends of each series."""
+    """The text alternative of a figure: its axes, and the first and last point of each series."""
     sentences = [
         f"{figure.title}. Horizontal: {figure.x_label or 'names'}; vertical: {figure.y_label}."
     ]
@@ -29,6 +29,6 @@ def alt_text(figure: Figure) -> str:
 
 
 def _place(figure: Figure, x: float) -> str:
-    """A place on the horizontal axis: its name, or its number."""
+    """The label of `x` on the horizontal axis: a name if the axis has names, else the number."""
     index = round(x) - 1
     return figure.names[index] if 0 <= index < len(figure.names) else f"{x:g}"

@@ -21,8 +21,8 @@ def render_comparison(runs: Sequence[tuple[str, dict[str, Any]]]) -> str:
 def compare(*ledgers: dict[str, Any]) -> list[dict[str, Any]]:
     """One row per claim of any run, the largest change first.
 
-    The change is the largest one between two of the runs. "parts" has a row per judged quantity of
-    the claim; runs of older versions kept the deciding quantity only.
+    The change of a claim is the largest one between any two runs. Its "parts" has one row per
+    judged quantity; runs of older versions recorded only the quantity that decides the claim.
     """
     runs = [{entry["id"]: entry for entry in ledger_entries(ledger)} for ledger in ledgers]
     rows = []
@@ -42,7 +42,7 @@ def compare(*ledgers: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _largest(changes: Sequence[tuple[int, str]]) -> tuple[int, str]:
-    """The first of the largest changes."""
+    """The change with the highest rank; the first one if several have it."""
     return max(changes, key=lambda change: change[0], default=(0, "the same"))
 
 
@@ -84,11 +84,11 @@ def _half_width(interval: Sequence[float | None] | None, exact: bool) -> float:
 
 
 def _parts(entries: Sequence[Mapping[str, Any] | None]) -> list[dict[str, Any]]:
-    """One row per judged quantity, with the part of every run that has it, and its change."""
+    """One row per judged quantity: its record in each run (None if absent), and its change."""
     lists = [(entry or {}).get("parts", ()) for entry in entries]
     runs = [{part["quantity"]: part for part in parts} for parts in lists]
     if len({len(parts) for parts in lists}) == 1:
-        # Paired by their place in the rule: the name of a quantity may hold measured numbers.
+        # Pair quantities by position: their names may contain measured numbers, which differ.
         names = [part["quantity"] for part in lists[0]]
         runs = [dict(zip(names, parts, strict=True)) for parts in lists]
     rows = []

@@ -4,9 +4,9 @@ At most three, in this order:
 
 1. claims that cannot be trusted: a control came out supported, or cells have no result;
 2. refuted claims and exact checks that fail, the one furthest outside its region first;
-3. supported claims, from each lens in turn: surprises first. A sharp region, with two ends, could
-   have been missed on either side and comes before a region with one end; equalities up to rounding
-   could hardly have failed and come last. Among equals the one furthest inside its region is first;
+3. supported claims, from each lens in turn, the most surprising first: claims whose region has two
+ends (an estimate can miss it on either side), then claims whose region has one end, then equalities
+up to rounding (they hardly ever fail). Among equals the one furthest inside its region is first;
 4. undecided claims, the one nearest to a decision first;
 5. exact checks that hold.
 """
@@ -36,7 +36,7 @@ def findings(sections: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
 
 
 def _rule_number(section: Mapping[str, Any]) -> int:
-    """Which rule in the docstring of this module applies to a claim, from 0."""
+    """The index, from 0, of the rule in the module docstring that applies to a claim."""
     entry = section["entry"]
     if entry["control"] == "supported" or entry["cells_without_result"]:
         return 0
@@ -59,7 +59,7 @@ def _sharp(section: Mapping[str, Any]) -> bool:
 
 
 def _in_turn(sections: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The first of each lens, then the second of each, and so on."""
+    """Sections reordered: the first of each lens, then the second of each, and so on."""
     lenses: dict[str, list[Mapping[str, Any]]] = {}
     for section in sections:
         lenses.setdefault(section["entry"]["lens"], []).append(section)

@@ -35,7 +35,7 @@ def render_inspection(inspection: Inspection) -> str:
     drawn = views(measure.figure() for measure in inspection.measures)
     for view, measure in zip(drawn, inspection.measures, strict=True):
         view["meaning"] = measure.meaning
-        view["plotly"]["layout"]["showlegend"] = False  # one line, named in the title
+        view["plotly"]["layout"]["showlegend"] = False  # a single line, which the title names
     if inspection.profiles:
         drawn += views([inspection.profile_figure()])
         drawn[-1]["meaning"] = (
@@ -55,7 +55,7 @@ def render_inspection(inspection: Inspection) -> str:
 
 
 def head_table(measure: Measure) -> list[tuple[int, list[dict[str, Any]]]]:
-    """(layer, cells) of a measure; a cell has its value in words and its place on the scale."""
+    """Rows (layer, cells) of a measure; a cell has its value as text and its place on the scale."""
     low, high = measure.limits or _range(measure)
     width = high - low or 1.0
     return [
@@ -78,7 +78,7 @@ def _range(measure: Measure) -> tuple[float, float]:
 
 
 def _measure(measure: Measure) -> dict[str, Any]:
-    """The table of a measure, with what a cell shows when it is chosen."""
+    """The table of a measure, with the intervals that are shown when a cell is selected."""
     return {
         "name": measure.name,
         "meaning": measure.meaning,

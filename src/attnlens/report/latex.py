@@ -1,7 +1,7 @@
 """Text and numbers for LaTeX.
 
 Text is escaped, so that it is set as it is: names of quantities may come from anybody. Symbols that
-the Latin fonts of LaTeX lack become formulas; any other character outside of them is left out.
+the Latin fonts of LaTeX lack become formulas; other characters that they lack become "?".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SPECIAL = {
     "^": r"\textasciicircum{}",
     "~": r"\textasciitilde{}",
     '"': "''",
-    "[": "{[}",  # behind \\, a bracket or a star would be an argument
+    "[": "{[}",  # after \\, a bracket or a star would be read as an argument
     "]": "{]}",
     "*": "{*}",
     "–": r"\textendash{}",
@@ -36,7 +36,7 @@ SPECIAL = {
     "\u2009": r"\,",
     "\u200b": "",
 }
-# Symbols as formulas.
+# The LaTeX formula of each symbol.
 FORMULAS = {
     "<": "<",
     ">": ">",
@@ -85,7 +85,7 @@ def escape_latex(text: str) -> str:
     '50\\% of \\$x\\_1\\$ \\textbackslash{}input\\{a\\} \\ensuremath{\\le} 3'
     """
     line = "".join(map(_escaped, " ".join(text.split())))
-    return line.replace("--", "-{}-").replace("--", "-{}-")  # two hyphens are not a dash
+    return line.replace("--", "-{}-").replace("--", "-{}-")  # or LaTeX joins two hyphens to a dash
 
 
 def _escaped(character: str) -> str:

@@ -1,14 +1,15 @@
 """The plot of the ledger: every claim, and its controls, on one axis.
 
-Quantities of different claims have different units. What decides a claim makes them comparable: how
-far the estimate lies inside its region (right of the edge) or outside (left), in half-widths of its
-own 95 % interval,
+Quantities of different claims have different units. The axis shows a position that makes them
+comparable: how far the estimate lies inside its region (right of the edge) or outside (left), in
+half-widths of its own 95 % interval,
 
     position = min(estimate − low, high − estimate) / half-width.
 
-Beyond ±1 the whole interval lies on one side of the edge. Of several parts the one furthest left is
-shown: a claim is as strong as its weakest part. The axis is linear up to |position| = 1 and
-logarithmic beyond; a part without sampling error stands at the end of the axis.
+where low and high are the ends of the region. Beyond ±1 the whole interval lies on one side of the
+edge. A claim that judges several quantities (its parts) is shown at the position of the part
+furthest left: a claim is as strong as its weakest part. The axis is linear up to |position| = 1
+and logarithmic beyond; a part without sampling error stands at the end of the axis.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 LOOPBACK = "127.0.0.1"
-# Requests that are answered at once; others wait in the queue of the operating system, which takes
-# up to `WAITING` of them. A browser opens six connections.
+# At most AT_ONCE requests are answered at the same time; up to WAITING more wait in the queue of
+# the operating system. A browser opens six connections.
 AT_ONCE, WAITING = 16, 1024
 # A page is rendered again at most this often: rendering takes a second of the driver's time.
 SECONDS_PER_PAGE = 2.0
@@ -46,7 +46,7 @@ def serving(page: Callable[[], str], progress: Callable[[], dict[str, Any]]) -> 
 
 
 class RenderedPage:
-    """The page as bytes, rendered by one thread at a time; meanwhile the others get the last one.
+    """The page as bytes. One thread renders it; meanwhile other threads get the previous page.
 
     >>> RenderedPage(lambda: "page").content()
     b'page'
@@ -75,7 +75,7 @@ class RenderedPage:
 
 
 class _BoundedServer(ThreadingHTTPServer):
-    """A thread per request, at most `AT_ONCE` of them."""
+    """A server with one thread per request, at most `AT_ONCE` at the same time."""
 
     daemon_threads = True
     request_queue_size = WAITING
@@ -85,7 +85,7 @@ class _BoundedServer(ThreadingHTTPServer):
         super().__init__(*arguments)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        self.free.acquire()  # a thread keeps its place for seconds at most: `_Handler.timeout`
+        self.free.acquire()  # blocks for seconds at most: see `_Handler.timeout`
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:

@@ -128,7 +128,7 @@ def render_documents(
 
 
 def _assumption(record: dict[str, Any] | str) -> dict[str, Any]:
-    """An assumption; folders of older versions hold only its words."""
+    """An assumption as a mapping; folders of older versions hold its words only."""
     return {"words": record, "check": ""} if isinstance(record, str) else record
 
 
@@ -139,7 +139,7 @@ def _path(ledger: dict[str, Any]) -> str:
 
 
 def _records(section: dict[str, Any]) -> list[dict[str, Any]]:
-    """A claim's figure and its further views; folders of older versions have only the figure."""
+    """The drawing records of a claim: its figure and its views (older folders lack views)."""
     figure = [] if section["figure"] is None else [section["figure"]]
     return figure + section.get("views", [])
 
@@ -163,7 +163,7 @@ def _counts(entries: list[dict[str, Any]]) -> dict[str, int]:
 
 
 def _count_faults(faults: Sequence[dict[str, Any]]) -> list[tuple[tuple[str, str, str], int]]:
-    """Faults of one claim with the same words, with their count."""
+    """Faults as (kind, claim, words), each with the number of times that it occurred."""
     return list(Counter((f["kind"], f["claim"], f["words"]) for f in faults).items())
 
 

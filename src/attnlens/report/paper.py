@@ -38,7 +38,7 @@ PART_COLUMNS = {
     "outcome": "outcome",
 }
 NUMBERS = ("estimate", "low", "high", "replicates")
-WIDTHS = {"id": 0.18, "claim": 0.18, "arm": 0.09, "quantity": 0.22}  # of the line; others fit
+WIDTHS = {"id": 0.18, "claim": 0.18, "arm": 0.09, "quantity": 0.22}  # shares of the line width
 ROWS_PER_TABLE = 18  # a tabular does not break across pages
 MARKDOWN = frozenset("\\`*_{}[]<>#|~$&!")  # characters with a meaning in Markdown
 Rows = Sequence[Mapping[str, Any]]
@@ -117,7 +117,7 @@ def _latex_cell(name: str, value: Any) -> str:
 
 
 def latex_tables(claims: Rows, parts: Rows) -> str:
-    """Both tables of a run, as a file for \\input."""
+    """The tables of claims and of judged quantities, as a file for \\input."""
     return f"""% Written by attnlens; no package is needed. Numbers and headings have the form that
 % S columns of siunitx read: with \\usepackage{{siunitx}}, r may be replaced by S.
 {{\\footnotesize
@@ -152,7 +152,7 @@ def latex_document(title: str, figures: Mapping[str, str], width: float) -> str:
 
 
 def _figure(file: str, caption: str, width: float) -> str:
-    """A figure with its caption; not a float, because LaTeX holds a few dozen of these only."""
+    """A figure with its caption; not a float: LaTeX can hold only a few dozen floats."""
     return (
         f"\\begin{{center}}\n\\includegraphics[width={width:g}in]{{{file}}}\\\\*\n"
         f"{escape_latex(caption)}\n\\end{{center}}"

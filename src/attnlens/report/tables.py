@@ -11,12 +11,13 @@ from urllib.parse import quote
 from attnlens.core.drawing import Figure
 from attnlens.core.serialise import view_from_plain
 
-# Full-width characters too: spreadsheets in East Asian settings read them as their ASCII twins.
+# Characters that start a formula. Spreadsheets in East Asian settings read the full-width
+# characters as their ASCII counterparts.
 FORMULA_STARTS = "=+-@\uff1d\uff0b\uff0d\uff20"
 
 
 def as_csv(section: Mapping[str, Any]) -> str:
-    """The judged quantities, then the drawn points, in one table."""
+    """One CSV table of a claim: its judged quantities, then the points of its figures."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\r\n")  # RFC 4180
     rows.writerow(["kind", "name", "x", "value", "low", "high", "region", "replicates"])
@@ -41,8 +42,7 @@ def as_csv(section: Mapping[str, Any]) -> str:
     for series in (s for view in views if isinstance(view, Figure) for s in view.series):
         name = escape_formula(series.name)
         for p in series.points:
-            ends = (p.y - p.half_width, p.y + p.half_width)
-            rows.writerow(["point", name, p.x, p.y, *ends, None, None])
+            rows.writerow(["point", name, p.x, p.y, p.low, p.high, None, None])
     return text.getvalue()
 
 
@@ -60,8 +60,7 @@ def points_csv(figure: Figure) -> str:
     )
     for series in figure.series:
         for p in series.points:
-            ends = (p.y - p.half_width, p.y + p.half_width)
-            rows.writerow([escape_formula(series.name), p.x, p.y, *ends])
+            rows.writerow([escape_formula(series.name), p.x, p.y, p.low, p.high])
     return _data_url(text.getvalue())
 
 

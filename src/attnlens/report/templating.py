@@ -1,4 +1,4 @@
-"""What all pages share: escaping templates, number formats, and plotly's script.
+"""What all pages share: templates that escape text, number formats, and plotly's script.
 
 plotly's script comes from the installed package. It is compressed (gzip, base64) and decompressed
 by the browser: 2 MB instead of 5.
@@ -25,7 +25,7 @@ from attnlens.core.checks import BadInput
 def render_template(
     template: str, *, drawn: bool, running: str | None = None, **content: Any
 ) -> str:
-    """A page as text; with the script for figures if `drawn`."""
+    """Render a template as text; `drawn` includes the script that draws figures."""
     licence, script = plotly_script() if drawn else (None, None)
     page = environment().get_template(template)
     content |= {"licence": licence, "script": script, "running": running}
@@ -40,7 +40,7 @@ def render_template(
 
 @cache
 def environment() -> jinja2.Environment:
-    """Templates that escape every value."""
+    """The environment of the page templates; it escapes every value."""
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader("attnlens.report", "templates"),
         autoescape=True,
@@ -60,7 +60,7 @@ def number(value: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A duration in the unit that suits it."""
+    """A duration as text in seconds, minutes, or hours and minutes."""
     if seconds < 100:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
     minutes = round(seconds / 60)

@@ -13,7 +13,7 @@ from attnlens.report.draw.surfaces import surface_to_plotly
 from .alt_text import alt_text
 from .tables import points_csv
 
-# A path is drawn over contours only: in three dimensions it would hide behind the surface.
+# The path of a surface is drawn over contours only: in three dimensions it would be hidden.
 KINDS = {"contour": "from above", "surface": "in three dimensions"}
 
 
@@ -44,7 +44,11 @@ def _surface(surface: Surface, kind: str) -> dict[str, Any]:
 def _view(
     title: str, plotly: dict[str, Any], alternative: str, *, tall: bool = False, last: bool = False
 ) -> dict[str, Any]:
-    """`tall`: in a higher box. `last`: drawn after all others, because it is slow."""
+    """One view as the template reads it.
+
+    tall  shown in a higher box
+    last  drawn after all others, because it is slow
+    """
     return {
         "title": title,
         "plotly": plotly,

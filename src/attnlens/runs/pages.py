@@ -52,7 +52,7 @@ def write_replication(folder: Path, store: Store) -> Path:
 
 @contextmanager
 def explained_documents(*folders: Path) -> Iterator[None]:
-    """Turn the error of a page from documents of an unknown form into one sentence."""
+    """Turn an error that an invalid document causes into a `BadInput` of one sentence."""
     try:
         yield
     except ExplainedError:

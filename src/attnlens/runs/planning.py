@@ -24,14 +24,14 @@ from .provenance import numerical_path
 from .store.schema import dump
 from .store.store import Store
 
-# Cells that one driver commits per second on an ordinary disk; `python -m benchmarks.store`
-# measures more.
+# Cells that one driver commits per second on an ordinary disk; a cautious value: `python -m
+# benchmarks.store` measures more.
 CELLS_PER_SECOND = 2000.0
 # Seconds to compile the programs that cells with one program key need. The claims of lens A (Zhang
 # et al., 2022) in the default profile, 126 keys, took 294 s on two cores with an empty compilation
 # cache and 171 s with a full one: 2 × 123 s / 126.
 SECONDS_TO_COMPILE = 2.0
-# The width of a seed range: more seeds than any claim has in any profile, with those of its pilot.
+# The width of a seed range: more seeds than any claim uses in any profile, including its pilot.
 SEEDS_PER_RANGE = 2**17
 
 
@@ -40,9 +40,9 @@ class Plan(NamedTuple):
 
     cells: list[Cell]
     missing: list[Cell]
-    seconds: float  # of all missing cells, on one core
+    seconds: float  # sum over all missing cells, on one core
     longest: float  # seconds of the longest missing cell
-    measured: int  # missing cells estimated from measured ones; the others' seconds are guesses
+    measured: int  # missing cells whose seconds were measured before; the rest are guesses
 
     @property
     def compiling(self) -> float:
@@ -65,8 +65,8 @@ class Plan(NamedTuple):
 def cells_of(claim: Claim, profile: Profile, seed_range: int = 0) -> list[Cell]:
     """The cells that `profile` needs, in the order in which they are computed.
 
-    Seed range 0 has the seeds of the plan; in range k each of them is larger by
-    k × SEEDS_PER_RANGE, so no two ranges share a seed, and none has one of the pilot.
+    Seed range 0 has the seeds of the plan; range k adds k × SEEDS_PER_RANGE to each of them, so
+    that no two ranges share a seed, and no range has a seed of the pilot.
 
     Nothing is compiled here: a native library that is not compiled yet counts as native. `verify`
     compiles before it asks for cells, so a library whose compilation failed does not count.
@@ -102,7 +102,7 @@ def _shifted(claim: Claim, seeds: tuple[int, ...], seed_range: int) -> tuple[int
 
 
 def check_seed_range(name: str, seed_range: int) -> int:
-    """A seed range that exists: seeds are below 2^32."""
+    """Return `seed_range` if all its seeds are below 2^32, else raise `BadInput`."""
     whole(name, seed_range)
     if seed_range >= SEEDS // SEEDS_PER_RANGE:
         raise BadInput(f"{name} must be below {SEEDS // SEEDS_PER_RANGE}; got {seed_range}.")
@@ -110,7 +110,7 @@ def check_seed_range(name: str, seed_range: int) -> int:
 
 
 def _plain_work(claim: Claim, work: Any) -> Work:
-    """A cell of a plan as plain data: NumPy numbers become Python's, anything else is refused."""
+    """A `Work` as plain data: NumPy numbers become Python numbers; else raises `BadInput`."""
     if not isinstance(work, Work):
         raise BadInput(
             f"the plan of {claim.id} must give a Work(arm, parameters, seeds) per cell; got a "
@@ -131,7 +131,7 @@ def _plain_work(claim: Claim, work: Any) -> Work:
 
 
 def _plain(claim: str, value: Any) -> Any:
-    """Parameters as JSON keeps them."""
+    """A parameter as JSON stores it; raises `BadInput` if JSON cannot."""
     if isinstance(value, Mapping):
         return {_plain_name(claim, name): _plain(claim, item) for name, item in value.items()}
     if isinstance(value, np.ndarray | np.generic):
@@ -151,7 +151,7 @@ def _plain(claim: str, value: Any) -> Any:
 
 
 def _plain_name(claim: str, name: Any) -> str:
-    """A string of valid characters: a lone surrogate cannot be written to a file."""
+    """Return `name`; raises `BadInput` if it is not valid text (a lone surrogate, for example)."""
     if not isinstance(name, str) or not is_text(name):
         raise BadInput(
             f"each name and string among the parameters of {claim} must be text; got {name!r:.80}."
@@ -201,7 +201,7 @@ def selection(
 
 
 def runnable(claims: Sequence[Claim]) -> tuple[list[Claim], list[str]]:
-    """The claims whose packages are installed, and sentences on other claims and data left out."""
+    """Claims whose packages are installed, and sentences on claims and data that are left out."""
     skipped = [sentence for claim in claims if (sentence := claim.needs)]
     if len(skipped) == len(claims):
         raise BadInput(skipped[0])

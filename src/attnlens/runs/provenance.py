@@ -1,14 +1,14 @@
-"""Provenance of results: the record of a run, of everything that can change a number, and its hash.
+"""Provenance of results: a record of everything that can change a number of a run, and its hash.
 
     code         the versions of the source behind every claim, and of the judge
     path         native code or XLA, for every native library that a claim can reach
     environment  package versions, processor with its instruction sets, compiler flags, Python
 
 Code and path are also part of the key of a cell; the environment is not. So a run may reuse cells
-that an earlier run computed in another environment, and the hash covers which cells these are: two
-complete runs with the same hash and profile have equal ledgers. (On a Ray cluster this needs
-processors of the same kind: the processors of nodes are not recorded. Packages that provide the
-lenses of a run are recorded; others that only a user's own claims need are not.)
+that an earlier run computed in another environment. The hash includes which cells these are:
+therefore two complete runs with the same hash and profile have equal ledgers. (On a Ray cluster
+this holds for processors of the same kind, because those of the nodes are not recorded. Packages
+that provide the lenses of a run are recorded; others that only a user's own claims need are not.)
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ PACKAGES = (
     "scikit-learn",
 )
 JUDGE = "attnlens.runs.judge"
-# How the names of vector and fused arithmetic begin in /proc/cpuinfo, in "flags" (x86) and
-# "Features" (Arm): compilers and BLAS libraries choose code by them. Other flags, such as those of
-# security fixes, change no number.
+# Prefixes of the names of vector and fused instruction sets in /proc/cpuinfo, by its field "flags"
+# (x86) or "Features" (Arm). Compilers and BLAS libraries choose code by these instruction sets;
+# other flags, such as those of security fixes, change no number.
 INSTRUCTION_SETS = {
     "flags": ("sse", "ssse", "avx", "fma", "f16c", "amx"),
     "Features": ("fp", "asimd", "sve", "sme", "bf16", "i8mm"),
@@ -62,7 +62,7 @@ INSTRUCTION_SETS = {
 
 @dataclass(frozen=True)
 class RunEnvironment:
-    """What every cell of a run shares, beside its code and its numerical path.
+    """The packages, processor and compiler flags that all cells of a run share.
 
     >>> RunEnvironment.restore(environment().plain()) == environment()
     True
@@ -97,8 +97,8 @@ class ClaimVersion:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """Everything that can change a number of a run. `reused` holds (key, environment) of the cells
-    that an earlier run has computed in another environment; `seed_ranges` the ranges of seeds."""
+    """Everything that can change a number of a run. `reused` has (key, environment) of each cell
+    that an earlier run computed in another environment; `seed_ranges` lists the ranges of seeds."""
 
     claims: Mapping[str, ClaimVersion]
     judge: str
@@ -109,14 +109,14 @@ class RunRecord:
 
     @property
     def hash(self) -> str:
-        """A short SHA-256 of the record. Why a native library is not used is not part of it."""
+        """A short SHA-256 of the record, without the reasons why native libraries are not used."""
         claims = {name: asdict(version) for name, version in self.claims.items()}
         here, reused = self.environment.plain(), sorted(self.reused)
         content = [claims, self.judge, self.path.digests, here, reused, list(self.seed_ranges)]
         return hashlib.sha256(dump(content).encode()).hexdigest()[:16]
 
     def plain(self) -> dict[str, Any]:
-        """The record as plain data, for the ledger; of the reused cells their number."""
+        """The record as plain data, for the ledger; it has the number of reused cells only."""
         claims = {
             name: {"code": list(version.code), "path": version.path}
             for name, version in self.claims.items()
@@ -131,7 +131,7 @@ class RunRecord:
 
 
 def claim_versions(claims: Sequence[Claim], selected: Sequence[Claim]) -> dict[str, ClaimVersion]:
-    """The versions of `claims`, of which `selected` are run."""
+    """The version of each claim by id; empty for claims that are not in `selected` (not run)."""
     run = {claim.id for claim in selected}
     return {
         claim.id: _version(claim) if claim.id in run else ClaimVersion((), "") for claim in claims
@@ -157,7 +157,7 @@ def _module(function: Callable[..., Any]) -> str:
 
 
 def numerical_path(names: Sequence[str]) -> NumericalPath:
-    """The path for native libraries with these names; nothing is compiled."""
+    """The numerical path for native libraries with these names; nothing is compiled."""
     if not names:
         return NumericalPath()
     from attnlens.attention.native import libraries  # imports JAX
@@ -173,7 +173,7 @@ def native_code_is_off() -> bool:
 
 
 def prepared_path(modules: Sequence[str], notice: Notice = print_notice) -> NumericalPath:
-    """Compile the native libraries that `modules` can reach; return the path that is taken.
+    """Compile the native libraries that `modules` can reach; return the numerical path.
 
     `notice` is called with one sentence if something must be compiled, or cannot be; by default it
     is printed on standard error.
@@ -192,7 +192,7 @@ def numerics(path: NumericalPath, here: RunEnvironment) -> dict[str, Any]:
 
 
 def cell_environment(path: str, packages: Any, numerics: Any) -> str:
-    """The environment in which a cell was computed, as canonical text, from the record of its run.
+    """The environment in which a cell was computed, as canonical JSON, from the record of its run.
 
     It names a compiled library only if the `path` of the cell says that native code was used.
     """
@@ -204,12 +204,12 @@ def cell_environment(path: str, packages: Any, numerics: Any) -> str:
             if library.is_native and library.key in path.split()
         }
         return dump([packages, numerics["environment"], native])
-    except (LookupError, TypeError, ValueError):  # not recorded, or of another form
+    except (LookupError, TypeError, ValueError):  # not recorded, or invalid
         return dump([packages, numerics])
 
 
 def facts(packages: Any, numerics: Any) -> dict[str, str]:
-    """The record of a run as named values, for comparisons; what it does not hold is left out."""
+    """The record of a run as named values, for comparisons; values not recorded are left out."""
     values = dict(packages) if isinstance(packages, dict) else {}
     try:
         there = RunEnvironment.restore(numerics["environment"])
@@ -227,7 +227,7 @@ def facts(packages: Any, numerics: Any) -> dict[str, str]:
 def reused_cells(
     store: Store, keys: Set[str], path: NumericalPath, here: RunEnvironment
 ) -> tuple[tuple[str, str], ...]:
-    """(key, environment) of those cells that were computed in another environment than `here`."""
+    """(key, environment) of each cell among `keys` that was not computed in environment `here`."""
     recorded = numerics(path, here)
     cells = []
     for cell in store.origins():
@@ -239,7 +239,7 @@ def reused_cells(
 
 
 def machine() -> dict[str, Any]:
-    """A description of this machine; it is recorded, and is not part of any result."""
+    """A description of this machine; it is recorded with a run, but not part of its hash."""
     return {
         "system": platform.platform(),
         "processor": _processor(),
@@ -270,7 +270,7 @@ def packages(lenses: Iterable[str] = ()) -> dict[str, str]:
 
 
 def lens_records(letters: Iterable[str]) -> list[dict[str, Any]]:
-    """The lenses with these letters as plain data; a letter of a user's own claims has none."""
+    """The installed lenses with these letters, as plain data; others, of a user, are left out."""
     installed = registry.lenses()
     return [installed[letter].plain() for letter in sorted(letters) if letter in installed]
 

@@ -1,15 +1,15 @@
-"""Reference posteriors as cells: computed once by an engine, kept in the store.
+"""Reference posteriors as cells: an engine computes them once, and the store keeps them.
 
     parameters   {"world": name, "settings": {…}, "length": L, "queries": Q, "nuts": {…}}
     seeds        one episode per seed, all of them in one vmapped run of NUTS
     values       per episode: the drawn latent, mean and covariance of the posterior, mean, variance
                  and Monte Carlo error of the predictions (at the queries, or of the next token),
-                 R-hat, effective sample size, divergences, E-BFMI, effective particles of the
-                 second opinion and its gaps (`worlds.second_opinion`)
+                 R-hat, effective sample size, divergences, E-BFMI; for the check by tempered
+                 particles (`worlds.second_opinion`): effective particles, and gaps to the posterior
 
-`world` is a name in `EXAMPLES`, or "package.module:Name" of a world, or of a class that is called
-with `settings`. If a check of one episode fails, the whole cell fails with the
-reason: the store never recomputes a finished cell, so a partly wrong reference would stay there.
+`world` is a name in `EXAMPLES`, or "package.module:Name" of a world or of a class, which is called
+with `settings`. If a check of one episode fails, the whole cell fails with the reason: the store
+never recomputes a finished cell, so a partly wrong reference would stay there.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MEASURE = "attnlens.runs.references:measure"
 
 
 class NotConverged(RuntimeError):
-    """A reference posterior failed its convergence checks; the message names the figures."""
+    """A reference posterior failed its convergence checks; the message has the diagnostics."""
 
 
 def cells(
@@ -173,7 +173,7 @@ def find(name: str, settings: Mapping[str, Any]) -> ReferenceWorld:
 
 
 def replace(nuts: Nuts, changes: Mapping[str, Any]) -> Nuts:
-    """`nuts` with some settings changed."""
+    """A copy of the settings `nuts` with some of them changed."""
     fields = {field.name: getattr(nuts, field.name) for field in dataclasses.fields(nuts)}
     for name in changes:
         checks.one_of("each setting of nuts", name, fields)

@@ -4,10 +4,9 @@
     folder/replication.json   verdicts per range, and how far they agree
     folder/replication.html   the page
 
-All ranges share one store and one pass of the engine, so a replication that was stopped goes on
-where it stopped, and a folder of `verify` serves as seed range 0. A range is judged as a ledger of
-its own; the pooled verdict is that of the cells of all ranges together, as if one claim had had so
-many more replicates.
+All ranges share one store and one pass of the engine, so a stopped replication continues where it
+stopped, and a folder of `verify` already has the cells of seed range 0. Each range is judged as a
+separate ledger; the pooled verdict of a claim is computed from the cells of all ranges together.
 """
 
 from __future__ import annotations
@@ -59,8 +58,8 @@ def replicate(
     progress: ShowProgress | None = None,
     notice: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Judge claims on `times` disjoint ranges of seeds, from range `first` on; say how far they
-    agree.
+    """Judge claims on `times` disjoint ranges of seeds, from range `first` on; report how far the
+    ranges agree.
 
     Per claim: the verdict in every range, the verdict of the pooled cells, and whether all ranges
     agree. Per judged quantity: the estimates, their standard deviation over ranges beside the one
@@ -131,14 +130,14 @@ def judge_replication(
 
 
 def _pooled(ranges: Sequence[MeasuredArms]) -> MeasuredArms:
-    """The cells of all ranges as those of one."""
+    """The cells of all ranges of a claim, joined as if they were one range."""
     arms = {arm: [cell for one in ranges for cell in one.arms[arm]] for arm in ranges[0].arms}
     missing = [key for one in ranges for key in one.missing]
     return MeasuredArms(arms, missing, sum(one.seconds for one in ranges))
 
 
 def _entry(claim: Claim, ranges: Sequence[Judged], pooled: Judged) -> dict[str, Any]:
-    """What the ranges say about one claim."""
+    """The record of one claim: its verdicts per range, its pooled verdict, and their agreement."""
     parts = pooled.verdict.parts
     # Quantities of different ranges are matched by position and not by name: a name may contain
     # a measured number.
@@ -198,7 +197,7 @@ def _agreement(parts: Sequence[Part], pooled: Part) -> dict[str, Any]:
 
 
 def _summary(entries: Sequence[dict[str, Any]], ranges: int) -> dict[str, Any]:
-    """Verdicts that moved, controls and coverage over all claims."""
+    """Counts of stable verdicts and of controls, and the coverage of intervals, over all claims."""
     claims = [entry for entry in entries if not entry["exact_check"]]
     controls = [outcome for entry in entries for outcome in entry["controls"]]
     both = [entry["id"] for entry in claims if {"supported", "refuted"} <= set(entry["verdicts"])]
@@ -215,10 +214,10 @@ def _summary(entries: Sequence[dict[str, Any]], ranges: int) -> dict[str, Any]:
 def _coverage(parts: Sequence[dict[str, Any]], ranges: int) -> dict[str, Any]:
     """How many intervals contain the pooled estimate of their quantity.
 
-    Quantities of one range share seeds, so the interval of the share is that of the mean over
-    ranges, which are independent. It has no width where every range has the same share; the
-    interval of Clopper and Pearson over ranges × quantities, which takes all of them as
-    independent, is given beside it.
+    Quantities of one range share seeds, so the confidence interval of the share is computed from
+    its mean over ranges, which are independent. This interval has no width if every range has the
+    same share; the interval of Clopper and Pearson, which treats all ranges × quantities as
+    independent, is therefore given too.
     """
     complete = [part for part in parts if len(part["contained"] or ()) == ranges]
     contained = np.array([part["contained"] for part in complete], float).reshape(-1, ranges)

@@ -99,7 +99,7 @@ def verify(
     wanted, folder, started = selection(claims, settings), Path(out), time.perf_counter()
     selected, skipped = runnable(wanted)
     with Store.writing(folder, fresh) as store:
-        # Before the keys of cells are computed: the numerical path is part of them.
+        # The numerical path must be known before the keys of cells, which contain it.
         path = prepared_path([claim.measure.__module__ for claim in selected], notice)
         versions = claim_versions(wanted, selected)
         lenses = {claim.lens for claim in selected}
@@ -134,7 +134,7 @@ def compute_missing(
     progress: ShowProgress,
     notice: Callable[[str], None],
 ) -> None:
-    """Compute those of `cells` that the store does not hold, or holds damaged."""
+    """Compute those of `cells` that are missing or damaged in the store."""
     finished = store.keys()
     damaged = store.damage({cell.key for cell in cells} & finished)
     if damaged:
@@ -159,7 +159,7 @@ def compute_missing(
 
 
 def with_reused_cells(record: RunRecord, store: Store, cells: Sequence[Cell]) -> RunRecord:
-    """The record of a run with those of its cells that were computed in another environment."""
+    """A copy of `record` that lists the cells which were computed in another environment."""
     keys = {cell.key for cell in cells}
     return replace(record, reused=reused_cells(store, keys, record.path, record.environment))
 
@@ -173,7 +173,8 @@ def _live_page(
     live: Callable[[str], None] | None,
     seed_range: int,
 ) -> Iterator[ShowProgress]:
-    """`progress`, or a function that also feeds the page, which is served inside the `with`."""
+    """Yield `progress` or, if `live` is given, serve the page and yield a function that also
+    updates it."""
     if live is None:
         yield progress
         return
@@ -211,8 +212,7 @@ def _live_page(
 
 
 def add_provenance(ledger: dict[str, Any], lenses: Iterable[str]) -> None:
-    """Add when, on which machine and with which packages the ledger of these lenses was made, and
-    what the lenses are."""
+    """Add to the ledger its date, machine, package versions and a description of its lenses."""
     ledger["machine"] = {**machine(), "finished": datetime.now(UTC).isoformat(" ", "seconds")}
     ledger["packages"] = packages(lenses)
     ledger["lenses"] = lens_records(lenses)

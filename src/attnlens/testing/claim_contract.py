@@ -1,4 +1,4 @@
-"""What every claim keeps: texts, plans of plain data, pure measurements, a judge and a figure."""
+"""The contract of a claim: texts, plans of plain data, pure measurements, a judge, a figure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TEXTS = ("title", "statement", "formula", "prediction", "source")
 
 
 def check_lens(lens: Lens) -> None:
-    """Check that every claim of a lens can be loaded, has its id, and keeps `check_claim`.
+    """Check that every claim of a lens can be loaded, has its id, and passes `check_claim`.
 
     >>> from attnlens.claims import lenses
     >>> a = lenses()["A"].lens
@@ -53,7 +53,7 @@ def check_claim(claim: Claim) -> None:
     """
     _check_texts(claim)
     _check_plans(claim)
-    with jax.enable_x64(True):  # as in a worker
+    with jax.enable_x64(True):  # workers compute in float64
         _check_measurements(claim)
 
 

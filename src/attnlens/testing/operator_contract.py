@@ -1,4 +1,4 @@
-"""What every attention operator keeps: shapes, precision, batches, order and masks of tokens."""
+"""The contract of attention operators: shapes, precision, batches, order and masks of tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from .requirement import require
 
 BATCH, QUERIES, LENGTH, DIM, VALUE_DIM = 2, 5, 7, 3, 2
-ROUNDING = 1e-9  # of results of order 1, for linear systems with condition numbers of up to 1e7
+ROUNDING = 1e-9  # tolerance for results of order 1 and condition numbers of up to 1e7
 
 
 def check_operator(operator: Callable[..., Any]) -> None:

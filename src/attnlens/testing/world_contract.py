@@ -1,4 +1,4 @@
-"""What every world keeps: pure sampling; in an exact world, closed forms that agree."""
+"""The contract of a world: pure sampling and, in an exact world, closed forms that agree."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _equal(left: list[Any], right: list[Any]) -> bool:
 
 
 def _close(left: Any, right: Any) -> bool:
-    """Equal up to rounding, relative to one plus the largest entry of each array."""
+    """Whether arrays are equal up to rounding, relative to one plus their largest entries."""
     pairs = zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True)
     return all(
         np.allclose(a, b, rtol=0, atol=ROUNDING * (1 + np.max(np.abs(b), initial=0)))

@@ -23,7 +23,10 @@ from .streaming import Mapped, is_mapped
 
 
 def fingerprint(*parts: Any) -> str:
-    """A hash of settings and data; of arrays on disk only shape, first row and last row enter."""
+    """Return a hash of settings and data.
+
+    For an array on disk, only its type, its shape and its first and last rows are hashed.
+    """
     digest = hashlib.sha256()
     for leaf in jax.tree.leaves(parts, is_leaf=is_mapped):
         if isinstance(leaf, Mapped):
@@ -52,7 +55,7 @@ def _stable(thing: Any) -> str:
 
 
 def save(path: Path, arrays: list[np.ndarray], mark: str, step: int) -> None:
-    """Write arrays in order, atomically; `mark` is the fingerprint."""
+    """Write `arrays` (in this order), the fingerprint `mark` and `step` to a file, atomically."""
     by_number = {f"{i:04d}": np.ascontiguousarray(array) for i, array in enumerate(arrays)}
     draft = path.with_suffix(f".{os.getpid()}.tmp")
     safetensors.numpy.save_file(by_number, draft, {"fingerprint": mark, "step": str(step)})
@@ -62,7 +65,10 @@ def save(path: Path, arrays: list[np.ndarray], mark: str, step: int) -> None:
 
 
 def load(path: Path, mark: str) -> tuple[list[np.ndarray], int] | None:
-    """The arrays and the step of a checkpoint, or None if there is no file."""
+    """Return the arrays and the step of a checkpoint, or None if there is no file.
+
+    Raises `BadInput` if the fingerprint in the file is not `mark`.
+    """
     if not path.exists():
         return None
     try:

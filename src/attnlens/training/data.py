@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -14,6 +15,8 @@ from attnlens.networks.losses import named
 from . import streaming
 from .settings import Recipe, Settings
 
+ENTRY_BY_ENTRY = ("squared", "logistic")  # losses that compare each output with its own target
+
 
 class Data(NamedTuple):
     """Inputs and targets; leaves have axes (data set, sample, …)."""
@@ -23,7 +26,11 @@ class Data(NamedTuple):
 
 
 def as_data(name: str, inputs: Any, targets: Any, dtype: str, per_seed: bool) -> Data:
-    """Arrays with a leading axis of data sets, floating point in the precision of the fit."""
+    """Return inputs and targets as arrays with a leading axis of data sets.
+
+    The axis is added unless `per_seed` is true: then it is there already. Floating-point arrays are
+    converted to `dtype`. `name` is the name of the data in error messages.
+    """
 
     def leaf(array: Any) -> Any:
         if isinstance(array, np.memmap):
@@ -31,15 +38,21 @@ def as_data(name: str, inputs: Any, targets: Any, dtype: str, per_seed: bool) ->
                 raise checks.BadInput(
                     f"{name} on disk cannot hold one data set per seed; call fit once for each."
                 )
+            arrays.real_numbers(name, array[:0])  # checks the type only, without reading the file
             mapped = streaming.handle(array)
             return mapped._replace(shape=(1, *mapped.shape))
-        array = arrays.plain(name, array)
+        array = arrays.real_numbers(name, array)
         if np.issubdtype(array.dtype, np.floating):
-            array = array.astype(dtype)
+            try:
+                with np.errstate(over="raise"):
+                    array = array.astype(dtype)
+            except FloatingPointError as error:
+                raise checks.BadInput(
+                    f"{name} must fit into {dtype}; got numbers as large as "
+                    f"{np.nanmax(np.abs(array)):.3g}; change their unit."
+                ) from error
         elif np.issubdtype(array.dtype, np.integer):
             array = streaming.int32(name, array)
-        elif array.dtype.kind == "c":
-            raise checks.BadInput(f"{name} must be real numbers; got complex ones.")
         return array if per_seed else array[None]
 
     return jax.tree.map(leaf, Data(inputs, targets))
@@ -57,6 +70,10 @@ def row_count(name: str, data: Data) -> int:
     if len(lengths) != 1:
         raise checks.BadInput(
             f"inputs and targets of {name} must have equally many samples; got {sorted(lengths)}."
+        )
+    if any(0 in leaf.shape for leaf in jax.tree.leaves(data.targets, is_leaf=streaming.is_mapped)):
+        raise checks.BadInput(
+            f"targets of {name} must hold at least one number per sample; got an empty array."
         )
     return lengths.pop()
 
@@ -83,6 +100,8 @@ def check_model(settings: Settings, recipe: Recipe, data: Data) -> None:
         try:
             outputs = jax.eval_shape(lambda v, x: layout.restore(v)(x), vector, sample.inputs)
             jax.eval_shape(named(settings.loss), outputs, sample.targets)
+            if settings.loss in ENTRY_BY_ENTRY:
+                _check_entries(outputs, sample.targets)
         except checks.ExplainedError:
             raise
         except Exception as error:
@@ -91,6 +110,16 @@ def check_model(settings: Settings, recipe: Recipe, data: Data) -> None:
                 f"network, data and loss must fit together, but a sample with inputs "
                 f"{_shapes(sample.inputs)} and targets {_shapes(sample.targets)} does not: {reason}"
             ) from error
+
+
+def _check_entries(outputs: Any, targets: Any) -> None:
+    """Raise `BadInput` for outputs and targets of different sizes, which would be broadcast."""
+    together = math.prod(np.broadcast_shapes(outputs.shape, targets.shape))
+    if not math.prod(outputs.shape) == math.prod(targets.shape) == together:
+        raise checks.BadInput(
+            f"a sample's target must have one entry per output of the network; got targets of "
+            f"shape {targets.shape} for outputs of shape {outputs.shape}."
+        )
 
 
 def _kind(dtype: Any, precision: str) -> Any:

@@ -1,8 +1,8 @@
 """Files of fitted networks: arrays as safetensors, everything else as JSON in the header.
 
 Nothing in a file is executed. The header names a class of `NETWORKS` and its settings, which are
-numbers, text or truth values; a network of another kind is saved without a name, and `load` is then
-given the function that makes it. Parameters must have the size that the network has.
+numbers, strings or booleans. Any other network is saved without a name; to load it, the caller
+passes the function that makes it. The number of parameters in a file must be that of the network.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NETWORKS = {
 
 
 def write(path: Path, parts: Mapping[str, Any], notes: Mapping[str, Any] | None = None) -> None:
-    """Write the fields of a `Fitted` to one file, atomically; `notes` is plain data beside them."""
+    """Write the fields of a `Fitted` to one file, atomically, with `notes` (stored as JSON)."""
     recipe: Recipe = parts["recipe"]
     header = {
         "layout": FORMAT,
@@ -64,8 +64,10 @@ def write(path: Path, parts: Mapping[str, Any], notes: Mapping[str, Any] | None 
 
 
 def read(path: Path, make: Any = None) -> dict[str, Any]:
-    """The fields of a `Fitted`; `make` is the function that makes the network, where the file does
-    not name one."""
+    """Return the fields of a `Fitted`.
+
+    `make` is the function that makes the network; it is required if the file names no network.
+    """
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             header = json.loads((file.metadata() or {})[HEADER])
@@ -94,13 +96,13 @@ def read(path: Path, make: Any = None) -> dict[str, Any]:
 
 
 def read_notes(path: Path) -> dict[str, Any]:
-    """The plain data that `write` put beside the networks; of a file that `read` accepts."""
+    """Return the `notes` that `write` stored in a file. Call `read` first: it checks the file."""
     with safetensors.safe_open(path, framework="numpy") as file:
         return json.loads((file.metadata() or {})[HEADER]).get("notes", {})
 
 
 def _described(recipe: Recipe) -> dict[str, Any]:
-    """The network's name and settings; None for a network that only the user's code can make."""
+    """Return a network's name and settings; the name is None if only a user's code can make it."""
     settings = dict(recipe.keywords)
     name = getattr(recipe.make, "__name__", None)
     known = NETWORKS.get(name or "") is recipe.make

@@ -113,7 +113,7 @@ def _opened(data: Data) -> Data:
 
 
 def _read(data: Data, settings: Settings, state: State, members: Members) -> Data:
-    """The batches up to the next evaluation, from disk."""
+    """Read the batches of all steps up to the next evaluation from disk."""
     assert settings.batch is not None
     rows = np.asarray(steps.rows(settings.batch, settings.every, state, members))
     return jax.tree.map(lambda leaf: streaming.gather(leaf[0], rows, settings.dtype), data)
@@ -124,17 +124,17 @@ def _result(state: State, curves: np.ndarray, selecting: bool) -> GroupResult:
     status = np.where(host.status == steps.RUNNING, steps.FINISHED, host.status)
     vectors = host.vector
     if selecting:
-        # A member that never had a finite validation loss has no best: it keeps its last state.
+        # A member whose validation loss was never finite has no best parameters: return its last.
         validated = np.isfinite(host.best_value)
         vectors = np.where(validated[:, None], host.best, host.vector)
     return GroupResult(vectors, status, host.taken, host.best_step, host.best_test, curves)
 
 
 class Progress(NamedTuple):
-    """How far a fit is: `step` of `steps` of group `group` (from 0) of `groups`.
+    """The progress of a fit: step `step` of `steps` in group `group` (counted from 0) of `groups`.
 
-    `running` members of the group have not stopped. `seconds_left` is None until the first steps
-    have been timed.
+    `running` is the number of members of the group that are still trained. `seconds` have passed;
+    `seconds_left` is an estimate, None until the first steps have been timed.
 
     >>> now = Progress(1, 4, step=50, steps=400, running=32, seconds=1.5, seconds_left=9.0)
     >>> f"{now.step} of {now.steps}"
@@ -151,12 +151,12 @@ class Progress(NamedTuple):
 
     @property
     def block(self) -> int:
-        """The same as `group`: the name that earlier versions used."""
+        """The value of `group`, under the name that earlier versions used."""
         return self.group
 
     @property
     def blocks(self) -> int:
-        """The same as `groups`: the name that earlier versions used."""
+        """The value of `groups`, under the name that earlier versions used."""
         return self.groups
 
 
@@ -172,7 +172,7 @@ class Clock:
             return
         done = group * self.steps + step
         seconds = time.perf_counter() - self.started
-        # Steps that a checkpoint had already done took no time here.
+        # Steps that were restored from a checkpoint took no time, so the estimate leaves them out.
         self.first = done if self.first is None else self.first
         seconds_left = None
         if done > self.first:

@@ -9,17 +9,19 @@ gᵀp + ½ pᵀBp predicts. The shift μ falls where the model predicts well, an
 or where B + μ I is not positive definite. Far from a stationary point B is the generalised
 Gauss–Newton matrix Jᵀ ℓ'' J/n + 2 λ₂ I (Schraudolph, 2002), which is cheap and positive
 semidefinite; close to it B is the Hessian, for fast convergence. A Hessian costs as much as many
-Gauss–Newton matrices, so it is written as Jᵀ ℓ'' J/n + 2 λ₂ I + S: the first part is that of the
-current point, and S is formed again only where it predicted the gradient badly (Dennis, Gay and
-Welsch, 1981, update S by secants). Reparametrisations make Hessians singular; a shift that falls
-with the gradient keeps the convergence fast all the same (Li, Fukushima, Qi and Yamashita, 2004).
+Gauss–Newton matrices, so it is written as Jᵀ ℓ'' J/n + 2 λ₂ I + S. The Gauss–Newton part is
+computed at every point; S is reused from an earlier point, and computed again only after the model
+has predicted the gradient badly (Dennis, Gay and Welsch, 1981, update S by secants).
+Reparametrisations make Hessians singular; a shift that falls with the gradient keeps the
+convergence fast nevertheless (Li, Fukushima, Qi and Yamashita, 2004).
 
 Near the end L changes by less than its own rounding error; there a step is accepted if it lowers
 ‖g‖. To reach saddles as well, ½‖g(w)‖² is minimised instead, by optimistix's Levenberg–Marquardt
-with the Hessian as Jacobian: every stationary point is a minimum of that.
+with the Hessian as Jacobian: every stationary point is a minimum of ½‖g(w)‖².
 
-Up to `DENSE` parameters, matrices are formed and factorised. Beyond, only products with B + μ I are
-computed, inside lineax's conjugate gradients (Newton–CG; Nocedal and Wright, 2006, section 7.1).
+Up to `DENSE` parameters, matrices are formed and factorised. With more parameters, only products
+with B + μ I are computed, inside lineax's conjugate gradients (Newton–CG; Nocedal and Wright, 2006,
+section 7.1).
 """
 
 from __future__ import annotations
@@ -40,19 +42,19 @@ from .data import Data
 from .objective import Objective
 from .settings import Recipe
 
-DENSE = 3000  # parameters; a float64 Hessian of this size has 72 MB (the limit is not tuned)
-# Gradient norm from which the Hessian is used. Of a network with 60 parameters a Hessian costs as
-# much as 15 Gauss–Newton steps; from 1e−5 instead of 1e−4 on, 16 starts formed 5 instead of 20
-# Hessians, took 183 instead of 124 steps, and ended at the same points.
+DENSE = 3000  # number of parameters, for which a float64 Hessian has 72 MB; not tuned
+# Gradient norm below which the Hessian is used. For a network with 60 parameters, a Hessian costs
+# as much as 15 Gauss–Newton steps. With a limit of 1e−5 instead of 1e−4, 16 starts formed 5 instead
+# of 20 Hessians, took 183 instead of 124 steps, and ended at the same points.
 CLOSE = 1e-5
-POOR = 0.1  # relative error of a predicted gradient from which the Hessian is formed again
-PATIENCE = 1000  # steps after which it does so at any gradient norm
-BEYOND = 1e-3  # share of the tolerance to aim for: with quadratic convergence one more step
-INNER = 250  # limit of conjugate-gradient steps for one Newton step
+POOR = 0.1  # relative error of a predicted gradient above which the Hessian is formed again
+PATIENCE = 1000  # number of steps after which the Hessian is used at any gradient norm
+BEYOND = 1e-3  # the search goes on to this share of the tolerance: about one quadratic step more
+INNER = 250  # maximum number of conjugate-gradient steps for one Newton step
 
 
 class Problem(NamedTuple):
-    """What is searched and how, apart from the data."""
+    """The settings of a search for stationary points, without the data."""
 
     recipe: Recipe
     loss: str | Loss
@@ -62,14 +64,15 @@ class Problem(NamedTuple):
     dense: bool
 
     def objective(self, data: Data, l2: Any) -> Objective:
-        """What is minimised on these data."""
+        """Return the objective for `data` and the penalty λ₂ = `l2`."""
         return Objective(self.recipe, self.loss, data, l2)
 
 
 class SearchResult(NamedTuple):
     """Where a search ended, one entry per start.
 
-    Eigenvalues are those of the Hessian; NaN where it is not formed.
+    `eigenvalues` are those of the Hessian, or NaN if it is not formed. `shared` and `units` are
+    what the network's `units()` returns (see `symmetries`).
     """
 
     vector: Float[Array, "*starts size"]
@@ -88,12 +91,12 @@ class DescentState(NamedTuple):
     vector: Float[Array, " size"]
     value: Float[Array, ""]
     gradient: Float[Array, " size"]
-    gauss: Float[Array, "rows size"]  # the Gauss–Newton matrix; no rows where it is not formed
-    rest: Float[Array, "rows size"]  # Hessian − Gauss–Newton, where it was last formed
+    gauss: Float[Array, "rows size"]  # the Gauss–Newton matrix; no rows if it is not formed
+    rest: Float[Array, "rows size"]  # S: Hessian − Gauss–Newton matrix, as last computed
     shift: Float[Array, ""]
     steps: Int[Array, ""]
-    exact: Bool[Array, ""]  # whether `rest` is used
-    outdated: Bool[Array, ""]  # whether `rest` is that of an earlier point
+    exact: Bool[Array, ""]  # whether B is the Hessian, gauss + rest, and not only gauss
+    outdated: Bool[Array, ""]  # whether `rest` was computed at an earlier point
 
 
 @partial(jax.jit, static_argnames="problem")
@@ -105,9 +108,10 @@ def search(
     test: Data | None,
     l2: Float[Array, ""],
 ) -> SearchResult:
-    """From every start to a stationary point, one start after the other.
+    """Search for a stationary point from every start, one start after the other.
 
-    Data are arguments: closed over, they would be folded into the program as constants.
+    A start is a row of `vectors`, or drawn from one of `seeds`. Data are arguments of this
+    function, because in a closure they would become constants of the compiled program.
     """
     layout = Layout.of(problem.recipe)
 
@@ -139,7 +143,7 @@ def _one(problem, layout, vector, data, test, l2) -> SearchResult:
         vector, steps, value, gradient = end.vector, end.steps, end.value, end.gradient
     eigenvalues = jnp.full_like(vector, jnp.nan)
     if problem.dense:
-        # A descent that went to infinity has no finite matrix to decompose.
+        # After a descent that went to infinity, the Hessian is not finite and has no eigenvalues.
         matrix = objective.hessian(vector)
         finite = jnp.all(jnp.isfinite(matrix))
         eigenvalues = jnp.linalg.eigvalsh(jnp.where(finite, matrix, 0))
@@ -198,7 +202,8 @@ def _descend(problem, objective, vector) -> DescentState:
                     jax.eval_shape(lambda: now.gradient),
                     tag,
                 )
-                # Relative tolerance min(0.1, ‖g‖): loose far away, an absolute ‖g‖² near the end.
+                # Relative tolerance min(0.1, ‖g‖): loose far from a stationary point; near one, the
+                # residual is at most ‖g‖².
                 within = jnp.minimum(0.1, jnp.linalg.norm(now.gradient))
                 solver = lineax.CG(rtol=within, atol=0.0, max_steps=INNER)  # pyright: ignore
             return lineax.linear_solve(operator, -now.gradient, solver, throw=False).value
@@ -211,7 +216,7 @@ def _descend(problem, objective, vector) -> DescentState:
         value, gradient, gauss = evaluated(now.vector + move)
         gain = (value - now.value) / model
         before, after = jnp.linalg.norm(now.gradient), jnp.linalg.norm(gradient)
-        # Below this the difference of two values of L is rounding error.
+        # If L is expected to change by less than this, its change is dominated by rounding errors.
         below_rounding = jnp.abs(model) < 1e3 * jnp.finfo(vector.dtype).eps * jnp.abs(now.value)
         good = (model < 0) & jnp.isfinite(value) & jnp.isfinite(after)
         good &= jnp.where(below_rounding, after < before, gain > 1e-4)

@@ -1,7 +1,7 @@
 """The objective of a search, L(w) = (1/n) Σ_i ℓ(model_w(x_i), y_i) + λ₂‖w‖², and its derivatives.
 
 Matrices are summed over chunks of `ROWS` samples, so that all intermediate arrays of a chunk stay
-in the cache of a core: at n = 4096 a Hessian of 21 parameters takes 13 ms instead of 94. Value,
+in the cache of a core: at n = 4096, a Hessian of 21 parameters takes 13 ms instead of 94 ms. Value,
 gradient and Gauss–Newton matrix come from one pass over the samples: with J_i the Jacobian of the
 outputs,
 
@@ -32,7 +32,7 @@ ROWS = 64  # samples per chunk; 32 and 128 are slower, by up to a factor of 4
 
 
 class Objective(NamedTuple):
-    """What is minimised: network, loss, data and penalty λ₂."""
+    """The objective L(w) of a search: network, loss, data and penalty λ₂."""
 
     recipe: Recipe
     loss: str | Loss
@@ -44,14 +44,14 @@ class Objective(NamedTuple):
         return Layout.of(self.recipe)
 
     def value(self, vector: Float[Array, " size"]) -> Float[Array, ""]:
-        """Mean loss plus λ₂‖w‖²."""
+        """Return L(w), the mean loss plus λ₂‖w‖²."""
         layout, loss = self.layout, named(self.loss)
         outputs = jax.vmap(layout.restore(vector))(self.data.inputs)
         mean = jnp.mean(jax.vmap(loss)(outputs, self.data.targets))
         return mean + self.l2 * jnp.sum(vector[layout.gates :] ** 2)
 
     def slope(self, vector: Float[Array, " size"]) -> Float[Array, " size"]:
-        """The gradient."""
+        """Return the gradient of L."""
         return jax.grad(self.value)(vector)
 
     def value_and_slope(
@@ -60,12 +60,12 @@ class Objective(NamedTuple):
         return jax.value_and_grad(self.value)(vector)
 
     def penalty(self, vector: Float[Array, " size"]) -> Float[Array, " size"]:
-        """The second derivative of the penalty for every parameter; gates have none."""
+        """The second derivative of the penalty for every parameter; 0 for input gates."""
         penalised = jnp.arange(vector.size) >= self.layout.gates
         return 2 * self.l2 * penalised.astype(vector.dtype)
 
     def hessian(self, vector: Float[Array, " size"]) -> Float[Array, "size size"]:
-        """The Hessian, a few columns and a few samples at a time."""
+        """Return the Hessian, computed for a few columns and a few samples at a time."""
         layout, loss = self.layout, named(self.loss)
         basis = jnp.eye(vector.size, dtype=vector.dtype)
 
@@ -84,13 +84,13 @@ class Objective(NamedTuple):
         return 0.5 * (matrix + matrix.T) + jnp.diag(self.penalty(vector))
 
     def hessian_product(self, vector: Float[Array, " size"]) -> Callable[[Array], Array]:
-        """The Hessian as a linear map."""
+        """Return a function that multiplies a direction by the Hessian at `vector`."""
         return lambda direction: jax.jvp(self.slope, (vector,), (direction,))[1]
 
     def with_gauss_newton(
         self, vector: Float[Array, " size"]
     ) -> tuple[Float[Array, ""], Float[Array, " size"], Float[Array, "size size"]]:
-        """Value, gradient and Gauss–Newton matrix."""
+        """Return value, gradient and Gauss–Newton matrix."""
         layout, loss = self.layout, named(self.loss)
 
         def one(
@@ -120,7 +120,7 @@ class Objective(NamedTuple):
         return value, slope + diagonal * vector, matrix + jnp.diag(diagonal)
 
     def gauss_newton_product(self, vector: Float[Array, " size"]) -> Callable[[Array], Array]:
-        """The Gauss–Newton matrix as a linear map."""
+        """Return a function that multiplies a direction by the Gauss–Newton matrix at `vector`."""
         layout, loss = self.layout, named(self.loss)
 
         def outputs(w: Array) -> Array:
@@ -139,9 +139,10 @@ class Objective(NamedTuple):
         return product
 
     def _mean(self, of_chunk: Callable[[Any, Any, Array], Any], dtype: Any) -> Any:
-        """Σ over chunks of samples of a function of (inputs, targets, weights); weights sum to one.
+        """Return the sum of `of_chunk(inputs, targets, weights)` over chunks of samples.
 
-        Chunks have equal sizes; the last one is filled with a sample of weight zero.
+        Every sample has weight 1/n. Chunks have equal sizes; the last one is filled up with copies
+        of the last sample, which have weight zero.
         """
         count = len(self.data.targets)
         chunks = math.ceil(count / ROWS)

@@ -1,7 +1,7 @@
 """Settings of a fit: everything about training that is not data.
 
-A user gives `TrainingSettings` (or single keywords of `fit`); `complete` checks them and adds what
-follows from the ensemble, which gives the `Settings` that programs are compiled for.
+A user gives `TrainingSettings` (or single keywords of `fit`). `complete` checks them and adds the
+settings that depend on the ensemble; it returns the `Settings` for which programs are compiled.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OPTIMISERS: dict[str, Callable[..., optax.GradientTransformation]] = {
     "momentum": partial(optax.sgd, momentum=0.9),
 }
 PRECISIONS = ("float32", "float64")
-EVALUATIONS = 20  # per fit, if `every` is left out: enough points for a curve
+EVALUATIONS = 20  # number of evaluations per fit if `every` is left out: enough for a curve
 
 
 class Member(NamedTuple):
@@ -44,7 +44,10 @@ class Member(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """How to make a network, compared by content: equal recipes share their compiled programs."""
+    """A function that makes a network, with its arguments.
+
+    Recipes are compared by content, so that equal recipes share their compiled programs.
+    """
 
     make: Callable[..., Any]
     positional: tuple[Any, ...] = ()
@@ -94,7 +97,7 @@ class TrainingSettings:
     transform: Callable[..., Any] | None = None
 
     def changed(self, **changes: Any) -> TrainingSettings:
-        """The same settings with some fields changed."""
+        """Return the same settings with some fields changed."""
         names = {field.name for field in dataclasses.fields(self)}
         if unknown := [name for name in changes if name not in names]:
             raise TypeError(f"fit() got an unexpected keyword argument {unknown[0]!r}")
@@ -107,7 +110,11 @@ class TrainingSettings:
         penalised_entropy: bool = False,
         validation_share: float = 0.0,
     ) -> Settings:
-        """Checked settings, with what follows from an ensemble's penalties and validation."""
+        """Check the settings, and add those that depend on an ensemble's penalties and validation.
+
+        penalised_gates, penalised_entropy: whether any member has this penalty.
+        validation_share: the share of each member's samples that is used for validation.
+        """
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         if self.every is None:
             values["every"] = max(1, math.ceil(self.steps / EVALUATIONS))
@@ -173,7 +180,7 @@ class Settings:
             )
 
     def rate(self) -> Callable[[Any], Any]:
-        """The learning rate as a function of the step."""
+        """Return the learning rate as a function of the step."""
         if callable(self.schedule):
             return self.schedule
         remaining = self.steps - self.warmup
@@ -188,7 +195,7 @@ class Settings:
         return optax.join_schedules([before, after], [self.warmup])
 
     def optimise(self) -> optax.GradientTransformation:
-        """The optimiser; if `clip` is set, gradients are clipped before it."""
+        """Return the optimiser; if `clip` is set, it first clips the gradient to this norm."""
         chosen = OPTIMISERS[self.optimiser] if isinstance(self.optimiser, str) else self.optimiser
         steps = chosen(self.rate())
         if self.clip is None:

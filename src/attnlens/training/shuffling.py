@@ -1,9 +1,9 @@
 """Shuffled passes over n samples, where n is known only when the program runs.
 
-Members of an ensemble have different sample sizes but share one compiled program, so n random
-numbers cannot be sorted: n would be a shape. The swap-or-not shuffle (Hoang, Morris and Rogaway, An
-enciphering scheme based on a card shuffle, 2012) permutes {0 … n−1} one element at a time, for any
-n: in round r,
+Members of an ensemble have different sample sizes n but share one compiled program. So n cannot be
+the shape of an array, and a permutation cannot come from sorting n random numbers. The swap-or-not
+shuffle (Hoang, Morris and Rogaway, An enciphering scheme based on a card shuffle, 2012) permutes
+{0 … n−1} one element at a time, for any n: in round r,
 
     x' = K_r − x mod n;   if b_r(max(x, x')) then x ← x'
 
@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, UInt
 
 Numbers = UInt[Array, "*shape"]
-ROUNDS = 24  # a test checks that places are uniform
+ROUNDS = 24  # enough: a test checks that positions after a shuffle are uniform
 
 
 def mix(x: Numbers) -> Numbers:
@@ -32,7 +32,7 @@ def mix(x: Numbers) -> Numbers:
 def place(
     element: Numbers, count: UInt[Array, ""], seed: UInt[Array, ""], epoch: Numbers
 ) -> Numbers:
-    """Where `element` of {0 … count−1} goes in this epoch's permutation."""
+    """Return the image of `element` under the permutation of {0 … count−1} of this epoch."""
     pass_key = mix(mix(seed ^ jnp.uint32(0x9E3779B9)) + epoch)
 
     def one_round(number: Array, x: Numbers) -> Numbers:
@@ -52,7 +52,7 @@ def batch(
     epoch: UInt[Array, ""],
     cursor: UInt[Array, ""],
 ) -> tuple[UInt[Array, " size"], UInt[Array, ""], UInt[Array, ""]]:
-    """The next `size` samples, and the position after them: (rows, epoch, cursor).
+    """Return the next `size` samples and the position after them: (rows, epoch, cursor).
 
     Samples are drawn without replacement within a pass; a batch may contain the end of one pass
     and the beginning of the next.

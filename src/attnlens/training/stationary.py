@@ -2,10 +2,10 @@
 
 A stationary point is a vector of parameters with ‖∇L‖ ≤ tolerance in float64. For each: its loss,
 the extreme eigenvalues of the Hessian, its index (the number of negative eigenvalues) and its test
-error. Points that are the same network are merged and counted. A start that does not converge is
-listed apart, with the gradient norm it reached, and is never counted as a point. `newton` describes
-the steps and cites their sources. Lens B (ICLR 2021 submission) says that all stationary points
-predict well (docs/theory.md, section "B Models and predictions").
+error. Points that represent the same network are merged and counted. A start that does not converge
+is listed separately, with the gradient norm it reached, and is never counted as a point. `newton`
+describes the steps and cites their sources. Lens B (ICLR 2021 submission) says that all stationary
+points predict well (docs/theory.md, section "B Models and predictions").
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from .newton import DENSE, Problem, SearchResult
 from .settings import Recipe, TrainingSettings
 
 KINDS = ("minima", "any")
-GROUP_SIZE = 8  # starts per call
-LOWEST = 8  # eigenvalues computed at the lower end where the Hessian is not formed
+GROUP_SIZE = 8  # starts per call of the compiled search
+LOWEST = 8  # number of lowest eigenvalues that are computed if the Hessian is not formed
 
 
 @dataclasses.dataclass(frozen=True)
 class StationaryPoint:
-    """One point. `index` counts negative eigenvalues: 0 at a local minimum (flat directions apart).
+    """A stationary point. `index` is the number of negative eigenvalues, 0 at a local minimum.
 
-    An eigenvalue counts as negative below −(100 ‖g‖ + 10 P ε λ_max), P the number of parameters:
-    values above that can be due to the remaining gradient along a curved orbit of symmetries and to
-    the rounding of the eigenvalues. Beyond `newton.DENSE` parameters only the lowest eigenvalues
-    are computed, and the index is a lower bound where all of them are negative. `starts` lists the
-    starts that ended here.
+    An eigenvalue counts as negative below −(100 ‖g‖ + 10 P ε λ_max), where P is the number of
+    parameters. Negative values closer to zero can be due to the remaining gradient along a curved
+    orbit of symmetries and to the rounding of the eigenvalues; they count as flat directions. With
+    more than `newton.DENSE` parameters, only the lowest eigenvalues are computed; if all of them
+    are negative, the index is a lower bound. `starts` lists the starts that ended at this point.
 
     >>> point = StationaryPoint(np.zeros(2), 0.1, 1e-9, -0.5, 2.0, 1, 0.2, 40, (0, 3))
     >>> "a saddle" if point.index else "a minimum"
@@ -65,7 +65,7 @@ class StationaryPoint:
 class StationaryPoints(Tabular):
     """The stationary points, lowest loss first, and the starts that did not converge.
 
-    `stationary_points` returns one; `model(point)` is a point as a network.
+    `stationary_points` returns this object; `model(point)` returns a point as a network.
 
     >>> from functools import partial
     >>> from attnlens.networks import Baseline
@@ -94,7 +94,7 @@ class StationaryPoints(Tabular):
         return tuple(point for point in self.points if point.index > 0)
 
     def model(self, point: StationaryPoint) -> Any:
-        """A point as a network."""
+        """Return the network with the parameters of `point`."""
         return Layout.of(self.recipe).restore(point.vector)
 
     def __str__(self) -> str:
@@ -140,7 +140,7 @@ class StationaryPoints(Tabular):
         )
 
     def plot(self) -> Any:
-        """The map as a matplotlib figure."""
+        """Return `figure()`, drawn with matplotlib."""
         return self.figure().plot()
 
 
@@ -183,14 +183,15 @@ def stationary_points(
         parameters themselves, one row per start (`Fitted.vectors`, for example).
     kind: "minima" descends (a descent that ends at a saddle is reported as a saddle); "any"
         minimises the gradient norm, which leads to saddles as well.
-    dense: whether to form Hessians; by default up to 3000 parameters, and beyond only products
-        with them, inside conjugate gradients.
-    merge_within: relative distance, modulo the network's symmetries, below which two points are
-        one. A gradient of 1e−8 leaves a point uncertain by 1e−8 over the curvature there.
+    dense: whether to form Hessians, by default for up to 3000 parameters; otherwise only products
+        with them are computed, inside conjugate gradients.
+    merge_within: relative distance, modulo the network's symmetries, below which two points count
+        as one. With a gradient norm of 1e−8, the error of a point is about 1e−8 divided by the
+        curvature there.
     block, map: starts run in groups of `block` through `map(function, groups)`, as in `fit`.
 
-    Without a penalty the loss of a network can fall for ever along a valley that leads to infinity;
-    such starts do not converge, and are reported as such. A small `l2` closes the valleys.
+    Without a penalty, the loss of a network can fall without end while its parameters grow to
+    infinity; such starts do not converge, and are reported as such. A small `l2` prevents this.
 
     >>> from functools import partial
     >>> from attnlens.networks import Baseline
@@ -224,7 +225,7 @@ def stationary_points(
     tasks = []
     for first in range(0, count, width):
         part = seeds_or_vectors[first : first + width]
-        # The last group repeats its last start: another number of starts is another program.
+        # The last group repeats its last start: another number of starts needs a compilation.
         part = np.concatenate([part, np.repeat(part[-1:], width - len(part), axis=0)])
         seeds, vectors = (part, None) if part.ndim == 1 else (None, part)
         tasks.append(SearchTask(problem, seeds, vectors, data, test_data, float(l2)))
@@ -234,7 +235,7 @@ def stationary_points(
 
 
 def run(task: SearchTask) -> SearchResult:
-    """Search from one group of starts; the result as NumPy arrays."""
+    """Search from one group of starts and return the result as NumPy arrays."""
     with jax.enable_x64(True):
         result = newton.search(*task[:5], np.float64(task.l2))
         return jax.tree.map(np.asarray, result)
@@ -260,7 +261,7 @@ def _starts(starts: int | np.ndarray, seed: int, size: int) -> np.ndarray:
 def _merged(
     problem: Problem, result: Any, data: Data, l2: float, within: float
 ) -> StationaryPoints:
-    """The points that the starts reached, equal ones merged, with their Hessians' eigenvalues."""
+    """Merge equal end points of the starts; return the points with their Hessians' eigenvalues."""
     reached = np.isfinite(result.loss) & (result.gradient_norm <= problem.tolerance)
     places = np.flatnonzero(reached)
     merged = symmetries.groups(
@@ -283,7 +284,7 @@ def _merged(
             starts,
         )
 
-    # A point is represented by the start that reached the smallest gradient there.
+    # Of the starts that ended at a point, the one with the smallest gradient represents it.
     points = []
     for group in merged:
         own = [int(places[i]) for i in group]
@@ -302,7 +303,7 @@ def index_of(eigenvalues: np.ndarray, gradient_norm: float, size: int) -> int:
 
 
 def _extremes(problem: Problem, vector: np.ndarray, data: Data, l2: float) -> np.ndarray:
-    """The lowest eigenvalues and the largest one, from products with the Hessian (Lanczos)."""
+    """Return the lowest eigenvalues and the largest one, from Hessian products (Lanczos)."""
 
     def times(direction: np.ndarray) -> np.ndarray:
         with jax.enable_x64(True):
@@ -310,7 +311,7 @@ def _extremes(problem: Problem, vector: np.ndarray, data: Data, l2: float) -> np
             return np.asarray(newton.hessian_times(problem, *at))
 
     size = vector.size
-    make: Any = LinearOperator  # its own types describe subclasses
+    make: Any = LinearOperator  # SciPy's annotations of its arguments fit subclasses only
     operator = make((size, size), matvec=times, dtype=np.float64)
     values = []
     for which, count in (("SA", min(LOWEST, size - 1)), ("LA", 1)):

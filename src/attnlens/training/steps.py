@@ -1,4 +1,4 @@
-"""The two compiled programs of a fit: one draws the members' parameters, one takes steps.
+"""The two compiled programs of a fit: `start` draws parameters, `advance` takes training steps.
 
 A member's parameters are one vector w. With n samples, losses ℓ and penalties λ, step k descends
 
@@ -6,7 +6,7 @@ A member's parameters are one vector w. With n samples, losses ℓ and penalties
 
 where g ≥ 0 are input gates (not in ‖w‖²; kept at or above zero by projection, so that λ₁ Σ g is
 their ℓ₁ norm) and H is the mean entropy of the softmax rows. Sample sizes, seeds and penalties are
-values, never shapes: one compilation serves all of them.
+array values, never shapes, so that one compilation serves all members.
 
 A member stops when its loss becomes NaN or infinite, or when its validation loss has not fallen for
 `patience` evaluations. Its last state is kept, and no other member is affected.
@@ -42,11 +42,11 @@ class TrainingStatus(StrEnum):
     DIVERGED = "diverged"
 
 
-STATUS = tuple(TrainingStatus)  # by code
+STATUS = tuple(TrainingStatus)  # indexed by the codes above
 
 
 class Members(NamedTuple):
-    """In what the members of a group differ, one entry per member."""
+    """The values in which members of a group differ; each array has one entry per member."""
 
     seed: UInt[Array, "*members"]
     data_set: Int[Array, "*members"]
@@ -58,7 +58,7 @@ class Members(NamedTuple):
 
 
 class State(NamedTuple):
-    """The state of each member: everything that is needed to continue."""
+    """The state of each member: all that is needed to continue training."""
 
     vector: Float[Array, "*members size"]
     optimiser: Any
@@ -74,7 +74,7 @@ class State(NamedTuple):
 
 
 class StepLosses(NamedTuple):
-    """Of one evaluation: mean training loss since the last one, validation and test loss."""
+    """Losses at one evaluation; `train` is the mean over the steps since the last evaluation."""
 
     train: Float[Array, "*members"]
     validation: Float[Array, "*members"]
@@ -83,7 +83,10 @@ class StepLosses(NamedTuple):
 
 @partial(jax.jit, static_argnames=("recipe", "settings", "keep_best"))
 def start(recipe: Recipe, settings: Settings, keep_best: bool, members: Members) -> State:
-    """Every member at its start: parameters drawn from its seed."""
+    """Return the initial state of every member, with parameters drawn from its seed.
+
+    `keep_best` says whether the state holds the parameters with the lowest validation loss.
+    """
     layout = Layout.of(recipe)
 
     def one(member: Members) -> State:
@@ -113,10 +116,11 @@ def advance(
     first: Int[Array, ""],
     last: Int[Array, ""],
 ) -> tuple[State, StepLosses]:
-    """Steps `first` to `last` of every member, then an evaluation.
+    """Take steps `first` to `last` − 1 for every member, then evaluate its losses.
 
-    Batches are drawn from `data`, or given (leaves: member, step, sample, …) where data is read
-    from disk. `validation` and `test` have one data set, or one for each of `data`.
+    Batches are drawn from `data`; if data are on disk, `batches` holds them instead (axes: member,
+    step, sample, …). `validation` and `test` hold one data set for all members, or one per data set
+    of `data`.
     """
     run = partial(_advance, recipe, settings, first, last, data, validation, test)
     return jax.vmap(run, in_axes=(0, 0, 0))(state, members, batches)
@@ -126,7 +130,7 @@ def advance(
 def rows(
     size: int, steps: int, state: State, members: Members
 ) -> UInt[Array, "members steps size"]:
-    """The samples of the next `steps` batches: exactly those that `advance` would draw."""
+    """Return the rows of the next `steps` batches: exactly those that `advance` would draw."""
 
     def one(epoch: Array, cursor: Array, member: Members) -> Array:
         def step(carry, _):
@@ -263,7 +267,8 @@ def _advance(recipe, settings, first, last, data, validation, test, state, membe
 def entropy(model: Any, inputs: Any, weights: Array | None, count: Array) -> Float[Array, ""]:
     """The mean entropy of the softmax rows of `model`, in nats.
 
-    0 if every query attends to one token, log p if it attends to all p tokens equally.
+    0 if every query attends to one token, log p if it attends to all p tokens equally. The mean is
+    over all samples, or over the `count` samples for which `weights` is true.
     """
 
     def one(x: Any) -> Array:
@@ -275,7 +280,7 @@ def entropy(model: Any, inputs: Any, weights: Array | None, count: Array) -> Flo
 
 
 def _after_batch(size: int, member: Members, epoch: Array, cursor: Array) -> tuple[Array, Array]:
-    """Epoch and cursor after a batch that was read from disk, as `batch` returns them."""
+    """Return epoch and cursor after a batch of `size` samples, as `shuffling.batch` does."""
     after = cursor + jnp.uint32(size)
     return epoch + after // member.training, after % member.training
 
@@ -294,7 +299,7 @@ def _pick(data: Data, data_set: Array, drawn: Array | None = None) -> Data:
 
 
 def _masked(mask: Array, leaf: Array) -> Array:
-    """`leaf` with rows outside of the mask replaced by its first row."""
+    """Return `leaf` with rows outside of the mask replaced by its first row."""
     return jnp.where(mask.reshape(-1, *(1,) * (leaf.ndim - 1)), leaf, leaf[:1])
 
 

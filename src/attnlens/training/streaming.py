@@ -13,7 +13,7 @@ from attnlens.core import checks
 
 
 class Mapped(NamedTuple):
-    """The place of a memory-mapped array on disk; sent to other processes instead of its data."""
+    """Where a memory-mapped array is on disk; sent to other processes instead of its data."""
 
     path: str
     dtype: str
@@ -48,7 +48,7 @@ def handle(array: np.memmap) -> Mapped:
 
 
 def gather(array: np.ndarray, rows: np.ndarray, dtype: str) -> np.ndarray:
-    """array[rows], read in the order of the file, floating point in the precision of the fit."""
+    """Return `array[rows]`, read in file order; floating-point values are converted to `dtype`."""
     in_file_order, inverse = np.unique(rows, return_inverse=True)
     values = np.asarray(array[in_file_order])
     if np.issubdtype(values.dtype, np.floating):
@@ -59,7 +59,7 @@ def gather(array: np.ndarray, rows: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def int32(name: str, array: np.ndarray) -> np.ndarray:
-    """Whole numbers in 32 bits, in which larger ones would wrap."""
+    """Convert whole numbers to 32 bits; raises `BadInput` if one of them does not fit."""
     limits = np.iinfo(np.int32)
     if array.size and (array.min() < limits.min or array.max() > limits.max):
         raise checks.BadInput(

@@ -1,4 +1,4 @@
-"""Which parameters represent the same network, and merging of stationary points that do.
+"""Distances between networks, and merging of stationary points that are the same network.
 
 A network's `units()` returns what its function depends on: a vector shared by all hidden units and
 one row per unit. Reparametrisations (query–key, value–head) leave both unchanged, and hidden units
@@ -6,7 +6,8 @@ may be in any order, so the distance of two networks is
 
     d² = ‖shared − shared'‖² + min over permutations π of Σ_u ‖unit_u − unit'_π(u)‖²
 
-whose minimum is an assignment problem. A network without `units()` is compared by its parameters.
+where the minimum is an assignment problem. Networks without `units()` are compared by their
+parameters.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
-# Two losses closer than this are equal: where the lowest loss is zero, a gradient norm of 1e−8
-# leaves a loss of (1e−8)²/curvature.
+# Losses that differ by less than this count as equal: if the lowest loss is zero, a point with a
+# gradient norm of 1e−8 has a loss of about (1e−8)²/curvature.
 ZERO = 1e-12
 
 
@@ -37,9 +38,9 @@ def groups(
 ) -> list[list[int]]:
     """Indices of points in groups of equal points, in order of increasing loss.
 
-    A point belongs to a group if its loss agrees with that of the group's first point to a relative
-    `within` and their distance is at most `within`: points of equal loss far apart form
-    groups of their own.
+    A point belongs to a group if its loss agrees with the loss of the group's first point to a
+    relative tolerance of `within`, and `distance` between the two is at most `within`. So points of
+    equal loss that are far apart are in different groups.
     """
     merged: list[list[int]] = []
     for i in np.argsort(losses, kind="stable"):

@@ -1,8 +1,8 @@
 """Training many networks at once: seeds × sample sizes × penalties.
 
-`fit` divides the members into groups, has the groups trained (in this process, or by a map that is
-given, such as that of a process pool) and joins the results. `steps` says what is minimised; the
-optimiser is Adam (Kingma and Ba, ICLR 2015) by default.
+`fit` divides the members into groups, trains the groups (in this process, or through a function
+`map`, such as that of a process pool) and joins the results. The docstring of `steps` gives the
+objective; the optimiser is Adam (Kingma and Ba, ICLR 2015) by default.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ PENALTIES = ("l2", "l1_gates", "entropy")
 class Fitted:
     """An ensemble after training, in NumPy arrays with one entry per member.
 
-    `vectors` holds the parameters: those with the lowest validation loss where there was
-    validation, the last ones otherwise (of a diverged member: those at the evaluation before).
+    `vectors` holds the parameters with the lowest validation loss if there are validation data,
+    otherwise the last parameters (for a diverged member: those of its last finite evaluation).
     `status` is `FINISHED`, `STOPPED_EARLY` or `DIVERGED`; `steps` is the number of steps taken.
     Curves have one column per evaluation, after the steps in `at`: `train` (mean over the steps
-    since the last evaluation), `validation` and `test`; NaN where there was none. `test_loss`
-    belongs to `vectors`.
+    since the last evaluation), `validation` and `test`; NaN where nothing was measured. `test_loss`
+    is the test loss of `vectors`.
 
-    `fit` returns one; `model(i)` is member i as a network; `save` and `load` write and read a file.
+    `fit` returns a `Fitted`; `model(i)` returns member i as a network; `save` and `load` write and
+    read a file.
 
     >>> from attnlens.networks import Baseline
     >>> make = partial(Baseline, features=1, hidden=1)
@@ -67,7 +68,7 @@ class Fitted:
         return len(self.members)
 
     def model(self, index: int) -> Any:
-        """One member as a network."""
+        """Return member `index` as a network."""
         return self._restore(self.vectors[index])
 
     @property
@@ -85,10 +86,10 @@ class Fitted:
 
     @classmethod
     def load(cls, path: str | Path, make: Any = None) -> Fitted:
-        """The networks in a file that `save` wrote; nothing in it is executed.
+        """Return the networks in a file that `save` wrote; nothing in the file is executed.
 
-        A network that is no class of `attnlens.networks`, or one with a setting that is no number,
-        text or truth value, needs `make`, as it was given to `fit`.
+        `make` must be given, as it was given to `fit`, if the network is not a class of
+        `attnlens.networks`, or if one of its settings is not a number, a string or a boolean.
         """
         return cls(**fitted_files.read(Path(path), make))
 
@@ -123,25 +124,27 @@ def fit(
 
     make: a function of a random key that returns a network, such as
         `partial(Baseline, features=8, hidden=16)`.
-    inputs, targets: arrays (or trees of them) with samples along the first axis. With
-        `data_per_seed` the first axis is that of seeds, and seed i trains on data set i.
-        Memory-mapped arrays stay on disk; the batches up to the next evaluation are read at a time.
-    seeds, samples, l2, l1_gates, entropy: members are all combinations. A member with sample size n
-        is given the first n rows, so shuffle rows that are sorted. λ₂, λ₁ and λ_H are `l2`,
-        `l1_gates` and `entropy`.
+    inputs, targets: arrays (or trees of arrays) with samples along the first axis. With
+        `data_per_seed`, the first axis is for seeds and the second for samples: seed i trains on
+        data set i. Memory-mapped arrays stay on disk, and only the batches up to the next
+        evaluation are read at a time.
+    seeds, samples, l2, l1_gates, entropy: the members are all combinations of these values. A
+        member with sample size n gets the first n rows, so shuffle rows that are sorted. λ₂, λ₁ and
+        λ_H are `l2`, `l1_gates` and `entropy`.
     validation: a share of each member's samples (the last ones), or (inputs, targets). The
         parameters with the lowest validation loss are returned.
-    test: (inputs, targets); their loss is measured at each evaluation and changes nothing.
+    test: (inputs, targets); their loss is measured at each evaluation and has no other effect.
     block, map: members are trained in groups of `block`, which `map(function, groups)` runs; the
-        result does not depend on how `map` does that. Left out, the groups run in this process,
-        one after the other.
+        result does not depend on how `map` does that. Without `map`, the groups run in this
+        process, one after the other.
     checkpoint: a folder; a fit that was interrupted continues from there, bit for bit. A group's
-        state is saved at the first evaluation at least `checkpoint_every` steps after the last.
+        state is saved at the first evaluation at least `checkpoint_every` steps after the last
+        save.
     progress: True prints a line at each evaluation (with `map`, after each group); a function is
         given each `Progress`.
 
-    How to train is given by these keywords, or by `settings=TrainingSettings(…)`, of which these
-    keywords then change single fields (defaults in brackets):
+    The following keywords say how to train (defaults in brackets). They may be given as
+    `settings=TrainingSettings(…)`; keywords given in addition replace single fields of it.
 
     loss ("squared"): a name from `LOSSES` or a function of (outputs, target).
     steps (1000), batch (None): `batch=None` takes all of a member's samples at each step;
@@ -149,14 +152,15 @@ def fit(
     learning_rate (0.01), schedule ("constant"), warmup (0): "constant", "linear" or "cosine" (to
         zero at the end), after `warmup` steps of linear rise; or a function of the step.
     optimiser ("adam"), clip (None): "adam", "sgd", "momentum", or a function of a learning-rate
-        schedule that returns an optax optimiser. `clip` bounds the gradient's norm first.
-    entropy_warmup (0): steps over which the penalty on the entropy rises to its value.
+        schedule that returns an optax optimiser. Gradients whose norm exceeds `clip` are first
+        scaled down to that norm.
+    entropy_warmup (0): steps over which the penalty on the entropy rises to its full value.
     patience (None): a member stops after this many evaluations without a new lowest validation
         loss.
-    every (None): steps between evaluations; left out, a twentieth of all steps.
-    dtype ("float32"): or "float64".
+    every (None): steps between evaluations; by default a twentieth of all steps.
+    dtype ("float32"): "float32" or "float64".
     transform (None): a function (key, input, target) -> (input, target), applied to each sample at
-        each step; it can hide other tokens each time, for example.
+        each step; for example, it can hide different tokens at each step.
 
     >>> inputs = np.linspace(-1, 1, 64).reshape(64, 1)
     >>> from attnlens.networks import Baseline
@@ -207,7 +211,7 @@ def fit(
             (data, held_out, test_data),
             set_of_seed if data_per_seed else None,
             most_sets,
-            # The file name of earlier checkpoints is kept, so that those can be resumed.
+            # The name is that of earlier versions, so that their checkpoints can be resumed.
             None if folder is None else str(folder / f"block-{i:05d}.safetensors"),
             checkpoint_every,
         )
@@ -233,7 +237,7 @@ def _members(
     l1_gates: float | Sequence[float],
     entropy: float | Sequence[float],
 ) -> tuple[Member, ...]:
-    """All combinations, the penalties varying fastest."""
+    """Return all combinations of seeds, sample sizes and penalties; penalties vary fastest."""
     values = zip(PENALTIES, (l2, l1_gates, entropy), strict=True)
     penalties = [*itertools.product(*(_penalties(name, value) for name, value in values))]
     return tuple(
@@ -294,10 +298,11 @@ def _check(
 def _group(
     recipe, settings, members, width, data, set_of_seed, most_sets, checkpoint, checkpoint_every
 ) -> Group:
-    """A group of exactly `width` members: the last group repeats its last member to fill up.
+    """Return a group of exactly `width` members: the last group repeats its last member to fill up.
 
-    With one data set per seed (`set_of_seed`) the group gets only those of its own seeds, filled up
-    to `most_sets`, so that all groups have the same shapes and share their programs.
+    With one data set per seed (`set_of_seed` is not None), a group gets only the data sets of its
+    own seeds. The last one is repeated until there are `most_sets`, so that all groups have the
+    same shapes and share their compiled programs.
     """
     full = [*members, *[members[-1]] * (width - len(members))]
     held_out = [_held_out_rows(settings, m.samples) for m in full]

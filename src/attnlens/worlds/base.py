@@ -63,7 +63,7 @@ class Episode(NamedTuple):
 
 
 class World(eqx.Module):
-    """A source of tokens. `exchangeable`: their joint law does not depend on their order.
+    """A source of tokens; `exchangeable` says that their joint law does not depend on their order.
 
     >>> from attnlens.worlds import AutoRegressive, NormalMean
     >>> NormalMean().exchangeable, AutoRegressive().exchangeable
@@ -100,7 +100,7 @@ class ExactWorld(World):
     def update(
         self, posterior: Any, tokens: Any, mask: Bool[Array, " length"] | None = None
     ) -> Any:
-        """The law of the latent given these tokens too, starting from `posterior`."""
+        """The law of the latent given the tokens behind `posterior` and these additional tokens."""
 
     @abc.abstractmethod
     def predictive(self, posterior: Any, query: Any = None) -> Any:
@@ -108,7 +108,7 @@ class ExactWorld(World):
 
     @abc.abstractmethod
     def uncertainty(self, posterior: Any, query: Any = None) -> Float[Array, ""]:
-        """E[‖m(q, z) − E m(q, z)‖²] under the posterior, averaged over queries.
+        """The posterior variance of m, E[‖m(q, z) − E m(q, z)‖²], averaged over queries.
 
         m is the conditional mean of a value at q, or of a token where tokens have no key.
         """
@@ -117,19 +117,19 @@ class ExactWorld(World):
     def log_likelihood(
         self, latent: Any, tokens: Any, mask: Bool[Array, " length"] | None = None
     ) -> Float[Array, ""]:
-        """log p(tokens | latent); where tokens have keys, of the values given the keys."""
+        """log p(tokens | latent); where tokens have keys, log p(values | keys, latent)."""
 
     @abc.abstractmethod
     def log_evidence(
         self, tokens: Any, mask: Bool[Array, " length"] | None = None
     ) -> Float[Array, ""]:
-        """log p(tokens), the latent integrated out."""
+        """log p(tokens), with the latent integrated out."""
 
     @abc.abstractmethod
     def representation(
         self, tokens: Any, mask: Bool[Array, " length"] | None = None
     ) -> Float[Array, " size"]:
-        """The natural statistics of the posterior, flat: the exact representation of the tokens.
+        """The exact representation of the tokens: the posterior's natural statistics in one vector.
 
         Its size does not depend on the number of tokens.
         """
@@ -138,8 +138,9 @@ class ExactWorld(World):
     def risk(self, length: int) -> Reading:
         """The Bayes risk: the smallest mean squared error of predicting m from `length` tokens.
 
-        A closed form has standard error 0 and count 0. Otherwise it is the mean of exact
-        conditional risks over episodes (`sampled_risk`), with the standard error of that mean.
+        m is the conditional mean, as in `uncertainty`. A risk in closed form has standard error 0
+        and count 0. Otherwise the risk is the mean of exact conditional risks over episodes
+        (`sampled_risk`), with the standard error of that mean.
         """
 
     def token_mean(self, latent: Any) -> Float[Array, " dim"]:
@@ -184,7 +185,10 @@ def sampled_risk(
 def conditional_risks(
     world: ExactWorld, keys: Key[Array, " episodes"], length: int, queries: int
 ) -> Float[Array, " episodes"]:
-    """`uncertainty` in one episode per key; in sequence, so that LAPACK calls never overlap."""
+    """The `uncertainty` in one episode per key.
+
+    Episodes are computed in sequence, so that LAPACK calls never overlap.
+    """
 
     def one(key: Key[Array, ""]) -> Float[Array, ""]:
         episode = world.sample(key, length, queries)
@@ -229,7 +233,7 @@ def mean_and_scatter(
 
 
 def require_query(world: ExactWorld, query: Any) -> Any:
-    """`query`, or `BadInput` if it is None."""
+    """Return `query`; raise `BadInput` if it is None."""
     if query is None:
         raise checks.BadInput(
             f"{type(world).__name__} needs a query; got none; "
@@ -239,7 +243,7 @@ def require_query(world: ExactWorld, query: Any) -> Any:
 
 
 def require_posterior(instrument: str, world: Any) -> ExactWorld:
-    """`world`, or `BadInput` where it has no posterior."""
+    """Return `world`; raise `BadInput` if it has no posterior."""
     if not isinstance(world, ExactWorld):
         raise checks.BadInput(
             f"{instrument} needs a world with a posterior, such as NormalMean or FromModel; got "

@@ -32,7 +32,7 @@ Draws = Float[Array, "chains draws dim"]
 
 
 def split_r_hat(draws: Draws) -> Float[Array, " dim"]:
-    """√((n − 1)/n + B/(n W)) of half-chains; 1 where they agree."""
+    """√((n − 1)/n + B/(n W)) of half-chains, per coordinate; close to 1 where they agree."""
     halves = _halves(draws)
     count = halves.shape[1]
     within = jnp.mean(jnp.var(halves, axis=1, ddof=1), 0)
@@ -52,7 +52,7 @@ def energy_fraction(energy: Float[Array, "chains draws"]) -> Float[Array, " chai
 
 
 def effective_sample_size(draws: Draws) -> Float[Array, " dim"]:
-    """The number of independent draws whose mean has the same variance as that of the chains."""
+    """The number of independent draws whose mean varies as much as the mean of the chains."""
     halves = _halves(draws)
     sequences, count = halves.shape[:2]
     centred = halves - jnp.mean(halves, 1, keepdims=True)
@@ -65,7 +65,8 @@ def effective_sample_size(draws: Draws) -> Float[Array, " dim"]:
     correlation = correlation.at[0].set(1)
     even = correlation[: count // 2 * 2]
     pairs = even[0::2] + even[1::2]
-    # Initial positive, then monotone sequence: from the first negative pair on there is only noise.
+    # Geyer's initial positive sequence ends at the first negative pair, because only noise follows;
+    # his initial monotone sequence then makes the pairs decrease.
     positive = jnp.cumprod(pairs > 0, axis=0)
     decreasing = jax.lax.cummin(jnp.where(positive > 0, pairs, 0), axis=0)
     time = -1 + 2 * jnp.sum(decreasing, 0)

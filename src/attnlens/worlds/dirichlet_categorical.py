@@ -33,7 +33,7 @@ from .settings import Numbers
 
 
 class DirichletLaw(eqx.Module):
-    """Dirichlet(concentration), a law of probabilities."""
+    """The law Dirichlet(concentration) of a vector of probabilities."""
 
     concentration: Float[Array, " classes"]
 
@@ -46,7 +46,7 @@ class DirichletLaw(eqx.Module):
         return self.mean * (1 - self.mean) / (jnp.sum(self.concentration) + 1)
 
     def sample(self, key: Key[Array, ""]) -> Float[Array, " classes"]:
-        # In the log domain: at a concentration far below 1 gamma draws underflow to 0/0.
+        # Drawn as logarithms: at a concentration far below 1 gamma draws underflow and give 0/0.
         draws = jax.random.loggamma(key, self.concentration, dtype=self.concentration.dtype)
         return jax.nn.softmax(draws)
 
@@ -122,7 +122,7 @@ class DirichletCategorical(ExactWorld):
     def representation(
         self, tokens: Float[Array, "length classes"], mask: Bool[Array, " length"] | None = None
     ) -> Float[Array, " size"]:
-        """α + counts."""
+        """The parameters of the posterior: α + counts."""
         return self.posterior(tokens, mask).concentration
 
     def risk(self, length: int) -> Reading:

@@ -1,7 +1,7 @@
 """A latent class: z ∈ {1 … C} with prior π, shared by all tokens of an episode.
 
 Tokens are normal around the class's mean, x ~ N(μ_z, σ² I), or one-hot draws from the class's
-probabilities. Either way the summed log-likelihoods enter linearly, and
+probabilities. In both cases the tokens enter only through the sums of their log-likelihoods:
 
     posterior    softmax_c( log π_c + Σ_ℓ log p(x_ℓ | c) )
     predictive   Σ_c P(c | X) p(x | c)
@@ -59,7 +59,7 @@ class ClassPosterior(eqx.Module):
 
 
 class FiniteMixture(ExactWorld):
-    """One of a few classes, and tokens drawn from it.
+    """A random class out of a few; tokens are drawn from the distribution of that class.
 
     Give `means`, one row per class, with `noise_std`; or `probabilities`, one row per class.
 

@@ -44,11 +44,11 @@ JITTER = {"float64": 1e-10, "float32": 1e-5}
 
 LONGEST = 8192  # a dense factor of this size takes half a gigabyte in float64
 LANDMARKS = 16  # points at which the representation evaluates the function
-KERNELS = ("rbf", "laplace", "matern32", "matern52")  # those with κ(q, q) = 1
+KERNELS = ("rbf", "laplace", "matern32", "matern52")  # the kernels with κ(q, q) = 1
 
 
 class FunctionPosterior(eqx.Module):
-    """The law of the latent function given tokens; call it with queries."""
+    """The law of the latent function given tokens; called with queries, it gives the law there."""
 
     key: Float[Array, "length dim"]
     cholesky: Float[Array, "length length"]
@@ -61,7 +61,7 @@ class FunctionPosterior(eqx.Module):
         weights = solve_triangular(self.cholesky, self.whitened, lower=True, trans=1)
         cross = self.cross(query)
         # The barrier makes the second solve wait for the first, so that LAPACK calls never overlap.
-        # Where only the mean is used the second solve is removed.
+        # XLA removes the second solve where only the mean is used.
         half = self.solve(jax.lax.optimization_barrier((cross, weights))[0])
         var = jnp.maximum(1 - jnp.sum(half**2, 0), 0)
         return Gaussian(cross.T @ weights, var[:, None])
@@ -75,11 +75,11 @@ class FunctionPosterior(eqx.Module):
         return (half.T @ self.whitened)[:, 0], prior - half.T @ half
 
     def cross(self, query: Float[Array, "queries dim"]) -> Float[Array, "length queries"]:
-        """κ(keys, queries)."""
+        """The matrix κ(keys, queries), with zeros for masked keys."""
         return hide(kernels.KERNELS[self.kernel](self.key, query, self.temperature), self.mask)
 
     def solve(self, right: Float[Array, "length columns"]) -> Float[Array, "length columns"]:
-        """R⁻¹ right."""
+        """R⁻¹ right, by one triangular solve; R is the Cholesky factor."""
         return solve_triangular(self.cholesky, right, lower=True)
 
 
@@ -204,7 +204,7 @@ class GaussianProcess(ExactWorld):
 
     def landmarks(self, dtype: Any = None) -> Float[Array, "landmarks dim"]:
         """The fixed points of the representation, drawn once from the key distribution."""
-        draws = np.random.default_rng(0)  # by NumPy: the same points in float32 and float64
+        draws = np.random.default_rng(0)  # NumPy draws the same points for float32 and float64
         points = draws.uniform(-1, 1, (LANDMARKS, self.key_dim))
         if self.keys == "sphere":
             points = draws.standard_normal((LANDMARKS, self.key_dim))
@@ -212,7 +212,7 @@ class GaussianProcess(ExactWorld):
         return jnp.asarray(points, jnp.result_type(float) if dtype is None else dtype)
 
     def risk(self, length: int) -> Reading:
-        """The mean posterior variance: exact given the keys, averaged over keys and queries."""
+        """The mean posterior variance: exact given the keys, averaged over sampled keys and q."""
         return sampled_risk(self, length, episodes=256)
 
     def _check(self, length: int, dtype: Any) -> None:
@@ -236,7 +236,11 @@ def gram(
     temperature: kernels.Temperature,
     ridge: float = 0.0,
 ) -> Float[Array, "count count"]:
-    """κ(points, points) + ridge·I, with the diagonal of κ set to exactly 1 (rounding of r ≠ 0)."""
+    """κ(points, points) + ridge·I.
+
+    The diagonal of κ is set to exactly 1: by rounding, the distance of a point to itself may not
+    be 0.
+    """
     matrix = kernels.KERNELS[kernel](points, points, temperature)
     return jnp.where(jnp.eye(points.shape[0], dtype=bool), 1 + ridge, matrix)
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-NAMES = ("sphere", "box")  # those that need no further settings
+NAMES = ("sphere", "box")  # the distributions that need no further settings
 
 
 def draw(

@@ -12,8 +12,8 @@ a = (ω/σ) φ, b = v/σ, one triangular factorisation
                                           ρ² = ‖v‖²/σ² − ‖r‖²
 
 so the condition number is that of A, not of AᵀA, and no large squares are subtracted: at σ/ω =
-10⁻⁸ eight digits are correct where the normal equations have none. For more tokens the old triangle
-replaces (I 0). Evidence: −½[ρ² + log det RᵀR + L log 2πσ²].
+10⁻⁸ eight digits are correct where the normal equations have none. When L tokens are followed by
+more tokens, the old triangle replaces (I 0). Evidence: −½[ρ² + log det RᵀR + L log 2πσ²].
 
 At a fixed temperature τ softmax attention does not converge to m(q, z) but to the smoothed mean
 E[v κ]/E[κ]. Keys on the sphere weighted by exp(q·k/τ) follow the von Mises–Fisher law with
@@ -53,7 +53,7 @@ class WeightPosterior(eqx.Module):
 
     @property
     def root(self) -> Float[Array, "dim dim"]:
-        """R: upper triangular, with RᵀR the precision of z/ω."""
+        """The upper triangular matrix R, for which RᵀR is the precision of z/ω."""
         return self.triangle[:-1, :-1]
 
     @property
@@ -157,8 +157,8 @@ class LinearRegression(ExactWorld):
     ) -> WeightPosterior:
         mapped = hide(self._map(hide(tokens.key, mask)), mask) * (self.prior_std / self.noise_std)
         rows = jnp.concatenate([mapped, hide(tokens.value, mask) / self.noise_std], axis=-1)
-        # Data first: when they are far more precise than the prior their rows are larger, and
-        # Householder QR is row-wise stable with large rows on top (Higham, 2002, 19.4).
+        # The rows of the data come first. They are larger if the data are far more precise than the
+        # prior, and Householder QR is row-wise stable with large rows on top (Higham, 2002, 19.4).
         stacked = jnp.concatenate([rows, posterior.triangle])
         triangle = jnp.linalg.qr(stacked, mode="r")
         return WeightPosterior(
@@ -192,7 +192,7 @@ class LinearRegression(ExactWorld):
     def log_evidence(
         self, tokens: Pairs, mask: Bool[Array, " length"] | None = None
     ) -> Float[Array, ""]:
-        """log N(v; 0, ω² Φ Φᵀ + σ² I), from the triangle alone."""
+        """log N(v; 0, ω² Φ Φᵀ + σ² I), computed from the triangle of the posterior."""
         posterior = self.posterior(tokens, mask)
         log_determinant = 2 * jnp.sum(jnp.log(jnp.abs(jnp.diag(posterior.root))))
         density = LOG_2PI + 2 * jnp.log(self.noise_std)
@@ -206,7 +206,7 @@ class LinearRegression(ExactWorld):
         return self.posterior(tokens, mask).natural()
 
     def risk(self, length: int) -> Reading:
-        """E φ(q)ᵀ Cov(z | keys) φ(q): exact given the keys, averaged over keys and queries."""
+        """E φ(q)ᵀ Cov(z | keys) φ(q): exact given the keys, averaged over sampled keys and q."""
         return sampled_risk(self, length)
 
     def smoothing(self, temperature: float) -> float:
@@ -225,7 +225,7 @@ class LinearRegression(ExactWorld):
 
 
 def _root(name: str, values: Numbers | None, dim: int) -> np.ndarray | None:
-    """The symmetric root of a covariance that may be singular, or None."""
+    """The symmetric root of a covariance that may be singular; None if `values` is None."""
     if values is None:
         return None
     return settings.square_root(settings.covariance(name, values, dim, singular=True))

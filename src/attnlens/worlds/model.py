@@ -7,14 +7,15 @@ the latent. Sampling, the posterior, predictions and evidence follow:
     prediction   mean and variance, over the draws, of m(q, z) or of the next token
     evidence     importance sampling around the draws (`nuts.log_evidence`)
 
-Checked are split R-hat, effective sample size, divergences, the energy of the chains (E-BFMI), and
-agreement with a second opinion, particles that come from the prior (`second_opinion`). Where a
-check fails, the `status` of the posterior says which, and every number computed from it is NaN,
-draws too: a failed reference is never used as a result. Random keys come from the tokens, so the
-Monte Carlo errors of different episodes are independent, and standard errors over episodes contain
-them. (Hoffman and Gelman, The no-U-turn sampler, JMLR 2014; split R-hat: Gelman et al., Bayesian
-Data Analysis, 2013, section 11.4; E-BFMI: Betancourt, Diagnosing suboptimal cotangent
-disintegrations in Hamiltonian Monte Carlo, 2016.)
+The draws are checked by split R-hat, effective sample size, the number of divergences, the energy
+of the chains (E-BFMI), and a second opinion: agreement with particles that start from the prior
+(`second_opinion`). If a check fails, the `status` of the posterior names it, and every number
+computed from the posterior is NaN, including its draws: a failed reference posterior is never used
+as a result. Random keys are derived from the tokens. So the Monte Carlo errors of different
+episodes are independent, and standard errors over episodes include them. (Hoffman and Gelman, The
+no-U-turn sampler, JMLR 2014; split R-hat: Gelman et al., Bayesian Data Analysis, 2013, section
+11.4; E-BFMI: Betancourt, Diagnosing suboptimal cotangent disintegrations in Hamiltonian Monte
+Carlo, 2016.)
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from .sampled_posterior import pooled
 from .seeding import tokens_key
 
 EPISODES = 64  # default number of episodes of `ReferenceWorld.risk`
-TOGETHER = 64  # episodes whose chains run as one batch
+TOGETHER = 64  # the chains of at most this many episodes run as one batch
 
 
 class ReferenceWorld(ExactWorld):
@@ -125,7 +126,7 @@ class ReferenceWorld(ExactWorld):
         tokens: Any,
         mask: Bool[Array, " length"] | None = None,
     ) -> SampledPosterior:
-        """NUTS on all tokens so far; the chains run again, because reweighting is unreliable."""
+        """Run NUTS again on all tokens so far: reweighting the earlier draws is unreliable."""
         length = jax.tree.leaves(tokens)[0].shape[0]
         if length == 0:
             return posterior
@@ -165,8 +166,8 @@ class ReferenceWorld(ExactWorld):
         return posterior.checked(jnp.mean(var) if self._has_keys() else jnp.sum(var))
 
     def _answer(self, posterior: SampledPosterior, query: Any) -> tuple[Array, Moments]:
-        """The moments of m over the draws, and the mean variance of a token around it, which is 0
-        where tokens have keys; not checked."""
+        """The mean variance of a token around m (0 where tokens have keys), and the moments of m
+        over the draws. They are numbers even if a check has failed."""
         draws = posterior.unchecked_latent
         with nuts.relaxed():
             if self._has_keys():
@@ -251,7 +252,7 @@ class ReferenceWorld(ExactWorld):
         return self.draw_keys(jax.random.key(0), 1) is not None
 
     def _law(self, latent: Any, key: Any) -> Any:
-        """The distribution of a token, with an event of at least one dimension and no batch."""
+        """The distribution of a token, with a nonempty event shape and an empty batch shape."""
         law = self.token_law(latent) if key is None else self.token_law(latent, key)
         if not law.batch_shape and not law.event_shape:
             law = law.expand((1,))
@@ -284,8 +285,8 @@ class FromModel(ReferenceWorld):
     `prior` is a NumPyro distribution, or a NumPyro program that returns the latent.
     `likelihood(latent)` is the distribution of one token; where tokens are (key, value) pairs, give
     `key_dim`, and `likelihood(latent, key)` is the distribution of a value at a key. Keys are drawn
-    uniformly from the "sphere" or the "box" [−1, 1]^d, or by a function of a random key and a
-    number that returns so many rows. Tokens without keys are numbers or vectors.
+    uniformly from the "sphere" or the "box" [−1, 1]^d, or by a function that takes a random key and
+    a number of rows and returns these rows. Tokens without keys are numbers or vectors.
 
     >>> import numpyro.distributions as dist
     >>> world = FromModel(dist.Gamma(2.0, 1.0), lambda rate: dist.Poisson(rate))
@@ -344,10 +345,11 @@ class FromModel(ReferenceWorld):
 
 
 def over_episodes(world: Any, function: Callable[[Any], Any], episodes: Any) -> Any:
-    """`function` of each of `episodes` (keys, or numbers of tokens), in one compiled program.
+    """Apply `function` to each of `episodes` (keys, or numbers of tokens) in one compiled program.
 
-    Closed forms in sequence: LAPACK calls must not overlap where JAX runs many threads. Chains of
-    up to 64 episodes side by side, which is many times faster.
+    Closed forms are computed in sequence, because LAPACK calls must not overlap where JAX runs many
+    threads. For a `ReferenceWorld`, the chains of up to 64 episodes run as one batch, which is many
+    times faster.
     """
     if isinstance(world, ReferenceWorld):
         return jax.lax.map(function, episodes, batch_size=min(TOGETHER, len(episodes)))

@@ -1,9 +1,9 @@
 """The modes of a posterior, and the share of draws in each.
 
-Two points are in one mode where the density does not fall by more than `VALLEY` nats below the
-lower of them anywhere on the straight line between them, or where a sequence of such lines joins
-them. A log-concave density has one mode by this definition, because on a line it is never below its
-ends. Every draw is counted to the mode of the nearest of `REFERENCES` points.
+Two points are in one mode if the log density, on the straight line between them, is nowhere more
+than `VALLEY` nats below its value at the lower of the two, or if a sequence of such lines joins
+them. A log-concave density has one mode by this definition, because on a line it is nowhere below
+its lower end. A draw belongs to the mode of the nearest of `REFERENCES` reference points.
 """
 
 from __future__ import annotations
@@ -16,21 +16,23 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 REFERENCES = 32
-ON_LINE = 7  # points between two references
+ON_LINE = 7  # points between two references where the density is computed
 VALLEY = 3.0
 SMALLEST = 0.02  # a mode with a smaller share is not counted
 
 
 class Modes(NamedTuple):
-    """Reference points, the mode of each (the number of its first point), and the scale of each
-    coordinate, by which distances are divided."""
+    """Reference points, the mode of each, and the scale by which each coordinate is divided.
+
+    A mode is identified by the index of its first reference point.
+    """
 
     points: Float[Array, "references dim"]
     mode: Int[Array, " references"]
     scale: Float[Array, " dim"]
 
     def shares(self, draws: Float[Array, "*chains draws dim"]) -> Float[Array, "*chains modes"]:
-        """The share of the draws of each chain in each mode, in `REFERENCES` columns."""
+        """The share of each chain's draws in each mode; the result has `REFERENCES` columns."""
         return jnp.mean(self.indicators(draws), -2)
 
     def indicators(
@@ -38,7 +40,8 @@ class Modes(NamedTuple):
     ) -> Float[Array, "*chains draws modes"]:
         """One-hot rows: the mode of each draw."""
         scaled, points = draws / self.scale, self.points / self.scale
-        squares = jnp.sum(points**2, -1) - 2 * scaled @ points.T  # without |draw|²
+        # Squared distances without the term |draw|², which is the same for all points.
+        squares = jnp.sum(points**2, -1) - 2 * scaled @ points.T
         mode = self.mode[jnp.argmin(squares, -1)]
         return jax.nn.one_hot(mode, self.mode.shape[0], dtype=draws.dtype)
 
@@ -61,7 +64,7 @@ def find(
     valley = jnp.minimum(ends[first], ends[second]) - lowest
     joined = jnp.zeros((count, count), bool).at[first, second].set(valley <= VALLEY)
     joined = joined | joined.T | jnp.eye(count, dtype=bool)
-    squarings = (count - 1).bit_length()  # sequences of up to 2, 4, 8 … lines
+    squarings = (count - 1).bit_length()  # they join points by sequences of up to 2, 4, 8 … lines
 
     def square(_: Array, joined: Array) -> Array:
         return jnp.matmul(joined.astype(jnp.float32), joined.astype(jnp.float32)) > 0

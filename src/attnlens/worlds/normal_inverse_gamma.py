@@ -70,7 +70,10 @@ class NormalInverseGammaLaw(eqx.Module):
         return jnp.sum(log_var - scale / latent.var + given_var)
 
     def natural(self) -> Float[Array, " size"]:
-        """(κ m, κ, ν, ν s² + κ m²): each is its prior value plus a sum over tokens."""
+        """The natural statistics (κ m, κ, ν, ν s² + κ m²) as one vector.
+
+        Each of them equals its prior value plus a sum over tokens.
+        """
         energy = self.freedom * self.noise_var + self.count * self.mean**2
         return jnp.concatenate([self.count * self.mean, self.count, self.freedom, energy])
 
@@ -173,7 +176,7 @@ class NormalInverseGamma(ExactWorld):
         return self.posterior(tokens, mask).natural()
 
     def risk(self, length: int) -> Reading:
-        """E σ²/(κ + L): the variance of μ given σ², averaged over the prior of σ²."""
+        """E σ²/(κ + L) with L = `length`: the variance of μ given σ², averaged over σ²'s prior."""
         checks.whole("length", length)
         if (self.freedom <= 2).any():
             return closed_form(math.inf)

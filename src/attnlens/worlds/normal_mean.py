@@ -106,7 +106,8 @@ class NormalMean(ExactWorld):
         mask: Bool[Array, " length"] | None = None,
     ) -> MultivariateGaussian:
         count, mean, _ = mean_and_scatter(hide(tokens, mask), mask)
-        # The mean moves towards that of the tokens by the share n v/(1 + n v), per coordinate.
+        # In each coordinate the mean moves towards the mean of the tokens by the share
+        # n v/(1 + n v) of their distance.
         share = count * posterior.spread
         step = posterior.inverse @ (mean - posterior.mean)
         moved = posterior.mean + posterior.basis @ (step * share / (1 + share))

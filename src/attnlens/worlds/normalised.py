@@ -1,10 +1,10 @@
 """Teachers whose noise-free answers have variance one: noise and errors are then on one scale.
 
 The last weights of a teacher, w₂, are divided by the standard deviation of w₂ᵀφ(…) over
-`INPUTS` standard normal inputs. These are the same for every teacher of a shape, so the
-normalisation is a function of the weights. The variance over *all* inputs is then 1 up to the error
-of a sample variance: a relative standard deviation of √((κ − 1)/4096), with κ the kurtosis of
-the answers; 3 % for κ = 5.
+`INPUTS` standard normal inputs. All teachers whose inputs have the same shape get the same inputs,
+so the normalisation is a function of the weights. The variance over *all* inputs is then 1 up to
+the error of a sample variance: a relative standard deviation of √((κ − 1)/4096), with κ the
+kurtosis of the answers; 3 % for κ = 5.
 """
 
 from __future__ import annotations

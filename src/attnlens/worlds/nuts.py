@@ -5,10 +5,11 @@ episodes, and over the chains of each (Hoffman and Gelman, JMLR 2014; Phan, Prad
 Jankowiak, Composable effects for flexible and accelerated probabilistic programming, 2019).
 
     1. draws from the prior are tempered to the posterior (`tempering`): particles
-    2. every chain of NUTS starts from one of them; after each of its steps the chain tries
-       `JUMPS` Metropolis steps u' = u + a − b, with two particles a and b drawn at random.
-       These are symmetric, so they leave the posterior unchanged, and they change modes
-    3. draws of the chains are compared with the particles (`second_opinion`)
+    2. every chain of NUTS starts from one of the particles; after each step of NUTS the chain
+       tries `JUMPS` Metropolis steps u' = u + a − b, with two particles a and b drawn at random.
+       These steps are symmetric, so they leave the posterior unchanged; they let a chain change
+       from one mode to another
+    3. the draws of the chains are compared with the particles (`second_opinion`)
 
 Random keys come from `Nuts.seed` and from the tokens, so the Monte Carlo errors of different
 episodes are independent.
@@ -37,7 +38,7 @@ from . import modes, second_opinion, tempering
 from .diagnostics import effective_sample_size, energy_fraction, split_r_hat
 from .second_opinion import Opinion
 
-JUMPS = 16  # per step of NUTS, which costs the gradients of some ten times as many points
+JUMPS = 16  # jumps per step of NUTS; the step needs gradients at some ten times as many points
 
 
 class Nuts(eqx.Module):
@@ -86,8 +87,9 @@ class Chains(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What is sampled: a NumPyro program of prior and tokens with its arguments, that of the prior
-    alone, and the function from values of sites to the latent."""
+    """The distribution to sample: `program`, a NumPyro program of prior and tokens, with its
+    `arguments`; `prior`, the program of the prior alone; and `latent_at`, which maps the values of
+    the sites to the latent."""
 
     program: Callable[..., Any]
     arguments: tuple[Any, ...]
@@ -104,7 +106,7 @@ def relaxed() -> Iterator[None]:
 
 @eqx.filter_jit
 def run(target: Target, nuts: Nuts, key: Key[Array, ""]) -> Chains:
-    """NUTS on a target; can be traced, and vmapped over arguments and keys."""
+    """Run NUTS on a target; the function can be traced, and vmapped over arguments and keys."""
     for_prior, for_stages, for_starts, for_chains = jax.random.split(key, 4)
     with relaxed():
         free, back = prior_points(target.prior, for_prior, nuts.particles)
@@ -140,7 +142,8 @@ def run(target: Target, nuts: Nuts, key: Key[Array, ""]) -> Chains:
 def prior_points(
     prior: Callable[[], Any], key: Key[Array, ""], count: int
 ) -> tuple[Float[Array, "count dim"], Callable[[Any], Any]]:
-    """Draws from the prior in unconstrained coordinates, flat, and the function that names them."""
+    """Draws from the prior as vectors in unconstrained coordinates, and the function that maps such
+    a vector to the values of the sites by name."""
     from numpyro import handlers
     from numpyro.infer.util import unconstrain_fn
 
@@ -154,7 +157,10 @@ def prior_points(
 
 
 def free_sites(recorded: Any) -> dict[str, Any]:
-    """The values of the sites of a trace that are drawn; `BadInput` where one is discrete."""
+    """The values of the sites of a trace that are drawn, not observed.
+
+    Raises `BadInput` if one of these sites is discrete.
+    """
     sites = {
         name: site
         for name, site in recorded.items()
@@ -222,7 +228,7 @@ def _jumping(
 def _opinion(
     target: Target, back: Callable[[Any], Any], particles: tempering.Particles, sites: Any
 ) -> Opinion:
-    """The draws compared with the particles, both as latents."""
+    """Compare the draws of the chains with the particles, after converting both to latents."""
     from numpyro.infer.util import constrain_fn
 
     def latent_of(point: Array) -> Array:
@@ -231,7 +237,8 @@ def _opinion(
 
     others = jax.vmap(latent_of)(particles.points)
     draws = flatten(jax.vmap(jax.vmap(target.latent_at))(sites))
-    step = others.shape[0] // modes.REFERENCES  # neighbours have an ancestor in common
+    # Reference points are taken at this distance, because neighbours have a common ancestor.
+    step = others.shape[0] // modes.REFERENCES
     densities = _densities(target, back)
     width = jnp.quantile(others, 0.84, axis=0) - jnp.quantile(others, 0.16, axis=0)
     found = modes.find(

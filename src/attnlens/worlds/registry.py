@@ -77,7 +77,7 @@ EXAMPLE_SETTINGS: dict[str, tuple[Callable[..., World], dict[str, Any]]] = {
 
 
 def build(name: str) -> World:
-    """An example, from its settings."""
+    """Build the example with this name from its settings."""
     world, arguments = EXAMPLE_SETTINGS[name]
     features = arguments.get("features")
     if isinstance(features, dict):

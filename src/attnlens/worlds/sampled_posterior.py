@@ -1,4 +1,4 @@
-"""Draws from a posterior, the checks that they have to pass, and moments with their error."""
+"""Draws from a posterior, the checks that they must pass, and moments with Monte Carlo errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .laws import lower_triangle
 from .nuts import Nuts
 from .second_opinion import GAP, PARTICLES_LIMIT, Opinion, effective_or_one
 
-LONGEST = 20_000  # draws per chain; where more would be needed, the model is the problem
+LONGEST = 20_000  # draws per chain; a model that needs more should be reparametrised
 
 
 class Moments(NamedTuple):
@@ -43,11 +43,11 @@ class SampledPosterior(eqx.Module):
     """The law of the latent as draws with convergence diagnostics, and the tokens behind it.
 
     `latent` has the structure of the latent, with leading axes (chains, draws); `sites` holds the
-    same draws under NumPyro's names. Where a check has failed, every number is NaN, draws too;
-    `refused_draws` are then the draws as they are, to find out what went wrong.
+    same draws under NumPyro's names. If a check has failed, every number is NaN, including the
+    draws; `refused_draws` holds the actual draws, from which the cause may be found.
 
-    `divergences` is their number, `energy` the smallest E-BFMI of a chain, and `opinion` what
-    particles from the prior say about the draws.
+    `divergences` is the number of divergent steps, `energy` the smallest E-BFMI of a chain, and
+    `opinion` the comparison of the draws with particles that start from the prior.
     """
 
     unchecked_latent: Any
@@ -63,7 +63,7 @@ class SampledPosterior(eqx.Module):
 
     @property
     def ok(self) -> Bool[Array, ""]:
-        """No check has failed. Without a second opinion (`Status.UNCONFIRMED`) it is true too."""
+        """Whether no check has failed; also true for `Status.UNCONFIRMED` (no second opinion)."""
         return (
             self._converged()
             & (self._divergent_share() <= DIVERGENT_LIMIT)
@@ -73,7 +73,7 @@ class SampledPosterior(eqx.Module):
 
     @property
     def status(self) -> Status:
-        """The first check that failed, as a status. Traced code cannot ask for it."""
+        """The first check that failed, as a status; not available in traced code."""
         if not bool(self._converged()) and bool(self.opinion.separate):
             return Status.SEPARATE_MODES
         if float(self._divergent_share()) > DIVERGENT_LIMIT:
@@ -88,7 +88,7 @@ class SampledPosterior(eqx.Module):
 
     @property
     def details(self) -> dict[str, Any]:
-        """The figures of every check, and their limits. Not for traced code."""
+        """The numbers of every check, with their limits; not available in traced code."""
         shares = jnp.asarray(self.opinion.chain_shares)
         mean, spread, modes = (float(gap) for gap in self.opinion.gap)
         return {
@@ -115,7 +115,7 @@ class SampledPosterior(eqx.Module):
 
     @property
     def reason(self) -> str:
-        """The status in words, with the checks that failed. Not for traced code."""
+        """The status in words, with the numbers of the check; not available in traced code."""
         return self.status.sentence(self.details)
 
     @property
@@ -130,7 +130,7 @@ class SampledPosterior(eqx.Module):
 
     @property
     def refused_draws(self) -> Any:
-        """The draws by name of site whatever the checks say: to look at, not to compute with."""
+        """The draws by name of site, even if a check has failed: to inspect, not for results."""
         return self.unchecked_sites
 
     @property
@@ -172,10 +172,11 @@ class SampledPosterior(eqx.Module):
         return jnp.where(self.ok, value, jnp.nan)
 
     def moments(self, values: Float[Array, "chains draws *shape"]) -> Moments:
-        """Moments of a function of the latent, from its values at the draws; not checked.
+        """Moments of a function of the latent, from its values at the draws.
 
-        With n effective draws the mean has the variance var/n, and the mean square of draws around
-        their own mean is too small by the factor (n − 1)/n, which is undone.
+        They are numbers even if a check has failed. With n effective draws the mean has the
+        variance var/n. The mean square of the draws around their own mean is too small by the
+        factor (n − 1)/n, which is corrected.
         """
         flat = values.reshape(*values.shape[:2], -1)
         size = effective_or_one(flat)
@@ -205,7 +206,7 @@ class SampledPosterior(eqx.Module):
         return jax.tree.map(one, tree)
 
     def _longer(self) -> str:
-        """Settings with enough draws for the limits, by the effective sample size so far."""
+        """Advice on settings with enough draws, estimated from the effective sample size so far."""
         effective = max(float(jnp.min(self.effective)), 1.0)
         wanted = 1.5 * EFFECTIVE_LIMIT / effective * self.nuts.draws
         draws = max(2 * self.nuts.draws, 100 * round(wanted / 100))

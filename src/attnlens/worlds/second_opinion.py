@@ -1,14 +1,16 @@
 """A second opinion on draws of Markov chains: particles tempered from the prior (`tempering`).
 
-Chains that stay in one mode, or in the neck of a funnel, agree with each other. Particles come from
-everywhere that the prior allows, so they disagree. Compared are, for every coordinate s of the
-latent, standardised by the median and the central 68 % of all draws and clipped at five,
+Chains that all stay in one mode, or in the neck of a funnel, agree with each other. Particles start
+everywhere that the prior allows, so they disagree with such chains. Let s be a coordinate of the
+latent, standardised by the median and the central 68 % of all draws and clipped at five. The draws
+of the chains and the particles are compared in
 
     mean     E s          spread    E s²          modes    the share of each mode (`modes`)
 
-Each difference is divided by its Monte Carlo standard error, of both sides. The draws and the
-particles disagree where one is above `DEVIATION` and the difference above `GAP`. The means of too
-few effective particles (`PARTICLES_LIMIT`) say nothing; then there is no second opinion.
+Each difference is divided by its Monte Carlo standard error, which includes the errors of both
+sides. The chains and the particles disagree if, for one of these quantities, this ratio is above
+`DEVIATION` and the difference is above `GAP`. With fewer effective particles than `PARTICLES_LIMIT`
+there is no second opinion, because their means are too inaccurate.
 """
 
 from __future__ import annotations
@@ -23,15 +25,16 @@ from . import tempering
 from .diagnostics import effective_sample_size
 from .modes import SMALLEST, Modes
 
-PARTICLES_LIMIT = 100.0  # the mean of so many has a standard error of a tenth of the spread
-# False-positive rate of a normal deviate: 6e-7 per comparison, 1e-3 in 64 episodes of 20 of them.
+PARTICLES_LIMIT = 100.0  # the mean of this many has a standard error of a tenth of the spread
+# In standard errors. By chance a normal variable deviates more with a probability of 6e-7 in one
+# comparison, and of 1e-3 in 64 episodes of 20 comparisons each.
 DEVIATION = 5.0
-# Standard deviations, or the share of a mode. Samples of two normal laws that differ by this much
-# are told apart by the best classifier in 52 % of cases.
+# In standard deviations, or as the share of a mode. If two normal laws differ by this much, the
+# best classifier assigns a sample to the right one in 52 % of cases.
 GAP = 0.1
 CLIP = 5.0
-WIDTH = 0.15865525  # of a normal law, this share is below mean − standard deviation
-APART = 0.25  # chains whose shares of a mode differ by more stay in their modes
+WIDTH = 0.15865525  # the probability that a normal variable is below mean − standard deviation
+APART = 0.25  # if the chains' shares of a mode differ by more, the chains stay in different modes
 
 
 class Opinion(NamedTuple):
@@ -39,7 +42,7 @@ class Opinion(NamedTuple):
 
     gap: the largest significant difference in mean, in spread and in the weights of modes; 0 where
         no difference is significant.
-    effective: the smallest effective number of particles.
+    effective: the smallest effective number of particles over the coordinates of the latent.
     shares, chain_shares: the weight of each mode among the particles, and among the draws of each
         chain; columns beyond the number of modes that were found are zero.
     """
@@ -60,7 +63,7 @@ class Opinion(NamedTuple):
 
     @property
     def modes(self) -> Int[Array, ""]:
-        """The number of modes that the particles show."""
+        """The number of modes that hold at least a share `SMALLEST` of the particles."""
         return jnp.sum(self.shares >= SMALLEST)
 
     @property
@@ -70,7 +73,7 @@ class Opinion(NamedTuple):
 
 
 def without(chains: int, dtype: jnp.dtype) -> Opinion:
-    """The opinion on independent draws, which need none."""
+    """The opinion for independent draws, which do not need to be compared with particles."""
     one = jnp.ones(1, dtype)
     return Opinion(
         jnp.zeros(3, dtype), jnp.asarray(jnp.inf, dtype), one, jnp.ones((chains, 1), dtype)
@@ -102,7 +105,8 @@ def opinion(
     other_error = tempering.standard_error(other, ancestor)
     difference = jnp.abs(jnp.mean(flat, 0) - jnp.mean(other, 0))
     significant = difference > DEVIATION * jnp.hypot(error, other_error)
-    # E s² has a standard deviation of about √2, and half of it is the change of the spread.
+    # s² has a standard deviation of about √2. If the spread changes by δ, E s² changes by about
+    # 2 δ, so half of the difference in E s² is the difference in spread.
     kind = jnp.repeat(
         jnp.arange(3),
         jnp.array([dim, dim, other.shape[-1] - 2 * dim]),

@@ -19,10 +19,10 @@ def episode_keys(seeds: Sequence[int], *labels: int) -> Key[Array, " episodes"]:
 
 
 def tokens_key(seed: int, tokens: Any, mask: Bool[Array, " length"]) -> Key[Array, ""]:
-    """A random key of the episode with these tokens, which can be traced.
+    """A random key that is computed from the values of the tokens, also in traced code.
 
-    Tokens with other values have another key. Neither their order nor masked tokens matter, so it
-    is the same key whenever and however the same posterior is asked for.
+    Tokens with other values give another key. The order of tokens and the values of masked tokens
+    do not matter, so the same posterior gets the same key however its tokens are arranged.
 
     >>> rows, all_of_them = jnp.arange(6.0).reshape(3, 2), jnp.ones(3, bool)
     >>> key = jax.random.key_data(tokens_key(0, rows, all_of_them))
@@ -31,7 +31,8 @@ def tokens_key(seed: int, tokens: Any, mask: Bool[Array, " length"]) -> Key[Arra
     """
     total = jnp.zeros(mask.shape, jnp.uint32)
     for part, leaf in enumerate(jax.tree.leaves(tokens)):
-        rows = leaf.reshape(leaf.shape[0], -1) + jnp.zeros((), leaf.dtype)  # −0 becomes 0
+        # Adding 0 turns −0 into 0, so that both give the same key.
+        rows = leaf.reshape(leaf.shape[0], -1) + jnp.zeros((), leaf.dtype)
         words = jax.lax.bitcast_convert_type(rows, jnp.uint32).reshape(leaf.shape[0], -1)
         places = jnp.arange(1, words.shape[1] + 1, dtype=jnp.uint32) * jnp.uint32(0x9E3779B1)
         mixed = _mix(words ^ _mix(places + jnp.uint32(part))[None])

@@ -6,10 +6,11 @@ A small network that attends to s of p features:
     f(x)_i = s · softmax over the support S of (u_i x_i)  for i ∈ S,   0 elsewhere
 
 φ(x) = log(1 + e^{τ₀ x})/τ₀ is the softplus of lens B (section 2). f is *known attention*: it is
-given to the learner, depends on the input, and is zero outside the support S, s features drawn for
-each teacher. Its s weights are positive and sum to s, so x ⊙ f(x) has the scale of x. Lens B does
-not specify f; this one is a choice of this package. Weights are drawn so that pre-activations and
-the sum over the hidden units have variance of order one: w₁ ~ N(0, 1/s), w₂ ~ N(0, 1/d).
+given to the learner, depends on the input, and is zero outside the support S, a set of s features
+that is drawn for each teacher. The s weights are positive and sum to s, so x ⊙ f(x) has the scale
+of x. Lens B does not specify f; this one is a choice of this package. Weights are drawn so that
+pre-activations and the sum over the hidden units have variance of order one: w₁ ~ N(0, 1/s),
+w₂ ~ N(0, 1/d).
 
 `unit_variance=True` divides w₂ by the standard deviation of the noise-free answer (`normalised`).
 `core_features=c` embeds one teacher in any number of features p ≥ c: with the same key, weights and
@@ -131,7 +132,7 @@ class SparseTeacher(World):
     def _inputs(self, key: Key[Array, ""], rows: int) -> Float[Array, "rows features"]:
         if self.core_features is None:
             return jax.random.normal(key, (rows, self.features))
-        # Column by column: the first ones do not depend on the number of features.
+        # Drawn column by column, so that the first columns do not depend on the number of features.
         keys = jax.vmap(lambda column: jax.random.fold_in(key, column))(jnp.arange(self.features))
         return jax.vmap(lambda one: jax.random.normal(one, (rows,)))(keys).T
 
@@ -148,6 +149,6 @@ class SparseTeacher(World):
     def answer(
         self, latent: SparseWeights, inputs: Float[Array, "length features"]
     ) -> Float[Array, "length 1"]:
-        """E[y | x]."""
+        """The noise-free answer E[y | x]."""
         attended = inputs * self.attention(latent, inputs)
         return (softplus(attended @ latent.first.T, self.sharpness) @ latent.second)[:, None]

@@ -8,9 +8,10 @@ by Metropolis steps that leave π_β unchanged (Del Moral, Doucet and Jasra, Seq
 samplers, 2006). Where the prior is close to the posterior, β = 1 is reached at once: this is
 self-normalised importance sampling from the prior.
 
-A step of one half of the particles is a difference of two particles of the other half, u' = u +
-γ (a − b), which is symmetric and needs no factorisation (ter Braak, A Markov chain Monte Carlo
-version of differential evolution, 2006). γ = 1 jumps from mode to mode.
+The two halves of the particles move in turn. A particle u of one half moves by a difference of two
+particles a and b of the other half, u' = u + γ (a − b). Such a step is symmetric and needs no
+factorisation (ter Braak, A Markov chain Monte Carlo version of differential evolution, 2006). With
+γ = 1 particles can change from one mode to another.
 
 The error of a mean over particles is computed from their ancestors among the N draws from the prior
 (Lee and Whiteley, Variance estimation in the particle filter, 2018):
@@ -30,18 +31,18 @@ from jaxtyping import Array, Float, Int, Key
 
 PARTICLES = 1024
 KEPT = 0.5  # share of the effective sample size that a stage keeps
-STAGES = 60  # at most; 1,000 nats between prior and posterior take about 20
+STAGES = 60  # upper limit; 1,000 nats between prior and posterior take about 20 stages
 JUMPS = 0.2  # share of steps with γ = 1
 BISECTIONS = 40
 
-# (log prior, log likelihood) at a point in unconstrained coordinates.
+# Functions that return (log prior, log likelihood) at a point in unconstrained coordinates.
 Densities = Callable[[Float[Array, " dim"]], tuple[Float[Array, ""], Float[Array, ""]]]
 
 
 class Particles(NamedTuple):
     """Draws from the posterior in unconstrained coordinates, with the ancestor of each.
 
-    `beta` is below 1 where the stages ran out before the posterior was reached.
+    `beta` is below 1 if `STAGES` stages were not enough to reach the posterior.
     """
 
     points: Float[Array, "particles dim"]
@@ -61,7 +62,7 @@ class _State(NamedTuple):
 def temper(
     densities: Densities, start: Float[Array, "particles dim"], key: Key[Array, ""]
 ) -> Particles:
-    """Draws from the posterior, from the draws `start` from the prior."""
+    """Draws from the posterior; `start` holds draws from the prior."""
     count, dim = start.shape
     prior, likelihood = jax.vmap(densities)(start)
     usable = jnp.isfinite(prior) & jnp.all(jnp.isfinite(start), 1)
@@ -87,7 +88,7 @@ def temper(
         # More coordinates need more steps; the last stage gets twice as many.
         steps = jnp.where(beta < 1, 1, 2) * (5 + 2 * dim)
 
-        def step(i: Array, state: _State) -> _State:  # of one half, then of the other
+        def step(i: Array, state: _State) -> _State:  # moves one half for even i, the other for odd
             return _move(densities, state, jax.random.fold_in(for_moves, i), i % 2)
 
         moved = jax.lax.fori_loop(0, 2 * steps, step, moved)
@@ -114,7 +115,7 @@ def standard_error(
 
 
 def _next_beta(state: _State) -> Float[Array, ""]:
-    """The largest β up to 1 with at least `KEPT` of the effective sample size, by bisection."""
+    """The largest β up to 1 that keeps the share `KEPT` of the effective sample size."""
     count = state.points.shape[0]
 
     def enough(beta: Array) -> Array:
@@ -129,16 +130,16 @@ def _next_beta(state: _State) -> Float[Array, ""]:
 
     one = jnp.ones_like(state.beta)
     _, high = jax.lax.fori_loop(0, BISECTIONS, halve, (state.beta, one))
-    # `high`, not `low`: where even the smallest step loses more, β must still grow.
+    # Return `high`, not `low`: β must grow even if the smallest step loses more than allowed.
     return jnp.where(enough(one), one, high)
 
 
 def _move(densities: Densities, state: _State, key: Key[Array, ""], half: Array) -> _State:
-    """One Metropolis step of every second particle, by differences of the others."""
+    """One Metropolis step of every second particle, by differences of the other particles."""
     count, dim = state.points.shape[0] // 2, state.points.shape[1]
     own = 2 * jnp.arange(count) + half
     others = state.points[2 * jnp.arange(count) + 1 - half]
-    # One call: random numbers are a large part of a compiled program.
+    # One call for all random numbers, because each call adds much code to the compiled program.
     first, second, for_size, for_kind, for_test = jax.random.uniform(
         key, (5, count), state.points.dtype
     )
@@ -165,10 +166,10 @@ def _move(densities: Densities, state: _State, key: Key[Array, ""], half: Array)
 
 
 def _index(uniform: Float[Array, "..."], count: int) -> Int[Array, "..."]:
-    """Whole numbers below `count` from uniform ones below 1."""
+    """Random indices below `count`, from uniform random numbers below 1."""
     return jnp.minimum((uniform * count).astype(jnp.int32), count - 1)
 
 
 def _finite(logs: Float[Array, "..."]) -> Float[Array, "..."]:
-    """NaN and −∞ as a very small finite number, which differences and products stay finite with."""
+    """Replace NaN and −∞ by −1e30, so that differences and products stay finite."""
     return jnp.maximum(jnp.where(jnp.isnan(logs), -jnp.inf, logs), -1e30)

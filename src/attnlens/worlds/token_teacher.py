@@ -146,7 +146,7 @@ class TokenTeacher(World):
     def answer(
         self, latent: TokenWeights, inputs: Float[Array, "length token_dim tokens"]
     ) -> Float[Array, "length 1"]:
-        """E[y | x], where vec(·) stacks the columns: the value vectors of the tokens, in order."""
+        """The noise-free answer E[y | x]; vec(·) stacks the tokens' value vectors in order."""
         for layer in range(self.layers):
             mixed = inputs @ self.attention(latent, layer, inputs)
             inputs = jnp.einsum("vt,ntp->nvp", latent.value[layer], mixed)

@@ -31,7 +31,8 @@ def text_format(loaded: Any) -> TextFormat:
 
 
 def test_a_european_table_is_not_split_at_its_decimal_commas(tmp_path: Path):
-    """Both separators fit every line; only one gives numbers."""
+    """Comma and semicolon both split every line into equally many fields; only the semicolon gives
+    numbers."""
     path = written(tmp_path, "Preis, EUR;Menge, Stk\n10,38;9,60\n11,50;8,25\n7,00;3,10\n")
     loaded = read(path)
     assert loaded.names == ("Preis, EUR", "Menge, Stk")
@@ -47,7 +48,8 @@ def test_a_european_table_without_a_header_keeps_its_first_row(tmp_path: Path):
 
 
 def test_grouped_digits_follow_the_decimal_mark_of_the_file(tmp_path: Path):
-    """1.234 is 1234 beside decimal commas, and 1.234 beside decimal points."""
+    """1.234 is read as 1234 in a file with decimal commas, and as 1.234 in a file with decimal
+    points."""
     german = read(written(tmp_path, "a;b\n1.234,5;1.234\n0,5;2.345\n7,25;9.876\n"))
     np.testing.assert_array_equal(german.X, [[1234.5, 1234], [0.5, 2345], [7.25, 9876]])
     assert text_format(german).numbers == NumberFormat(("a",), ("a", "b"))
@@ -65,7 +67,7 @@ def test_numbers_that_can_be_read_in_two_ways_beside_both_marks_are_refused(tmp_
 
 
 def test_a_decimal_mark_that_nothing_decides_is_reported(tmp_path: Path):
-    """1.234 in a German table may be 1234: the page says what was assumed."""
+    """1.234 in a German table may be 1234: the facts say which decimal mark was assumed."""
     path = written(tmp_path, "a;b\n1.234;1\n2.345;2\n3.456;0\n")
     loaded = read(path)
     assert text_format(loaded).numbers == NumberFormat(assumed=("a",), assumed_mark=".")
@@ -79,7 +81,7 @@ def test_a_decimal_mark_that_nothing_decides_is_reported(tmp_path: Path):
 
 @pytest.mark.parametrize("rows", ["Smith, J;1,5\nDoe, K;2,25\n", "Li, J;7\nDoe, K;9\n"])
 def test_commas_in_the_texts_of_a_european_table_separate_nothing(rows: str, tmp_path: Path):
-    """Commas are as frequent as semicolons in every line, and more frequent."""
+    """Every line has as many commas as semicolons, or more."""
     header = "Name, Vorname;Wert, EUR\n" if "," in rows.split(";")[1] else "Name, Vorname;Wert\n"
     loaded = read(written(tmp_path, header + 3 * rows))
     assert loaded.names[-1] == header.strip().split(";")[1]
@@ -96,7 +98,7 @@ def test_the_user_is_asked_where_two_separators_fit_equally_badly(tmp_path: Path
 
 @pytest.mark.parametrize("first", ["sep=;", '"sep=;"', "SEP=;\r"])
 def test_a_first_line_that_names_the_separator_is_no_row(first: str, tmp_path: Path):
-    """Spreadsheets write such a line."""
+    """Spreadsheets write "sep=;" as the first line."""
     path = written(tmp_path, f"{first}\na;b\n1,5;x, y\n2,5;z, y\n4,5;x, y\n0,5;z, y\n")
     for options in ({}, {"separator": ";"}):
         loaded = read(path, **options)
@@ -123,7 +125,7 @@ def test_separator_and_decimal_mark_can_be_given(tmp_path: Path):
 def test_a_column_of_given_type_keeps_its_decimal_commas(tmp_path: Path):
     path = written(tmp_path, "a;b\n1,5;1\n2,5;2\nbroken;0\n3,5;1\n4,5;2\n")
     loaded = read(path, types={"a": "number"})
-    np.testing.assert_array_equal(loaded.X[:, 0], [1.5, 2.5, 3.0, 3.5, 4.5])  # the median of 4
+    np.testing.assert_array_equal(loaded.X[:, 0], [1.5, 2.5, 3.0, 3.5, 4.5])  # 3.0: median
 
 
 @pytest.mark.parametrize(
@@ -138,7 +140,7 @@ def test_a_column_of_given_type_keeps_its_decimal_commas(tmp_path: Path):
         (["name|when", "Smith, J|1.1.2020", "Doe, J|2.1.2020"], "|"),
         (['1,"a;b"', '2,"c;d"'], ","),
         (["Last,First\tPrice", "Smith,J\t1,5"], "\t"),
-        (["a,b", "1,2,3"], ","),  # an error later, in a line that is named
+        (["a,b", "1,2,3"], ","),  # the reader reports the line with 3 fields
         ([], NO_SEPARATOR),
     ],
 )
@@ -205,7 +207,8 @@ def test_dates_that_fit_two_formats_are_said_to(tmp_path: Path):
 
 
 def test_dates_of_any_year_are_right_in_every_format(tmp_path: Path):
-    """Microseconds in 64 bits end 292,000 years from 1970."""
+    """Includes dates beyond the range of microseconds in 64 bits, which ends 292,000 years from
+    1970."""
     seconds = np.array([9_000_000 * 86_400 * 365, 0, -(10**15)])
     np.savez(tmp_path / "t.npz", when=seconds.astype("datetime64[s]"), b=[1, 2, 1])
     assert read(tmp_path / "t.npz").X[:, 0].tolist() == (seconds / 86_400).tolist()

@@ -1,4 +1,4 @@
-"""The encoder of columns: what it learns from some rows, applied to others."""
+"""The column encoder, which is fitted on some rows and applied to others."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def test_labels_that_are_missing_are_no_class():
 
 
 def test_one_long_token_needs_no_memory_for_the_others():
-    """Strings of one width would take 4 bytes × 10^6 characters × 400 tokens."""
+    """An array of fixed-width strings would take 4 bytes × 10^6 characters × 400 tokens."""
     pandas = pytest.importorskip("pandas")
     rows = [["a", "b", "c"] * 10 for _ in range(40)]
     rows[3] = ["x" * 10**6, *rows[3]]

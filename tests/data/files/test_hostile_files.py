@@ -1,4 +1,5 @@
-"""Any file gives data or one sentence: no traceback, no hang, no memory on its word."""
+"""Any file gives data or one sentence: no traceback, no hang, and no memory allocated for sizes
+that a file merely declares."""
 
 from __future__ import annotations
 
@@ -115,7 +116,7 @@ def mutated(content: bytes, generator: random.Random) -> bytes:
 
 
 def fuzz(kind: str, count: int, folder: Path) -> int:
-    """How many of `count` damaged files could still be read."""
+    """Read `count` damaged files and return how many of them still gave data."""
     generator, content, readable = random.Random(kind), VALID_FILES[kind](), 0
     for number in range(count):
         path = folder / "fuzz"

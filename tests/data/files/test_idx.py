@@ -57,7 +57,7 @@ def test_hostile_files_raise_one_sentence(name: str, pack, tmp_path: Path):
 
 
 def test_memory_is_not_allocated_by_what_a_header_declares(tmp_path: Path):
-    """268 MB are declared and a kilobyte follows; and a small file that unpacks to 64 MB."""
+    """One file declares 268 MB and holds a kilobyte; another one is small and unpacks to 64 MB."""
     header = struct.pack(">4B1I", 0, 0, 8, 1, 2**28)
     bomb = struct.pack(">4B1I", 0, 0, 8, 1, 10) + bytes(2**26)
     for number, content in enumerate((header + bytes(1000), bomb)):
@@ -97,7 +97,7 @@ def test_any_bytes_are_an_array_or_bad_input(
 
 def write_folder(folder: Path, pack, dot: str, suffix: str) -> np.ndarray:
     images = np.random.default_rng(0).integers(0, 256, (6, 5, 5))
-    images[4] = images[1]  # with another label: both are dropped
+    images[4] = images[1]  # equal images with different labels: both are dropped
     images[5] = images[2]
     labels = np.array([0, 1, 2, 3, 4, 2])
     for part in ("train", "t10k"):

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 ROWS, COLUMNS, GROUP = 10_000_000, 50, 500_000
-# VmHWM is the peak of this program alone. `ru_maxrss` would not do: it is kept over `exec`, so a
-# child starts with the peak of the process that started it (here: a worker of pytest).
+# VmHWM is the peak memory of this program alone. `ru_maxrss` is kept over `exec`, so it would start
+# with the peak of the process that started the program (here: a worker of pytest).
 CHECK = """
 import sys
 from pathlib import Path
@@ -28,7 +28,8 @@ print(status.split("VmHWM:")[1].split()[0])
 def test_ten_million_rows_in_less_than_four_gigabytes(tmp_path: Path):
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     random = np.random.default_rng(0)
-    # Sixteen values per column, so that the file stays small; in memory it would be 4 GB.
+    # Each column has sixteen different values, so that the file stays small; in memory the table
+    # would take 4 GB.
     values = random.normal(size=(COLUMNS, 16))
     path = tmp_path / "huge.parquet"
     names = [f"c{i}" for i in range(COLUMNS)]
@@ -36,7 +37,7 @@ def test_ten_million_rows_in_less_than_four_gigabytes(tmp_path: Path):
     group = pa.table({n: v[c] for n, v, c in zip(names, values, codes, strict=True)})
     with pq.ParquetWriter(path, group.schema, compression="none") as writer:
         for number in range(ROWS // GROUP):
-            # One column is different in every group: copies of rows would be dropped.
+            # One column differs between the groups, so that no row is a copy of another one.
             column = pa.array(values[1][codes[1]] + number)
             writer.write_table(group.set_column(1, "c1", column), row_group_size=GROUP)
     done = subprocess.run(

@@ -179,7 +179,7 @@ def test_missing_values_are_filled_and_flagged_or_dropped(tmp_path: Path):
     loaded = read(path)
     # A category needs at least two rows, so the one missing value in b is "(other)".
     assert loaded.names == ("a", "a is missing", "b = x", "b = y", "b = (other)")
-    np.testing.assert_array_equal(loaded.X[:, 0], [1, 3, 3, 3, 8])  # the median of 1, 3, 8
+    np.testing.assert_array_equal(loaded.X[:, 0], [1, 3, 3, 3, 8])  # 3 is the median of 1, 3, 8
     np.testing.assert_array_equal(loaded.X[:, 1], [0, 1, 0, 1, 0])
     assert "a 2, b 1" in fact(loaded, "missing values")
     assert "1 infinite values treated as missing" in fact(loaded, "numbers")
@@ -202,7 +202,8 @@ def test_copies_of_rows_are_kept_or_dropped(tmp_path: Path):
 
 
 def test_copies_are_rows_that_agree_in_every_column(tmp_path: Path):
-    """Rows with equal numbers and different names are no copies, although names are no input."""
+    """Rows with equal numbers but different names are not copies, although the column of names is
+    not an input."""
     n, labels = range(30), ["x", "y"] * 15
     path = write_columns(tmp_path, a=[i % 20 for i in n], name=[f"n{i}" for i in n], label=labels)
     assert len(read(path, target="label", copies="drop").y) == 30

@@ -1,4 +1,5 @@
-"""Memory for reading is bounded by the limit, whatever a small file unpacks to."""
+"""The memory for reading is bounded by the limit, however large the content of a small file is
+after unpacking."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ read: Any = data.read
 
 
 def peak(path: Path, **options: Any) -> int:
-    """Bytes that reading takes at most; a refusal counts as reading."""
+    """The largest number of bytes that are allocated while the file is read or refused."""
     tracemalloc.start()
     with contextlib.suppress(BadInput):
         read(path, **options)
@@ -31,7 +32,7 @@ def peak(path: Path, **options: Any) -> int:
 
 
 def zeros(shape: str, kind: str, count: int) -> bytes:
-    """An NPZ file of one array of zeros: a thousandth of its size."""
+    """An NPZ file with one array of zeros, compressed to a thousandth of the size of the array."""
     header = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
     content = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode()
     buffer = io.BytesIO()
@@ -41,7 +42,7 @@ def zeros(shape: str, kind: str, count: int) -> bytes:
 
 
 def test_one_long_note_takes_no_memory_in_the_other_rows(tmp_path: Path):
-    """Strings of one width would take 4 × 10,000 bytes in each of 20,000 rows."""
+    """An array of fixed-width strings would take 4 × 10,000 bytes in each of 20,000 rows."""
     rows = [f"{i % 13},n{i % 3000},{i % 2}" for i in range(20_000)]
     rows[7] = f"7,{'x' * 10_000},1"
     (tmp_path / "t.csv").write_text("a,note,label\n" + "\n".join(rows) + "\n")

@@ -17,9 +17,9 @@ read: Any = data.read  # typed as Any: X and sequences are not None in these tes
 
 
 def test_the_reservoir_is_uniform():
-    """5 of 20 items are drawn 4,000 times. Each is drawn with probability 1/4, so its count has
-    mean 1,000 and standard deviation √750; the probability that one of the twenty counts is more
-    than five standard deviations off is 1/90,000."""
+    """5 of 20 items are drawn 4,000 times. Each item is drawn with probability 1/4, so its count
+    has mean 1,000 and standard deviation √750. The probability that any of the twenty counts is
+    more than five standard deviations off is 1/90,000."""
     counts = np.zeros(20)
     for seed in range(4000):
         items, positions, length = reservoir(iter(range(20)), 5, seed)
@@ -50,9 +50,9 @@ def test_large_files_are_sampled_and_a_fact_says_so(tmp_path: Path):
     for path in (tmp_path / "t.csv", tmp_path / "t.parquet", tmp_path / "t.npz"):
         loaded = read(path, rows=100, seed=1)
         sample = loaded.X[:, 0]
-        assert (np.diff(sample) > 0).all()  # the order of the file
+        assert (np.diff(sample) > 0).all()  # rows stay in the order of the file
         assert np.isin(sample, a).all()
-        assert sample.std() > 500  # from the whole file: 866 if uniform
+        assert sample.std() > 500  # 866 if uniform over the whole file
         expected = "3,000 in the file, 100 of them read: rows at random, seed 1"
         assert fact(loaded, "rows") == expected
         assert not np.array_equal(sample, read(path, rows=100, seed=2).X[:, 0])

@@ -23,7 +23,7 @@ def test_a_long_table_gives_sequences_of_different_lengths(tmp_path: Path):
     shuffled = [rows[i] for i in np.random.default_rng(1).permutation(len(rows))]
     path = write(tmp_path / "l", [["who", "t", "v", "way"], *shuffled])
     loaded = read(path, id="who", order="t", drop=["way"])
-    # t = 10 comes after t = 9: sorted as numbers, not as strings.
+    # Tokens are sorted by t as numbers, not as strings: t = 10 comes after t = 9.
     sequences = sorted(map(tuple, loaded.sequences))
     assert sequences == sorted(
         tuple(10.0 * w + t for t in range(2 if w == 7 else 11)) for w in (-3, 7, 12)

@@ -1,4 +1,5 @@
-"""Texts as tokens: word vectors are learned from texts that are then left out."""
+"""Texts as tokens: word vectors are learned from some of the texts, which are then left out of the
+data."""
 
 from __future__ import annotations
 

@@ -20,7 +20,8 @@ def images(count: int = 500, side: int = 2) -> Dataset:
 
 
 def corners(data: Dataset, side: int = 2) -> np.ndarray:
-    """The corner of each image in its canvas without noise; it must be there complete, and once."""
+    """The place of the upper left corner of each image in its canvas. Canvases are without noise,
+    and each must contain its image completely and once."""
     found = []
     for canvas, image in zip(data.array, images(len(data), side).array, strict=True):
         row, column = np.argwhere(canvas)[0]
@@ -36,14 +37,14 @@ def corners(data: Dataset, side: int = 2) -> np.ndarray:
 def test_images_are_complete_at_every_allowed_place_and_at_no_other(place: str, rows: set[int]):
     drawn = canvases(images(), size=6, noise_std=0.0, place=place, seed=1)
     where = corners(drawn)
-    # 500 images: the probability that a given one of the 25 corners does not occur is
+    # With 500 images, the probability that a given one of the 25 corners does not occur is
     # (24/25)^500 < 2e-9.
     assert {tuple(c) for c in where.tolist()} == {(r, c) for r in rows for c in rows}
 
 
 def test_noise_has_the_given_standard_deviation_and_depends_on_the_seed():
-    """72,000 pixels: the relative standard error of the sample standard deviation is
-    1/√144,000 = 0.0026; six of them are 0.016."""
+    """The sample standard deviation over 72,000 pixels has a relative standard error of 1/√144,000
+    = 0.0026; six of them are 0.016."""
     noises = [
         canvases(images(), size=12, noise_std=0.3, place="cell", seed=seed).array
         - canvases(images(), size=12, noise_std=0.0, place="cell", seed=seed).array

@@ -20,7 +20,8 @@ def test_all_reviews_are_read_without_duplicates():
     assert imdb.history == ("96 duplicates dropped",)
     assert np.bincount(short.labels).tolist() == [4265, 4265]
     sets = split(imdb, {"train": 2000, "test": 1000}, 0)
-    # The file is sorted by label, a split is not: 1,000 ± 6 standard deviations of 21.4.
+    # The file is sorted by label, but splits are random: 1,000 positive reviews are expected, with
+    # a standard deviation of 21.4; six of them are allowed.
     assert abs(int(sets["train"].labels.sum()) - 1000) < 6 * 21.4
 
 

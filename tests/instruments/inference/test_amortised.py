@@ -35,7 +35,8 @@ quickly = partial(amortised_posterior, simulations=256, encoder=SMALL, training=
 
 
 def untrained(token_dim: int, length: int, support: Support) -> AmortisedPosterior:
-    """Two networks with random parameters: what holds for them holds for every network."""
+    """An amortised posterior of two networks with random parameters. Properties that hold for any
+    parameters are tested on it, without training."""
     dim = len(support.low)
     make = partial(Encoder, token_dim=token_dim, outputs=dim, head="mixture", components=2, **SMALL)
     recipe, random = Recipe.of(make), np.random.default_rng(0)
@@ -68,8 +69,8 @@ def test_the_density_integrates_to_one_between_the_bounds(bounded):
     opened = np.linspace(-40, 40, 40_001)
     inside = bounded.scales.support.closed(opened[:, None])
     logs = bounded.log_prob(inside, TOKENS)
-    # ∫ q(z) dz = ∫ q(z(y)) dz/dy dy, by the trapezoidal rule. Where rounding moves z
-    # onto a bound, dz/dy is zero.
+    # ∫ q(z) dz = ∫ q(z(y)) dz/dy dy, by the trapezoidal rule, where y is z moved to the whole line.
+    # Where rounding moves z onto a bound, dz/dy is zero.
     volume = bounded.scales.support.log_volume(inside)
     density = np.exp(logs - volume, where=np.isfinite(logs), out=np.zeros_like(logs))
     # Beyond y = 37 rounding moves z onto the upper bound, where the density counts as zero.
@@ -79,15 +80,15 @@ def test_the_density_integrates_to_one_between_the_bounds(bounded):
 
 
 def test_draws_have_the_density(bounded):
-    """The distribution function of the draws against that of the density, by Kolmogorov's bound:
-    P(√n sup |F_n − F| > 2.5) < 2 e^(−12.5) = 7.5e-6."""
+    """The distribution functions of the draws and of the density agree within the bound of
+    Kolmogorov: P(√n sup |F_n − F| > 2.5) < 2 e^(−12.5) = 7.5e-6."""
     draws = np.sort(bounded.sample(TOKENS, 2000, seed=1)[:, 0])
     grid = np.linspace(0, 2, 20_001)[1:-1]
     density = np.exp(bounded.log_prob(grid[:, None], TOKENS))
     distribution = np.cumsum(density) * (grid[1] - grid[0])
     at_draws = np.interp(draws, grid, distribution)
     steps = np.arange(1, 2001) / 2000
-    assert np.max(np.abs(at_draws - steps)) < 2.5 / np.sqrt(2000) + 1e-3  # grid error
+    assert np.max(np.abs(at_draws - steps)) < 2.5 / np.sqrt(2000) + 1e-3  # 1e-3 for the grid
     assert ((draws > 0) & (draws < 2)).all()
 
 
@@ -95,7 +96,7 @@ def test_draws_depend_on_the_seed_and_order_of_tokens_does_not_matter(bounded):
     first = bounded.sample(TOKENS, 5)
     np.testing.assert_array_equal(first, bounded.sample(TOKENS, 5))
     assert (first != bounded.sample(TOKENS, 5, seed=1)).any()
-    # Sums of three terms in another order, through a small network in float64.
+    # The small network adds three terms in another order, in float64.
     np.testing.assert_allclose(bounded.sample(TOKENS[::-1], 5), first, rtol=1e-10)
 
 
@@ -167,7 +168,7 @@ def test_training_that_diverges_is_refused():
 
 @pytest.mark.slow
 def test_the_fitted_posterior_of_a_conjugate_world_is_close_to_the_closed_form():
-    """z ~ N(0, 1), four tokens with variance 1: the posterior is N(Σx/5, 1/5)."""
+    """For z ~ N(0, 1) and four tokens with variance 1 the posterior is N(Σx/5, 1/5)."""
     world = NormalMean(dim=1, noise_std=1.0)
     posterior = amortised_posterior(
         world,
@@ -184,7 +185,7 @@ def test_the_fitted_posterior_of_a_conjugate_world_is_close_to_the_closed_form()
     law = dist.Normal(jnp.asarray(mean), deviation)
     exact = np.asarray(law.log_prob(jnp.asarray(latent)))[:, 0]
     found = posterior.log_densities(tokens, latent[:, None])[:, 0]
-    # The lost nats of a mean that is 0.15 and a width that is 10 % off are 0.02 together.
+    # A mean that is off by 0.15 and a width that is off by 10 % together cost 0.02 nats.
     assert abs((exact - found).mean()) < 0.02
     drawn = posterior.draws(tokens, keys, 1000)
     assert np.sqrt(((drawn.mean(1) - mean) ** 2).mean()) < 0.15 * deviation

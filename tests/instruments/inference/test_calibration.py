@@ -13,7 +13,7 @@ from attnlens.worlds import AutoRegressive, LinearRegression, NormalMean
 
 EPISODES, DRAWS, LENGTH = 400, 99, 4
 WORLD = NormalMean(dim=2)
-# z ~ N(0, I₂), four tokens of variance 1 in each coordinate: N(Σx/5, 1/5).
+# The posterior of z ~ N(0, I₂) given four tokens of variance 1 in each coordinate is N(Σx/5, 1/5).
 RANDOM = np.random.default_rng(0)
 LATENT = RANDOM.standard_normal((EPISODES, 2))
 TOKENS = LATENT[:, None] + RANDOM.standard_normal((EPISODES, LENGTH, 2))
@@ -25,14 +25,14 @@ def test_draws_from_the_exact_posterior_are_calibrated():
     result = calibration_of(LATENT, CENTRE + NOISE, TOKENS)
     assert result.calibrated
     for level, reading in zip(result.coverage.at, result.coverage.readings, strict=True):
-        # 9 levels within 4 standard errors: false-positive rate below 1 in 1,700.
+        # All 9 levels are within 4 standard errors: false-positive rate below 1 in 1,700.
         assert abs(reading.value - level) < 4 * reading.standard_error
     assert "no miscalibration" in str(result)
     assert [len(figure.axes) for figure in [result.plot()]] == [1]
 
 
 def correlated(noise: np.ndarray) -> np.ndarray:
-    """The same marginal laws, with correlation 0.95."""
+    """Noise with the same marginal laws, and correlation 0.95 between the coordinates."""
     return np.stack([noise[..., 0], 0.95 * noise[..., 0] + 0.3122 * noise[..., 1]], -1)
 
 
@@ -44,20 +44,22 @@ def correlated(noise: np.ndarray) -> np.ndarray:
         pytest.param(CENTRE + NOISE + 0.3, 0.0, 1.0, id="shifted"),
     ],
 )
-def test_other_posteriors_are_not(draws, low, high):
-    """Half the width: the 50 % interval has z-limits ±0.34 and contains 26 %; twice: 82 %."""
+def test_too_narrow_too_wide_and_shifted_posteriors_are_not_calibrated(draws, low, high):
+    """The 50 % interval of draws with half the width has z-limits ±0.34 and contains 26 %; that of
+    draws with twice the width contains 82 %."""
     result = calibration_of(LATENT, draws, TOKENS)
     assert not result.calibrated
     assert low <= result.coverage.readings[4].value <= high
 
 
 def test_distance_sees_what_no_coordinate_shows():
-    """The prior and wrong correlations have uniform ranks in every coordinate."""
+    """Draws from the prior and draws with wrong correlations have uniform ranks in every
+    coordinate, but not in the distance to random points."""
     prior = np.random.default_rng(2).standard_normal((EPISODES, DRAWS, 2))
     for draws in (prior, CENTRE + correlated(NOISE)):
         found = [calibration_of(LATENT, draws, TOKENS, seed).p_values for seed in range(4)]
         assert min(min(row[:2]) for row in found) > 1e-3
-        # The direction of the random points decides how much they show.
+        # How clearly an error shows depends on the direction of the random points.
         assert min(row[2] for row in found) < 1e-4
 
 
@@ -67,7 +69,8 @@ def test_ranks_with_ties_are_uniform():
 
 
 def test_p_values_by_hand():
-    # 20 episodes per bin of ten, one of them moved: χ² = (1 + 1)/20 = 0.1 with 9 degrees.
+    # Ten bins of 20 episodes; one episode is moved: χ² = (1 + 1)/20 = 0.1 with 9 degrees of
+    # freedom.
     ranked = np.repeat(np.arange(10) * 10, 20)
     assert uniform_p_value(ranked, 99) == 1
     ranked[0] = 10

@@ -30,7 +30,8 @@ def zero(query, key, value):
 
 
 def test_the_zero_operator_has_the_known_error():
-    # E⟨z, q⟩² = ‖q‖² = 1 for z ~ N(0, I) and q on the sphere: the root mean square is 1.
+    # The root mean square error of zero is 1: E⟨z, q⟩² = ‖q‖² = 1 for z ~ N(0, I) and q on the
+    # sphere.
     curve = inference_error(zero, WORLD, (4,), episodes=2000, queries=4)
     (reading,) = curve.readings
     assert abs(reading.value - 1) < 4.5 * reading.standard_error  # false-positive rate 1 in 1.5e5
@@ -62,7 +63,7 @@ def test_softmax_converges_to_the_smoothed_answer_and_not_to_the_answer():
     assert to_smoothed.slope is not None
     assert abs(to_smoothed.slope.value + 0.5) < 4.5 * to_smoothed.slope.standard_error
     to_answer = inference_error(operator, WORLD, (4096,), queries=4, episodes=100)
-    # What remains is the bias (1 − A)⟨z, q⟩, whose root mean square is 1 − A.
+    # The error converges to the bias (1 − A)⟨z, q⟩, whose root mean square is 1 − A.
     bias = 1 - WORLD.smoothing(0.5)
     assert (
         abs(to_answer.readings[0].value - bias) < 4.5 * to_answer.readings[0].standard_error + 0.01
@@ -126,15 +127,17 @@ def test_bad_input_raises_one_sentence(changes: dict, message: str):
 
 
 def test_the_rate_is_fitted_where_the_posterior_has_resolved_half_of_the_prior_variance():
-    # Noise 3, three weights: the posterior resolves about L/(L + 27) of each, half at L = 27.
+    # With noise 3 and three weights the posterior resolves about L/(L + 27) of the variance of each
+    # weight: half at L = 27.
     world = LinearRegression(key_dim=3, noise_std=3.0)
     curve = inference_error(zero, world, (4, 64, 256), episodes=200, queries=4)
     assert curve.fitted_from == 64
     assert "fitted from length 64 on" in str(curve)
-    # The exact posterior variance is near 27/(L + 27): slope of its root from 64 to 256.
+    # The exact posterior variance is near 27/(L + 27); `expected` is the slope of its root from 64
+    # to 256.
     expected = 0.5 * math.log((64 + 27) / (256 + 27)) / math.log(4)
     assert curve.predicted is not None
-    assert abs(curve.predicted - expected) < 0.03  # keys are random: a few percent
+    assert abs(curve.predicted - expected) < 0.03  # a few percent, because keys are random
 
 
 def test_a_network_is_measured_like_an_operator():
@@ -153,12 +156,12 @@ def test_a_network_is_measured_like_an_operator():
         inference_error(operator, WORLD, (8,), episodes=20, queries=2)
         for operator in (model.answers, mean)
     )
-    # Rounding: two ways to add eight numbers of size one.
+    # The two sides add eight numbers of size one in different ways.
     assert abs(trained.readings[0].value - plain.readings[0].value) < 100 * np.finfo(float).eps
 
 
 def test_the_two_longest_are_fitted_where_no_length_resolves_half():
-    # Noise 10, three weights: half of the prior variance is resolved at L = 300.
+    # With noise 10 and three weights, half of the prior variance is resolved at L = 300.
     world = LinearRegression(key_dim=3, noise_std=10.0)
     for lengths, start in (((4, 8, 16), 8), ((4, 8), 4), ((4,), 4)):
         curve = inference_error(zero, world, lengths, episodes=8, queries=4)

@@ -34,7 +34,8 @@ EPS = np.finfo(float).eps
 @pytest.mark.parametrize("label", ["next", "latent"])
 def test_the_exact_prediction_has_the_closed_form(label: str):
     drawn = draw(NORMAL, (0, 1), 50, 4, TRAIN, label)
-    # Precision 1 + 4/0.25 = 17; the posterior mean is 16/17 of the tokens' mean.
+    # The posterior precision is 1 + 4/0.25 = 17, so the posterior mean is 16/17 of the mean of the
+    # tokens.
     shrunk = drawn.inputs.value.mean(2) * 16 / 17
     np.testing.assert_allclose(drawn.exact, shrunk, atol=20 * EPS * 5)
     np.testing.assert_allclose(drawn.uncertainty, 1 / 17, rtol=20 * EPS)
@@ -62,7 +63,7 @@ def test_episodes_do_not_depend_on_chunks():
 
 
 class Scaled(eqx.Module):
-    """factor · (mean token): a network whose losses have closed forms."""
+    """The network factor · (mean token), whose losses have closed forms."""
 
     factor: Any
     outputs: int = eqx.field(static=True, default=2)
@@ -83,16 +84,16 @@ def test_losses_of_a_known_network():
     train, test = draw(NORMAL, (0, 1), 64, 4, TRAIN), draw(NORMAL, (0, 1), 3000, 4, TEST)
     make = partial(constant, factor=0.5)
     learned = learn(make, train, test, (0, 1), (16, 64), steps=1, warmup=0, schedule=zero_rate)
-    # (0.5 − 16/17)² E x̄², with E x̄² = 1 + 0.25/4 in each coordinate; x̄² has variance 2 (E x̄²)²,
-    # and a test set holds 6,000 of them.
+    # The expected distance is (0.5 − 16/17)² E x̄², with E x̄² = 1 + 0.25/4 in each coordinate. x̄²
+    # has variance 2 (E x̄²)², and a test set holds 6,000 values of it.
     mean_square = 1 + 0.25 / 4
     expected = (0.5 - 16 / 17) ** 2 * mean_square
     assert np.all(np.abs(learned.distance - expected) < 4.5 * expected * np.sqrt(2 / 6000))
-    # Nothing was learned, so both seeds have the same network, and its gap is exactly zero.
+    # Without training both seeds have the same network, and its gap is exactly zero.
     np.testing.assert_array_equal(learned.gap, 0)
     rows = train.inputs.value.mean(2)[:, :16]
     direct = ((0.5 * rows - train.target[:, :16]) ** 2).mean((1, 2))
-    np.testing.assert_allclose(learned.train[:, 0], direct, rtol=1e-5)  # float32 network
+    np.testing.assert_allclose(learned.train[:, 0], direct, rtol=1e-5)  # the network is float32
     exact = ((train.exact - train.target) ** 2).mean((1, 2))
     np.testing.assert_allclose(learned.exact_train[:, 1], exact, rtol=1e-5)
     assert np.all(learned.risk > learned.distance)
@@ -101,9 +102,9 @@ def test_losses_of_a_known_network():
 def test_a_diverged_network_gives_nan_and_does_not_affect_others():
     seeds = (0, 1, 2)
     train, test = draw(NORMAL, seeds, 32, 4, TRAIN), draw(NORMAL, seeds, 32, 4, TEST)
-    train.target[2, 0] = 1e30  # its square overflows float32
+    train.target[2, 0] = 1e30  # the square of 1e30 overflows float32
     learned = learn(reader_for(NORMAL), train, test, seeds, (32,), steps=20, batch=32, warmup=0)
-    # The third network diverged; the second is compared with it.
+    # The third network diverged, and the second is compared with it; so both gaps are NaN.
     assert np.isfinite(learned.gap[:1]).all()
     assert np.isnan(learned.gap[1:]).all()
 
@@ -127,7 +128,8 @@ def test_the_gap_falls_with_the_number_of_sequences():
     slope = result.over_samples.slope
     assert slope is not None
     assert slope.status == "ok"
-    # The gap is proportional to p/n, so the slope is −1; −0.3 is far from both −1 and 0.
+    # The gap is proportional to p/n for p parameters and n sequences, so the expected slope is −1;
+    # −0.3 is far from both −1 and 0.
     assert slope.value + 3 * slope.standard_error < -0.3
     assert "twice the sequences multiply the gap by" in result.in_words().lower()
     assert len(result.readings) == 4
@@ -140,7 +142,7 @@ def test_the_gap_has_the_mean_of_test_minus_train_with_less_noise():
     train, test = draw(NORMAL, seeds, 64, 4, TRAIN), draw(NORMAL, seeds, 256, 4, TEST)
     learned = learn(reader_for(NORMAL), train, test, seeds, (64,), steps=300)
     plain = learned.test - learned.train
-    difference = plain - learned.gap  # of a network trained on neither: zero in expectation
+    difference = plain - learned.gap  # test minus train of a network trained on neither
     assert abs(difference.mean()) < 4.5 * difference.std(ddof=1) / np.sqrt(len(seeds))
     assert learned.gap.std() < plain.std()
 
@@ -153,7 +155,7 @@ def power_law(power: float) -> np.ndarray:
 
 
 def test_the_slope_of_means_is_that_of_the_power_law_where_single_gaps_are_negative():
-    # Deviations that cancel over eight seeds: means lie on the law, and two gaps per size are
+    # The deviations cancel over eight seeds: means lie on the law although two gaps per size are
     # negative.
     deviations = np.array([1.5, -1.5, 1.2, -1.2, 0.4, -0.4, 0.1, -0.1])
     gaps = power_law(-1.25) * (1 + np.stack([np.roll(deviations, i) for i in range(3)], 1))
@@ -163,9 +165,9 @@ def test_the_slope_of_means_is_that_of_the_power_law_where_single_gaps_are_negat
     assert slope is not None
     assert slope.status == "ok"
     assert slope.value == pytest.approx(-1.25, abs=1e-14)  # rounding of three logarithms
-    # All points have the same deviations in another order, so equal weights: the slope is the
-    # difference of the end points' logs over log 16, and without seed s a mean is 1 − d_s/7 times
-    # as large.
+    # All points have the same deviations in another order, and so equal weights. Therefore the
+    # slope is the difference of the logs of the two end points over log 16. Without seed s, a mean
+    # is 1 − d_s/7 times as large.
     ends = np.log(1 - np.roll(deviations, 2) / 7) - np.log(1 - deviations / 7)
     expected = np.sqrt(7 * np.var(ends)) / np.log(16)
     assert slope.standard_error == pytest.approx(expected, rel=1e-12)
@@ -177,8 +179,9 @@ def test_the_slope_of_means_is_that_of_the_power_law_where_single_gaps_are_negat
 
 
 def test_intervals_of_slopes_of_means_have_their_coverage():
-    """300 experiments of 24 seeds, a gap's standard deviation 0.7 of its mean: 8 % are negative.
-    The coverage has standard error √(0.95·0.05/300) = 0.0126; 0.89 is 4.8 of them below 0.95."""
+    """300 experiments with 24 seeds; the standard deviation of a gap is 0.7 of its mean, so 8 % of
+    the gaps are negative. The coverage has standard error √(0.95·0.05/300) = 0.0126; 0.89 is 4.8 of
+    them below 0.95."""
     random = np.random.default_rng(0)
     covered = []
     for _ in range(300):
@@ -200,7 +203,7 @@ def test_means_that_are_not_positive_have_no_slope(bad: float):
 
 
 class Weighted(eqx.Module):
-    """A linear function of the tokens, one weight per token: least squares."""
+    """A linear function of the tokens with one weight per token, for least squares."""
 
     weights: Any
 
@@ -213,8 +216,9 @@ class Weighted(eqx.Module):
 
 @pytest.mark.slow
 def test_the_gap_of_least_squares_has_the_closed_form():
-    """p normal features, noise variance s²: the training loss is s² (n − p)/n and the test loss
-    s² (1 + p/(n − p − 1)), so the gap is s² (p/n + p/(n − p − 1)), 2ps²/n to first order."""
+    """Least squares with n samples, p normal features and noise variance s²: the training loss is
+    s² (n − p)/n and the test loss s² (1 + p/(n − p − 1)), so the gap is s² (p/n + p/(n − p − 1)),
+    2ps²/n to first order."""
     p, n, seeds = 4, 40, range(48)
     world = NormalMean(dim=1, noise_std=0.5)
     train, test = draw(world, seeds, n, p, TRAIN, exact=False), draw(world, seeds, 512, p, TEST)
@@ -228,7 +232,7 @@ def test_the_gap_of_least_squares_has_the_closed_form():
         batch=n,
         learning_rate=5e-2,
     )
-    s2 = 0.25 + 1 / (1 + p / 0.25)  # of the next token: noise plus posterior variance of the mean
+    s2 = 0.25 + 1 / (1 + p / 0.25)  # next token: noise plus posterior variance of the mean
     expected = s2 * (p / n + p / (n - p - 1))
     gap = learned.gap[:, 0]
     error = gap.std(ddof=1) / np.sqrt(len(gap))
@@ -236,7 +240,7 @@ def test_the_gap_of_least_squares_has_the_closed_form():
     assert abs(gap.mean() - expected) < 4.5 * error  # false-positive rate 1 in 1.5e5
     x, y = train.inputs.value[..., 0], train.target[..., 0]
     least = [np.linalg.lstsq(a, b, rcond=None)[1][0] / n for a, b in zip(x, y, strict=True)]
-    # Training reached the minimum; float32 losses of order 0.3.
+    # Training reached the minimum: the tolerance is that of float32 losses of order 0.3.
     np.testing.assert_allclose(learned.train[:, 0], least, atol=1e-4)
 
 

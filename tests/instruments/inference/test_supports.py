@@ -1,4 +1,4 @@
-"""Latents with bounds, moved to the whole line and back."""
+"""Latents with bounds: maps to the whole line ("open") and back ("closed")."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_opening_and_closing():
     np.testing.assert_allclose(ALL.opened(latent), opened, atol=1e-13)
     step = 1e-6
     moved = (ALL.opened(latent + step) - ALL.opened(latent - step)) / (2 * step)
-    # Central differences: an error of step² times third derivatives of at most 1e4 here.
+    # The error of the central differences is step² times third derivatives of at most 1e4 here.
     np.testing.assert_allclose(ALL.log_volume(latent), np.log(moved).sum(1), atol=1e-6)
     extreme = ALL.closed(np.full((1, 4), 800.0))
     assert extreme[0, 0] == 2

@@ -13,8 +13,9 @@ def test_equal_laws_and_shifted_ones():
     random = np.random.default_rng(0)
     first, second = random.normal(size=(2, 400, 2))
     equal = c2st(first, second)
-    assert abs(equal.value - 0.5) < 4.5 * equal.standard_error  # 1 in 1.5e5
-    # Uniform on (0, 1) and on (½, 1½): the best classifier names ¾ of the points.
+    assert abs(equal.value - 0.5) < 4.5 * equal.standard_error  # false positives: 1 in 1.5e5
+    # Samples that are uniform on (0, 1) and on (½, 1½): the best classifier is right for ¾ of the
+    # points.
     apart = c2st(random.uniform(size=400), 0.5 + random.uniform(size=400))
     assert 0.6 < apart.value < 0.75 + 4.5 * apart.standard_error
     assert equal.count == apart.count == 800

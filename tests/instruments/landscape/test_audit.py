@@ -1,4 +1,4 @@
-"""`stationarity` on a small network, and the numbers of an audit with chosen ends."""
+"""`stationarity` on a small network, and the numbers of an `Audit` of descents with chosen ends."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_excess_and_loss_are_those_of_the_network_at_the_point(audit: Audit):
     expected = error(teacher.vectors[0], episode.query, episode.answer) / jnp.var(episode.answer)
     assert teacher.excess[0] == pytest.approx(float(expected), rel=1e-9)
     data = error(teacher.vectors[0], *episode.tokens)
-    # The penalty, about 1e-2, was subtracted from a loss of order one.
+    # A penalty of about 1e-2 was subtracted from a loss of order one.
     assert teacher.loss[0] == pytest.approx(float(data), rel=1e-9)
 
 
@@ -71,7 +71,8 @@ def test_the_numbers_of_an_audit_with_chosen_ends():
     )
     audit = Audit(10, 0.05, {"net": rows, "other": rows[1:]})
     assert str(audit).count("worst minimum") == 2
-    # Saddles and starts that did not converge are no minima: the worst are 0.04 and 0.16.
+    # Saddles and starts that did not converge are not minima: the worst minima of the two teachers
+    # have 0.04 and 0.16.
     assert audit.worst("net").value == pytest.approx(math.sqrt(0.04 * 0.16))
     # The standard error of the mean of two logarithms is half their difference: log 2.
     assert audit.worst("net").standard_error == pytest.approx(0.08 * math.log(2))

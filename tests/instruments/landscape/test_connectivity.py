@@ -12,20 +12,21 @@ EPS = np.finfo(float).eps
 
 
 def ring(w):
-    """Lowest on the unit circle: (|w|² − 1)²."""
+    """The loss (|w|² − 1)², which is lowest on the unit circle."""
     return (jnp.sum(w**2) - 1) ** 2
 
 
 def test_barriers_of_line_and_curve_between_two_minima_of_a_ring():
     start, end = np.array([1.0, 0.0]), np.array([0.0, 1.0])
-    # |w|² = (1 − t)² + t² is smallest, 1/2, in the middle: the barrier is 1/4.
+    # On the line, |w|² = (1 − t)² + t² is smallest in the middle, 1/2: the barrier is 1/4.
     curve = interpolate(ring, start, end, beyond=0.5, points=41)
     values = [reading.value for reading in curve.readings]
     assert values[20] == pytest.approx(0.25, rel=10 * EPS)
     assert curve.at[0] == -0.5
     path = connect(ring, start, end, steps=200)
     assert path.straight_barrier == pytest.approx(0.25, rel=10 * EPS)
-    # By symmetry c = s·(1, 1); with the best s the highest loss is below 0.0015.
+    # By symmetry the middle point of the curve is c = s·(1, 1); with the best s the highest loss is
+    # below 0.0015.
     assert path.curved_barrier < 0.005
     np.testing.assert_allclose(path.middle[0], path.middle[1], atol=0.02)
     assert "barrier" in str(path)

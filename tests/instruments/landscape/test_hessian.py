@@ -32,7 +32,7 @@ SAMPLED = {"dense": False, "probes": 4, "steps": 10}
 
 @partial(jax.jit, static_argnums=0)
 def exactly(matrix: str, vector, x, y):
-    """The three matrices by other means: jax.hessian, and Jacobians of all samples at once."""
+    """The matrix that `matrix` names, by jax.hessian or by the Jacobians of all samples at once."""
 
     def outputs(w):
         return jax.vmap(RESTORE(w))(x)[:, 0]
@@ -54,9 +54,9 @@ def exact() -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("matrix", ["hessian", "gauss-newton", "fisher"])
 def test_products_give_the_exact_matrix_for_any_chunks(matrix: str, exact: dict):
-    rounding = 1e3 * EPS * np.abs(exact[matrix]).max()  # sums of 30 terms, in another order
-    # Chunks of 20 and 10 rows: the second has half the weight. The sum over chunks is the same code
-    # for all matrices, so one matrix is enough.
+    rounding = 1e3 * EPS * np.abs(exact[matrix]).max()  # sums of 30 terms, added in another order
+    # The chunks have 20 and 10 rows, and the second has half the weight. The sum over chunks is the
+    # same code for all matrices, so it is tested with one matrix.
     for chunk in (ROWS, 20) if matrix == "hessian" else (ROWS,):
         subject = Subject(LOSS, MODEL, DATA, chunk=chunk)
         formed = subject.times(np.eye(subject.size), matrix, width=50)
@@ -81,7 +81,7 @@ def test_all_results_for_a_small_network_are_exact(exact: dict):
     assert found.scaled_largest is not None
     scaled = np.linalg.eigvalsh(w[:, None] * hessian * w)
     assert found.scaled_largest.value == pytest.approx(scaled[-1], abs=100 * rounding)
-    # Blocks: w_Q, w_K (2 × 3 each) and w_V come first in the tree, then the head.
+    # The first 18 parameters in the tree are w_Q, w_K (2 × 3 each) and w_V; the head follows.
     inside = np.linalg.eigvalsh(hessian[:18, :18])
     assert found.blocks["attention"].size == 18
     assert found.blocks["attention"].largest.value == pytest.approx(inside[-1], abs=rounding)
@@ -90,7 +90,7 @@ def test_all_results_for_a_small_network_are_exact(exact: dict):
     assert found.density is not None
     assert found.density.share_below(0.0).value == pytest.approx(np.mean(values <= 0))
     area = np.trapezoid(found.density.value, found.density.at)
-    assert area == pytest.approx(1, abs=1e-3)  # the Gaussians' tails beyond 4σ: 6e-5, and the rule
+    assert area == pytest.approx(1, abs=1e-3)  # Gaussian tails beyond 4σ (6e-5), and quadrature
     assert "gradient norm" in str(found)
     assert found.plot() is not None
 
@@ -102,15 +102,16 @@ def test_products_alone_agree_with_the_formed_matrix(exact: dict):
     assert not found.exact
     top = np.abs(np.linalg.eigvalsh(exact["hessian"])).max()
     for ours, theirs in zip((*found.top, *found.bottom), (*whole.top, *whole.bottom), strict=True):
-        assert ours.residual <= 1e-6 * top  # the default of rtol
+        assert ours.residual <= 1e-6 * top  # 1e-6 is the default of rtol
         assert abs(ours.value - theirs.value) <= ours.residual + 1e3 * EPS * top
     assert found.scaled_largest is not None
     assert whole.scaled_largest is not None
     assert found.scaled_largest.value == pytest.approx(whole.scaled_largest.value, rel=1e-5)
     attention = found.blocks["attention"].largest
     assert attention.value == pytest.approx(whole.blocks["attention"].largest.value, rel=1e-5)
-    # Four probes: within five standard errors (t with 3 degrees of freedom: 1.5 % lie beyond).
-    # The seed is fixed, so this checks the order of magnitude and never fails by chance.
+    # With four probes the trace is within five standard errors (t with 3 degrees of freedom: 1.5 %
+    # lie beyond). The seed is fixed, so this checks the order of magnitude and never fails by
+    # chance.
     assert abs(found.trace.value - whole.trace.value) < 5 * found.trace.standard_error
 
 
@@ -159,7 +160,8 @@ def test_only_the_scaled_measures_are_invariant_under_rescalings_of_the_same_fun
         assert other.scaled_largest is not None
         assert plain.scaled_trace is not None
         assert other.scaled_trace is not None
-        # Entries of H' are up to α² = 100 times as large, and so is their rounding.
+        # Entries of the Hessian of the rescaled network are up to α² = 100 times as large, and so
+        # is their rounding.
         close = 1e5 * EPS
         assert other.scaled_largest.value == pytest.approx(plain.scaled_largest.value, rel=close)
         assert other.scaled_trace.value == pytest.approx(plain.scaled_trace.value, rel=close)
@@ -179,7 +181,7 @@ def test_arrays_are_not_changed_and_other_leaves_are_no_parameters():
     assert found.size == 2
     assert list(found.blocks) == ["w"]
     np.testing.assert_array_equal(w, before)
-    w[0] = 5  # a subject copies the caller's arrays
+    w[0] = 5  # has no effect, because `Subject` copies arrays
     subject = Subject(loss, params)
     w[0] = 7
     assert subject.vector[0] == 5
@@ -187,12 +189,12 @@ def test_arrays_are_not_changed_and_other_leaves_are_no_parameters():
 
 def test_chunks_are_about_equal_and_fit_the_cache(monkeypatch: pytest.MonkeyPatch):
     subject = Subject(LOSS, MODEL, DATA)
-    assert subject.rows_at_once() == ROWS  # small enough for one chunk
+    assert subject.rows_at_once() == ROWS  # all rows fit into one chunk
     row = subject.row_bytes()
-    # At least the logits and weights of 4 × 4 attention and the two layers, in float64.
+    # A row needs at least the logits and weights of 4 × 4 attention and the two layers, in float64.
     assert row > 8 * (2 * 16 + 8 + 5)
     monkeypatch.setattr(products, "CACHE", 14 * row)
-    assert subject.rows_at_once() == 10  # 10, 10, 10 and not 14, 14, 2
+    assert subject.rows_at_once() == 10  # chunks of 10, 10, 10 and not 14, 14, 2
     assert subject.rows_at_once(width=5) == 2
     assert [share for share, _ in subject.chunks()] == pytest.approx([1 / 3] * 3)
     assert Subject(LOSS, MODEL, DATA, chunk=7).rows_at_once(width=5) == 7
@@ -210,7 +212,7 @@ def test_single_precision_agrees_with_double_precision_to_rounding():
     double = curvature(LOSS, MODEL, DATA, steps=0)
     single = curvature(LOSS, MODEL, DATA, steps=0, precision="float32")
     assert single.largest != double.largest
-    # A handful of layers of sums of 30 terms, each to 6e-8.
+    # A few layers of sums of 30 terms, each with a relative error of 6e-8.
     assert single.largest == pytest.approx(double.largest, rel=1e-4)
 
 
@@ -257,8 +259,9 @@ def test_bad_input_raises_one_sentence(changes: dict, message: str):
 
 
 def test_eigenvalues_that_have_not_converged_are_named():
-    """1,000 eigenvalues from 1 to 2, equally spaced: eight products do not separate the ends. The
-    trace of a matrix close to a multiple of the identity is known from a few probes."""
+    """There are 1,000 eigenvalues from 1 to 2, equally spaced, and eight products do not separate
+    those at the ends. The matrix is close to a multiple of the identity, so a few probes give its
+    trace."""
     scales = jnp.linspace(1.0, 2.0, 1000)
 
     def loss(w):

@@ -55,7 +55,7 @@ def as_curve(found: Surface | Curve) -> Curve:
     return found
 
 
-@pytest.mark.parametrize("chunk", [1024, 2])  # 2: chunks of two samples and of one
+@pytest.mark.parametrize("chunk", [1024, 2])  # 2: one chunk of two samples, one of one
 def test_a_plane_of_a_quadratic_has_its_closed_form(chunk: int):
     u, v = random.normal(size=(2, 6))
     trees = [{"b": d[:2], "w": d[2:].reshape(2, 2)} for d in (u, v)]
@@ -87,7 +87,8 @@ def test_the_loss_along_an_eigenvector_is_half_its_eigenvalue():
     values = np.linalg.eigvalsh(A)
     for directions, expected in (("hessian", values[[-1, -2]]), ("hessian-ends", values[[-1, 0]])):
         found = as_surface(surface(quadratic, zero, DATA, directions=directions, points=3))
-        # At w = 0 along a unit eigenvector L = λ/2 at distance one; six parameters are exact.
+        # At distance one from w = 0 along a unit eigenvector the loss is L = λ/2; eigenvectors of
+        # six parameters are exact.
         np.testing.assert_allclose(
             [found.values[1][2], found.values[2][1]], expected / 2, atol=1e4 * EPS * np.abs(A).max()
         )
@@ -111,7 +112,7 @@ def test_filter_normalisation_gives_each_row_the_norm_of_its_weights():
         rows = scaled[2:].reshape(2, 2)
         lengths = np.linalg.norm(PARAMS["w"], axis=1 - axis)
         np.testing.assert_allclose(np.linalg.norm(rows, axis=1 - axis), lengths, rtol=10 * EPS)
-        # Within a row the direction is kept.
+        # The ratio is constant within a row: the direction of the row is kept.
         ratio = rows / move[2:].reshape(2, 2)
         np.testing.assert_allclose(np.ptp(ratio, axis=1 - axis), 0, atol=10 * EPS)
     own = normalised(subject, move, "filter", biases="own")
@@ -121,7 +122,7 @@ def test_filter_normalisation_gives_each_row_the_norm_of_its_weights():
 
 
 def test_filter_normalised_planes_do_not_depend_on_the_scale_of_a_homogeneous_network():
-    # With ReLU, (α w₁, w₂/α) is the same function, and its filter-normalised plane the same plane.
+    # With ReLU, (α w₁, w₂/α) is the same function and has the same filter-normalised plane.
     model = Baseline(jax.random.key(0), features=3, hidden=4, sharpness=float("inf"))
     scaled = eqx.tree_at(
         lambda m: (m.first, m.second), model, (10 * model.first, model.second / 10)
@@ -133,11 +134,11 @@ def test_filter_normalised_planes_do_not_depend_on_the_scale_of_a_homogeneous_ne
         for m in (model, scaled)
     ]
     np.testing.assert_allclose(pictures[0], pictures[1], rtol=1e3 * EPS)
-    assert np.abs(pictures[2] - pictures[3]).max() > 0.1  # without it the planes differ
+    assert np.abs(pictures[2] - pictures[3]).max() > 0.1  # without normalisation they differ
 
 
 def test_the_mean_over_random_lines_has_its_closed_form_within_the_error():
-    # E over u ~ N(0, I): L(w + t u) = L(w) + t² tr(A)/2.
+    # The mean over lines u ~ N(0, I) is E L(w + t u) = L(w) + t² tr(A)/2.
     curve = as_curve(
         surface(quadratic, PARAMS, DATA, dims=1, normalise="none", points=3, draws=400)
     )
@@ -151,7 +152,8 @@ def test_the_mean_over_random_lines_has_its_closed_form_within_the_error():
 
 
 def test_principal_directions_reproduce_the_trajectory():
-    # A trajectory in a plane: two directions contain all of it, and coordinates keep its lengths.
+    # The trajectory lies in a plane: two directions contain all of it, and coordinates keep its
+    # lengths.
     u, v = np.linalg.qr(random.normal(size=(6, 2)))[0].T
     coordinates = random.normal(size=(10, 2)) * [3.0, 0.5]
     steps = W + coordinates @ np.stack([u, v])
@@ -183,7 +185,7 @@ def test_plotly_and_matplotlib_draw_the_same_colours(kind):
     drawn = surface_to_plotly(found, kind)
     json.dumps(drawn, allow_nan=False)
     assert drawn["data"][0]["colorscale"] == "Viridis"
-    assert drawn["data"][0]["z"][0] == [0.0, 1.0, 4.0]  # four powers of ten: logarithms
+    assert drawn["data"][0]["z"][0] == [0.0, 1.0, 4.0]  # logarithms of four powers of ten
     canvas = found.plot(kind)
     canvas.canvas.draw()
     shown = canvas.axes[0].collections[0]

@@ -36,7 +36,8 @@ def test_both_ends_are_found_with_true_residuals():
         residual = times(pair.vector[None])[0] - pair.value * pair.vector
         assert np.linalg.norm(residual) == pytest.approx(pair.residual, abs=SIZE * EPS * 50)
         assert np.linalg.norm(pair.vector) == pytest.approx(1, abs=SIZE * EPS)
-    # Restarts were needed: one space of 52 vectors does not resolve the crowded lower end.
+    # More than 52 products: there were restarts, because one space of 52 vectors does not resolve
+    # the crowded lower end.
     assert found.products > 52
 
 
@@ -64,7 +65,7 @@ def test_degenerate_matrices_have_the_right_extremes(values: np.ndarray, ends: t
     assert found.bottom[0].value == pytest.approx(ends[1], abs=100 * EPS)
     rule = spectrum.quadrature(lambda rows: rows @ matrix, len(values), 4, 10)
     squares = rule.mean(lambda nodes: nodes**2)
-    # A multiple of a projector and the 1 × 1 matrix are integrated exactly by every probe.
+    # Every probe integrates a multiple of a projector and the 1 × 1 matrix exactly.
     if len(set(np.abs(values))) == 1:
         np.testing.assert_allclose(squares, np.mean(values**2), atol=1e-12)
 
@@ -75,7 +76,7 @@ def test_quadrature_is_exact_for_polynomials_of_low_degree():
     signs = np.random.default_rng(1).integers(0, 2, size=(3, SIZE)) * 2.0 - 1.0
     for power in (1, 2, 7):
         direct = np.einsum("pi,ij,pj->p", signs, np.linalg.matrix_power(MATRIX, power), signs)
-        # Degree < 2·20: exact; rounding grows as ‖A‖^power.
+        # Quadrature is exact below degree 2·20; rounding grows as ‖A‖^power.
         np.testing.assert_allclose(
             rule.mean(lambda nodes, power=power: nodes**power),
             direct / SIZE,
@@ -86,7 +87,8 @@ def test_quadrature_is_exact_for_polynomials_of_low_degree():
 def test_nodes_of_full_quadrature_are_eigenvalues():
     rule = spectrum.quadrature(times, SIZE, 2, 10 * SIZE)
     heavy = rule.nodes[0][rule.weights[0] > 1e-8]
-    # Every node with a weight is an eigenvalue; lost orthogonality would show copies and ghosts.
+    # Every node with a weight is an eigenvalue. If orthogonality were lost, there would be
+    # additional nodes and repeated ones.
     assert np.abs(heavy[:, None] - VALUES).min(1).max() < 1e-9
 
 
@@ -109,8 +111,8 @@ def test_the_trace_is_unbiased_and_its_standard_error_is_about_right():
         errors = np.array([reading.value - exact for reading in found])
         assert abs(errors.mean()) < 4.5 * errors.std() / np.sqrt(300)
         reported = np.sqrt(np.mean([reading.standard_error**2 for reading in found]))
-        # The leave-one-out error is known to be somewhat small (see `trace`). With 300 draws a
-        # ratio of standard deviations has a standard deviation of about 1/√600 = 0.04.
+        # The leave-one-out error is known to be too small by a little (see `trace`). With 300 draws
+        # a ratio of standard deviations has a standard deviation of about 1/√600 = 0.04.
         assert least < reported / errors.std() < 1.2
 
 
@@ -123,7 +125,8 @@ def test_the_trace_agrees_with_matfree():
     with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
         integrand = stochtrace.leave_one_out_xtrace()
         estimates = np.asarray(integrand(lambda v: jnp.asarray(MATRIX) @ v, omega.T))
-    # The same probes and the same formula; sums of 120 terms of size up to 50·120 in other orders.
+    # The probes and the formula are the same; sums of 120 terms of size up to 50·120 are added in
+    # other orders.
     assert ours.value == pytest.approx(estimates.mean(), rel=1e-10)
     assert ours.standard_error == pytest.approx(estimates.std(ddof=1) / np.sqrt(10), rel=1e-8)
 
@@ -139,8 +142,8 @@ def test_the_trace_of_low_rank_and_of_small_matrices_is_exact():
 
 
 def test_extremes_of_a_large_matrix_need_few_vectors(monkeypatch):
-    """Eigenvalues are chosen; vectors are rounded to 6e−8, sums of 400 of them add less than 20
-    times that in units of the largest eigenvalue."""
+    """The matrix has chosen eigenvalues. Its eigenvectors are rounded to 6e−8; sums of 400 of these
+    errors add less than 20 times that, in units of the largest eigenvalue."""
     values = np.concatenate([[-0.2], np.linspace(0, 1, 398), [1.2]])
     monkeypatch.setattr(spectrum, "KRYLOV_BYTES", 12 * 2 * 4 * len(values))
     assert spectrum.krylov_space(len(values), 1) == (12, np.float32)

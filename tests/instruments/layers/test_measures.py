@@ -1,4 +1,4 @@
-"""Measures of layers and heads against answers that are known, without any library of models."""
+"""Measures of layers and heads with known values, without any library of models."""
 
 from __future__ import annotations
 
@@ -84,19 +84,21 @@ def test_heads_that_smooth_and_heads_that_interpolate():
     passed = conditional_mean.passed_share(weights, values, causal=False)
     assert passed is not None
     assert passed[0] == pytest.approx(0, abs=1e-12)
-    # Of the identity, it is the mean over eight of the values in the variance of all sixteen.
+    # For the identity, the share is the mean over eight of the values in units of the variance of
+    # all sixteen.
     assert 0.4 < passed[1] < 2.5
 
 
 def test_subsets_of_a_uniform_head_have_the_error_of_a_sample_mean():
-    """The variance of a mean of m of n without replacement is σ²/m · (n − m)/(n − 1); the last
-    factor is divided out, and the error is in units of σ."""
+    """The mean of m of n values without replacement has the variance σ²/m · (n − m)/(n − 1).
+    `subset_errors` divides by the last factor and reports errors in units of σ."""
     values = RANDOM.normal(size=(1, 32, 4))
     errors = token_subsets.subset_errors(
         np.full((1, 32, 32), 1 / 32), values, RANDOM, causal=False, draws=2000
     )
     assert errors is not None
-    # 8 queries × 2,000 draws of 4 dimensions: a relative error of about 1/√(2 · 16,000) each.
+    # Each error is from 8 queries × 2,000 draws of 4 dimensions: a relative error of about 1/√(2 ·
+    # 16,000).
     assert errors[0] == pytest.approx(1 / np.sqrt(token_subsets.SIZES), rel=0.04)
     assert token_subsets.subset_errors(np.eye(8)[None], values[:, :8], RANDOM, causal=False) is None
 
@@ -124,26 +126,28 @@ def test_the_hessian_of_a_head_is_that_of_jax_at_the_optimum_of_scikit_learn():
         return -jnp.mean(jnp.take_along_axis(logits, y[:, None], 1))
 
     expected = np.asarray(jax.hessian(loss)(jnp.asarray(optimum)))
-    # scikit-learn stops at a gradient of 1e−10, divided by the smallest curvature 0.01.
+    # scikit-learn stops at a gradient of 1e−10; the error of the optimum is this over the smallest
+    # curvature, 0.01.
     np.testing.assert_allclose(head_landscape.class_hessian(x, y), expected, atol=1e-6)
 
 
-def test_a_head_on_one_strong_direction_has_a_large_condition_number():
-    """For numbers the Hessian is the correlation of the features: the identity, here, or singular
-    but for the ridge."""
+def test_a_head_on_independent_features_has_a_small_condition_number():
+    """If the labels are numbers, the Hessian of the head is the correlation matrix of the features.
+    It is the identity for these features; for one strong direction it would be singular but for the
+    ridge."""
     labels = RANDOM.normal(size=400)
     easy = RANDOM.normal(size=(400, 4))
     found = head_landscape.probe_hessians(easy, labels)
     assert found is not None
-    # Sample covariances of 100 rows: eigenvalues within (1 ± √(5/100))² of one.
+    # Sample covariances of 100 rows have eigenvalues within (1 ± √(5/100))² of one.
     assert found[:, 0].max() < (1 + 0.05**0.5) ** 2 + 0.2
     assert found[:, 1].max() < 0.7
     few = head_landscape.probe_hessians(easy, np.arange(400) // 399)
-    assert few is None  # one input of the second class
+    assert few is None  # the second class has one input only
 
 
 def position_head(x: np.ndarray) -> dict[str, list[np.ndarray]]:
-    """One head that looks at the first token only, whatever it holds."""
+    """A model with one head that attends to the first token only, whatever its value is."""
     weights = np.zeros((len(x), 1, x.shape[1], x.shape[1]))
     weights[..., 0] = 1
     return {"hidden": [x, x + x[:, :1]], "weights": [weights], "values": [x[:, None]]}
@@ -168,7 +172,8 @@ def test_a_function_is_inspected():
     assert result["order"].by_layer[1].interval()[0] > 0.1
     assert {"pairs", "induction", "probes"} <= set(dict(result.missing))
     (profile,) = result.profiles
-    # Queries 0 … 25 look at token 0; bins start at 0, 1, 2, 4, 8 and 16.
+    # Queries 0 … 25 attend to token 0, so query i has distance i; bins of distances start at 0, 1,
+    # 2, 4, 8 and 16.
     shares = [round(26 * reading.value) for reading in profile.readings]
     assert shares == [1, 1, 2, 4, 8, 10]
     with pytest.raises(BadInput, match="layers must be from 1 to 1"):

@@ -35,7 +35,7 @@ def z_score(rejected: np.ndarray, level: float) -> float:
 
 
 class FixedDraws(np.random.Generator):
-    """A generator that returns a given pool and given offsets."""
+    """A generator that returns the given pool as permutations and the given offsets as integers."""
 
     def __init__(self, pool: np.ndarray, offsets: np.ndarray):
         super().__init__(np.random.PCG64(0))
@@ -49,7 +49,8 @@ class FixedDraws(np.random.Generator):
 
 
 def every_p(tokens: np.ndarray, replicates: int) -> np.ndarray:
-    """p for every order of the sequences, every pool and all offsets: all possible outcomes."""
+    """The p-values for every order of the sequences, every pool of permutations and all offsets:
+    all possible outcomes of the test."""
     count, length = tokens.shape
     orders = np.array(list(itertools.permutations(range(length))))
     choices = list(itertools.product(range(len(orders)), repeat=count))
@@ -78,7 +79,8 @@ def every_p(tokens: np.ndarray, replicates: int) -> np.ndarray:
 
 
 def over_level(p: np.ndarray, replicates: int) -> list[int]:
-    """The k for which p ≤ k/M in more than a share k/M of all cases; in integer arithmetic."""
+    """The k for which p ≤ k/M occurs in more than a share k/M of all cases, for M = `replicates`;
+    computed in integer arithmetic."""
     reached = [np.count_nonzero(np.round(p * replicates) <= k) for k in range(replicates + 1)]
     return [k for k, count in enumerate(reached) if count * replicates > k * p.size]
 
@@ -96,7 +98,7 @@ def test_the_p_value_is_super_uniform_by_enumeration(tokens: list, replicates: i
     p = every_p(np.array(tokens), replicates)
     assert np.allclose(p * replicates, np.round(p * replicates))
     assert over_level(p, replicates) == []
-    # The usual mistake, b instead of b + 1, is detected.
+    # The frequent mistake b/M instead of (b + 1)/M is detected.
     assert over_level(p - 1 / replicates, replicates) != []
 
 
@@ -109,8 +111,8 @@ def test_all_orders_of_a_short_sequence_are_enumerated(tokens: np.ndarray):
     assert all(result.standard_error == 0 for result in results)
     for k in range(1, len(orders) + 1):
         assert np.count_nonzero(p * len(orders) < k + 0.5) <= k
-    # Every statistic is the same for the reversed order: orders form pairs, and with no other tie
-    # the smallest p is that of one pair.
+    # Every statistic is the same for the reversed order, so orders form pairs. Without other ties
+    # the smallest p is 2 / (number of orders).
     if tokens.dtype == float:
         assert p.min() == pytest.approx(2 / len(orders))
 
@@ -118,13 +120,15 @@ def test_all_orders_of_a_short_sequence_are_enumerated(tokens: np.ndarray):
 @pytest.mark.parametrize("shape", [(2000, 1, 9, 1), (2000, 3, 6, 2), (1000, 2, 12, 1)])
 def test_the_level_is_exact_on_exchangeable_batches(shape: tuple[int, ...]):
     random = np.random.default_rng(3)
-    # Exchangeable but not independent: the tokens of a sequence share a shift and a scale.
+    # The tokens are exchangeable but not independent: those of a sequence share a shift and a
+    # scale.
     shared = random.normal(size=(*shape[:2], 1, shape[3])), random.gamma(1, size=(*shape[:2], 1, 1))
     tokens = shared[0] + shared[1] * random.standard_t(3, size=shape)
     p = np.concatenate([p_values(tokens, 19, seed) for seed in range(2)])
     for level in (0.05, 0.25, 0.5):
-        # Continuous tokens, so p ≤ k/20 has probability k/20 exactly; 4.5 standard errors of a
-        # mean of uncorrelated indicators, times √2 because the two seeds use the same batches.
+        # Tokens are continuous, so p ≤ k/20 has probability k/20 exactly. The tolerance is 4.5
+        # standard errors of a mean of uncorrelated indicators, times √2 because the two seeds use
+        # the same batches.
         assert abs(z_score(p <= level + 1e-9, level)) < 4.5 * math.sqrt(2)
 
 
@@ -172,7 +176,8 @@ ORDERS = np.array(list(itertools.permutations(range(3))))
 
 @pytest.mark.parametrize("tokens", [[0.3, 1.0, 2.2], [0.3, 1.0, 1.0]], ids=["apart", "tied"])
 def test_the_test_of_a_single_sequence_is_exact_for_any_factors(tokens: list[float]):
-    # Every order of the sequence with every offset, for a hundredth of all pools: exact for each.
+    # Every order of the sequence and every offset is tried, for a hundredth of all pools: the test
+    # is exact for each pool.
     random = np.random.default_rng(0)
     for _ in range(12):
         factors = ORDERS[random.integers(0, 6, 4)]
@@ -193,8 +198,8 @@ def test_the_test_of_a_single_sequence_is_exact_for_any_factors(tokens: list[flo
 
 
 def test_products_are_uniform_and_pairwise_independent():
-    # All 6⁴ choices of A_1, A_2, B_1, B_2: any two of the four products take each of the 36 pairs
-    # of orders equally often.
+    # Over all 6⁴ choices of the factors A_1, A_2, B_1, B_2, any two of the four products take each
+    # of the 36 pairs of orders equally often.
     factors = ORDERS[np.array(list(itertools.product(range(6), repeat=4)))]
     products = np.stack([permutation.Pool(f[:2], f[2:], 4).orders(np.arange(4)) for f in factors])
     names = products @ np.array([9, 3, 1])
@@ -212,11 +217,11 @@ def test_few_sequences_draw_factors_and_many_draw_permutations(monkeypatch: pyte
 
     assert sizes(1000, 4, 2, 31) == (32, 32)
     assert sizes(1000, 4, 2, 32) == (1, 1000)
-    # A pool that many sequences share holds the generator's permutations unchanged.
+    # If many sequences share a pool, it holds the permutations of the generator unchanged.
     shared = permutation.draw_pool(9, 5, 2, 3, np.random.default_rng(0))
     assert shared is not None
     np.testing.assert_array_equal(shared.b, permutation.uniform(9, 5, np.random.default_rng(0)))
-    # Long sequences have fewer copies, and very long ones have no pool.
+    # Fewer copies of a long sequence fit into memory, and very long sequences have no pool.
     monkeypatch.setattr(permutation, "MEMORY_SIZE", 24)
     monkeypatch.setattr(permutation, "POOL_SIZE", 20)
     assert sizes(12, 4, 2, 1) == (3, 4)
@@ -230,8 +235,8 @@ def test_long_sequences_draw_permutations_one_by_one(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(permutation, "CACHE_SIZE", 64)
     streamed = [exchangeability(tokens, permutations=199, seed=s).value for s in range(40)]
     assert pooled != streamed
-    # The same p-value up to the random permutations: each of 40 runs has the variance
-    # p(1 − p)/199.
+    # Both have the same p-value up to the random permutations: each of 40 runs has the variance p(1
+    # − p)/199.
     mean = (np.mean(pooled) + np.mean(streamed)) / 2
     allowed = 4.5 * math.sqrt(2 * mean * (1 - mean) / 199 / 40)
     assert abs(np.mean(pooled) - np.mean(streamed)) < allowed
@@ -251,15 +256,15 @@ def growing(shape: tuple[int, ...], factor: float = 3.0) -> np.ndarray:
 
 
 def clustered(shape: tuple[int, ...]) -> np.ndarray:
-    """Tokens with independent signs and autocorrelated sizes, which the statistics "drift" and
-    "neighbours" cannot detect."""
+    """Tokens with independent signs and autocorrelated absolute values, a dependence that the
+    statistics "drift" and "neighbours" cannot detect."""
     size = np.exp(autoregressive(0.9, (*shape[:2], shape[3], shape[2]), 5)).swapaxes(2, 3)
     return size * np.random.default_rng(5).choice([-1.0, 1.0], size=shape)
 
 
 def swirling(shape: tuple[int, ...]) -> np.ndarray:
-    """Each token depends on the one before, turned by 90°: neighbours are uncorrelated, but not
-    transitions."""
+    """Each token depends on the previous one turned by 90°: neighbours are uncorrelated, but
+    transitions are not."""
     x = np.random.default_rng(6).normal(size=(*shape[:3], 2))
     for i in range(1, shape[2]):
         x[:, :, i] += 0.7 * np.stack([-x[:, :, i - 1, 1], x[:, :, i - 1, 0]], -1)
@@ -284,7 +289,8 @@ SHAPE = (100, 4, 32, 1)
 )
 def test_power_against_each_kind_of_dependence_on_order(tokens: np.ndarray):
     rejected = p_values(tokens, 199, 0) <= 0.05
-    # With a power of at least 0.95, a rate below 0.85 in 100 batches has probability 1e−4.
+    # If the power is at least 0.95, a rejection rate below 0.85 in 100 batches has probability
+    # 1e−4.
     assert rejected.mean() > 0.85
 
 
@@ -296,7 +302,7 @@ def test_persistent_and_cyclic_categories_are_detected():
     cycle = (np.arange(40) + random.integers(0, 3, (6, 1))) % 3
     for tokens in (stays, cycle):
         assert exchangeability(tokens, permutations=199).value == 1 / 200
-        # The labels do not matter.
+        # Other names of the categories change nothing.
         words = np.array(["to", "be", "or", "not"])[tokens]
         assert exchangeability(words, permutations=199).value == 1 / 200
     shuffled = random.integers(0, 50, (6, 40))
@@ -322,13 +328,13 @@ def test_effects_average_to_zero_over_all_orders_of_a_sequence():
 def test_effects_recover_known_values():
     correlated = exchangeability(autoregressive(0.6, (400, 64)), permutations=9, wealth=False)
     effect = correlated.effects["neighbours"]
-    # An autocorrelation from 64 tokens about their own mean is low by about (1 + 4c)/L, less the
-    # 1/L that the effect puts back (Kendall and Stuart, volume 3, section 48.4).
+    # An autocorrelation of 64 tokens about their own mean is too low by about (1 + 4c)/L; the
+    # effect adds 1/L back (Kendall and Stuart, volume 3, section 48.4).
     assert abs(effect.value - (0.6 - 4 * 0.6 / 64)) < 4.5 * effect.standard_error + 2 / 64**1.5
     assert effect.standard_error < 0.01
 
     moved = exchangeability(drifting((1, 400, 64, 1))[0], permutations=9, wealth=False)
-    # The line rises by 2 in units of √(1 + variance of the ramp).
+    # The fitted line rises by 2, in units of √(1 + variance of the ramp).
     ramp_var = np.var(np.linspace(-1, 1, 64))
     effect = moved.effects["drift"]
     assert abs(effect.value - 2 / math.sqrt(1 + ramp_var)) < 4.5 * effect.standard_error + 0.02
@@ -374,7 +380,7 @@ def test_pairs_are_vectors():
 def test_vectors_may_have_more_dimensions_than_tokens_and_constant_directions():
     wide = RANDOM.normal(size=(2, 6, 50))
     assert 0 < exchangeability(wide).value <= 1
-    # A column that repeats another, and one that is constant, change nothing.
+    # A column that repeats another column and a constant column change nothing.
     x = autoregressive(0.5, (2, 3, 30)).swapaxes(1, 2)
     more = np.concatenate([x, x[..., :1], np.ones((2, 30, 1))], -1)
     assert exchangeability(more, permutations=99).value == 1 / 100
@@ -384,7 +390,8 @@ def test_vectors_may_have_more_dimensions_than_tokens_and_constant_directions():
 def test_units_and_origin_do_not_matter(unit: float, shift: float):
     tokens = autoregressive(0.3, (3, 20))
     assert exchangeability(unit * tokens + shift).value == exchangeability(tokens).value
-    # Nor do those of a single coordinate: here the one that depends on order.
+    # The unit and the origin of a single coordinate do not matter either: here those of the
+    # coordinate that depends on order.
     pairs = np.stack([autoregressive(0.9, (3, 20), 1), RANDOM.normal(size=(3, 20))], -1)
     moved = pairs * np.array([unit, 1.0]) + shift
     assert exchangeability(moved).value == exchangeability(pairs).value == 0.001

@@ -1,4 +1,5 @@
-"""Betting against exchangeability: factors have mean one, and Ville's inequality holds."""
+"""Betting against exchangeability: betting factors have mean one, and the wealth satisfies the
+inequality of Ville."""
 
 from __future__ import annotations
 
@@ -45,8 +46,8 @@ def test_ranks_equal_those_by_hand(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_wealth_has_mean_one_with_ties():
-    # Random orders of a multiset with ties, with random tie-breaks: ranks are uniform on (0, 1),
-    # so wealth has mean one at every step.
+    # The tokens are random orders of a multiset with ties, and ties are broken at random: ranks are
+    # uniform on (0, 1), so wealth has mean one at every step.
     random = np.random.default_rng(0)
     finals = np.array(
         [
@@ -90,7 +91,7 @@ def autoregressive(length: int) -> np.ndarray:
         (np.random.default_rng(3).normal(size=600) * np.repeat([1.0, 5.0], 300), 400),
         (np.random.default_rng(3).normal(size=600) + np.repeat([0.0, 2.0], 300), 400),
         (np.tile(np.repeat([0, 1], 10), 12), 240),
-        # 90 % of the tokens are true, later 10 %.
+        # At first 90 % of the tokens are true, later 10 %.
         (np.random.default_rng(3).random(600) < np.repeat([0.9, 0.1], 300), 400),
         (np.random.default_rng(3).choice(list("abc"), 300).tolist() + ["d"] * 100, 400),
         (np.random.default_rng(3).normal(size=(1, 300, 4)) + np.linspace(0, 3, 300)[:, None], 300),
@@ -153,7 +154,8 @@ def test_earlier_values_do_not_change_as_tokens_arrive(kind: str):
     assert len(whole) == 151
     for n in (2, 30, 64, 65, 129):
         part = tokens[:n] if isinstance(tokens, list) or tokens.ndim == 1 else tokens[:, :n]
-        # Sums over sequences may be added in another order: a few ε times values of at most 50.
+        # Sums over sequences may be added in another order, with an error of a few ε times values
+        # of at most 50.
         np.testing.assert_allclose(wealth(part, seed=3).log_values, whole[: n + 1], atol=1e-12)
 
 
@@ -175,7 +177,8 @@ def test_the_score_of_a_category_does_not_depend_on_other_categories():
     assert score(["b", "b"], seed=1)[0] != alone
     for same in ([True, False], [1, 0], ["1", "0"], [b"1", b"0"], np.array([1, 0], np.uint8)):
         np.testing.assert_array_equal(score(same), score([1, 0]))
-    # Uniform on [0, 1): the mean of 4,000 is within 4.5 standard errors of 1/2; all are distinct.
+    # Scores are uniform on [0, 1): the mean of 4,000 is within 4.5 standard errors of 1/2. All of
+    # them differ.
     many = score(np.arange(4000))
     assert abs(many.mean() - 0.5) < 4.5 * math.sqrt(1 / 12 / 4000)
     assert len(set(many)) == 4000
@@ -205,7 +208,8 @@ def test_few_exchangeable_streams_ever_reach_wealth_twenty(kind: str):
 
 
 def counts_by_definition(tokens: list[np.ndarray], reference: np.ndarray) -> np.ndarray:
-    """How many tokens are below the n-th of each sequence, directly from the formulas."""
+    """For each sequence and n, how many of the first n − 1 tokens score below token n, by the
+    formulas."""
     below = np.full((len(tokens), max(map(len, tokens))), np.nan)
     below[:, 0] = 0
     for n in range(2, below.shape[1] + 1):
@@ -230,7 +234,7 @@ def test_vector_ranks_equal_those_by_definition(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(vector_ranks, "TOKENS_AT_ONCE", compared)
         below, equal = vector_ranks.vector_counts(read(tokens), np.random.default_rng(0))
         np.testing.assert_array_equal(below, expected)
-        # Continuous tokens: every token is equal only to itself.
+        # Tokens are continuous, so every token is equal only to itself.
         np.testing.assert_array_equal(equal, np.where(np.isnan(expected), np.nan, 1.0))
 
 
@@ -245,8 +249,9 @@ MULTISETS = {
 
 @pytest.mark.parametrize("kind", MULTISETS)
 def test_the_last_rank_is_uniform_over_all_orders(kind: str):
-    # For every order of the other tokens, in this and in a parallel sequence, the last token has
-    # the same counts. So the ranks of the last token are the ranks in one fixed list, each once.
+    # The counts of the last token do not depend on the order of the other tokens, in its own and in
+    # a parallel sequence. So over all orders, the ranks of the last token are the ranks in one
+    # fixed list, each once.
     tokens = MULTISETS[kind]
     places: dict[int, set[tuple[float, float]]] = {}
     for order in permutations(range(5)):
@@ -295,10 +300,12 @@ def test_wealth_draws_a_figure_and_rejects_bad_input():
 
 
 def test_wealth_of_many_ordered_sequences_does_not_underflow():
-    """With 1,000 sequences bets on the wrong side multiply by less than 1e−308 in one step."""
+    """With 1,000 sequences, bets on the wrong side multiply wealth by less than 1e−308 in one
+    step."""
     result = wealth(np.tile(np.arange(12.0), (1000, 1)))
-    # The reserve is never bet: 1/(n + 1) of the initial unit is left after n tokens.
+    # A reserve is never bet: 1/(n + 1) of the initial unit is left after n tokens.
     assert all(value >= -math.log(n + 1) for n, value in enumerate(result.log_values))
-    # From the third token on the largest of 1,000 sequences wins nearly log 2 for each of them.
+    # From the third token on, each token is the largest so far in all 1,000 sequences, and the bet
+    # wins nearly log 2 per sequence.
     assert result.log_values[-1] > 1000
     assert result.p_value == 0.0

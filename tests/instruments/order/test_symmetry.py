@@ -1,4 +1,5 @@
-"""`equivariance`: rounding for models with the symmetry, order one for models without it."""
+"""`equivariance`: a deviation of rounding size for models with the symmetry, and of order one for
+models without it."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ def attend(x):
 
 def test_attention_is_equivariant_to_rounding():
     reading = equivariance(attend, TOKENS)
-    # A weighted mean of 12 tokens in another order: at most 12 roundings of numbers below the
-    # largest output, and as many for the sum of the weights.
+    # The output is a weighted mean of 12 tokens, added in another order: at most 12 roundings of
+    # numbers below the largest output, and as many for the sum of the weights.
     assert 0 < reading.value < 24 * EPSILON
     assert reading.mean <= reading.value
     assert reading.count == 32
@@ -39,8 +40,8 @@ def test_pooling_is_invariant_and_positional_encoding_is_not():
 
 
 def test_the_deviation_equals_a_known_value():
-    # f(x) = x + position, x = 0: the deviation is the largest difference of positions, 3, over the
-    # largest position, 4.
+    # For f(x) = x + position and x = 0 the deviation is the largest difference of positions, 3,
+    # divided by the largest position, 4.
     positions = np.array([1.0, 2.0, 4.0])
     reading = equivariance(lambda x: x + positions, np.zeros(3), permutations=64)
     assert reading.value == 3 / 4

@@ -45,14 +45,14 @@ NAMES = (
 )
 each_world = pytest.mark.parametrize("name", NAMES)
 COUNT, LENGTH = 6, 5
-# Compiling takes most of the time here, and optimising most of compiling.
+# Most of the time is spent on compiling, and most of that on optimisations.
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
 @cache
 def posteriors(name: str):
-    """Natural parameters of a few posteriors, as many latents, and the log density of each latent
-    under each posterior; one compiled program per world."""
+    """Natural parameters of a few posteriors, an equal number of latents, and the log density of
+    each latent under each posterior, from one compiled program per world."""
     world = EXAMPLES[name]
     assert isinstance(world, ExactWorld)
 
@@ -70,12 +70,13 @@ def posteriors(name: str):
 
 @each_world
 def test_a_family_has_the_density_of_the_worlds_posterior(name: str):
-    """log p(z) = ⟨η, T(z)⟩ − A(η) + log h(z): the difference of the two sides depends on z only."""
+    """The family has log p(z) = ⟨η, T(z)⟩ − A(η) + log h(z). The difference of the two sides
+    without log h(z) must depend on z only."""
     family, eta, latent, exact = posteriors(name)
     ours = eta @ family.statistic(latent).T - family.log_partition(eta)[:, None]
     difference = ours - exact
-    # Sums of about ten terms of the size of the largest, in another order: 1e−13 of it is
-    # 450 rounding units.
+    # The two sides add about ten terms of the size of the largest one in different orders: 1e−13 of
+    # it is 450 rounding units.
     size = np.abs(ours).max() + np.abs(exact).max()
     np.testing.assert_allclose(
         difference, difference[:1].repeat(COUNT, 0), rtol=0, atol=1e-13 * size
@@ -91,7 +92,8 @@ def test_the_expected_statistic_and_its_derivative_are_those_of_the_log_partitio
     ahead, behind = eta + step * direction, eta - step * direction
     slope = (family.log_partition(ahead) - family.log_partition(behind)) / (2 * step)
     expected = (family.expected(eta) * direction).sum(-1)
-    # Central differences: rounding ε·A/step and curvature step²·A‴ are both below 1e−8 here.
+    # The errors of central differences, rounding ε·A/step and curvature step²·A‴, are both below
+    # 1e−8 here.
     np.testing.assert_allclose(slope, expected, rtol=1e-6, atol=1e-8)
     product = (family.expected(ahead) - family.expected(behind)) / (2 * step)
     size = np.abs(product).max()
@@ -106,7 +108,7 @@ def test_the_divergence_is_zero_only_from_itself(name: str):
 
 
 def test_the_divergence_is_the_expected_log_ratio():
-    """KL(p ‖ q) = E_p log p/q, p drawn by SciPy; within 4.5 standard errors."""
+    """KL(p ‖ q) = E_p log p/q, with draws from p by SciPy; 4.5 standard errors are allowed."""
     family, eta, _, _ = posteriors("dirichlet-categorical")
     draws = scipy.stats.dirichlet.rvs(eta[0], size=4000, random_state=0)
     logs = [scipy.stats.dirichlet.logpdf(draws.T, alpha) for alpha in eta[:2]]
@@ -126,7 +128,7 @@ def test_normal_divergence_in_closed_form():
 def test_outside_of_the_allowed_set_the_divergence_is_infinite(name: str):
     family, eta, _, _ = posteriors(name)
     if isinstance(family, CategoricalFamily):
-        assert family.allowed(-eta).all()  # every real vector is a vector of log-odds
+        assert family.allowed(-eta).all()  # all real vectors are log-odds
         return
     assert family.allowed(eta).all()
     assert not family.allowed(-eta).any()
@@ -145,13 +147,14 @@ def test_a_latent_function_is_represented_by_its_values_at_landmarks():
         return natural(tokens), world.predict(tokens, points).mean
 
     eta, mean = jax.tree.map(np.asarray, compute(jax.random.key(0)))
-    # Both sides invert a covariance; at four landmarks and temperature 0.5 its condition number is
-    # below 1e4.
+    # Both sides invert a covariance matrix of four landmarks at temperature 0.5, whose condition
+    # number is below 1e4.
     np.testing.assert_allclose(family.latent_mean(eta[None])[0], mean[:, 0], atol=1e-9)
 
 
 def test_the_family_of_a_sampled_posterior_is_normal():
-    """Mean and covariance, in natural parameters and back; copies of a coordinate are refused."""
+    """Mean and covariance are converted to natural parameters and back; copies of a coordinate are
+    refused."""
     assert posterior_family(LogisticRegression(key_dim=2)).family == GaussianFamily(2)
     moments = np.array([[1.0, -2.0, 4.0, 1.0, 0.5]])  # mean, then covariance 4, 1, ½
     expected = GaussianFamily(2).expected(from_moments(moments, 2))
@@ -192,7 +195,7 @@ def test_every_probe_explains_the_targets_it_can_represent(probe: str):
     assert (residual[:3] / TARGETS[ROWS.test, :3].var(0) < UNEXPLAINED[probe]).all()
     assert residual[3] == 0
     assert fitted.winners[0] == probe
-    assert fitted.winners[3] == "constant"  # a target that does not vary needs no probe
+    assert fitted.winners[3] == "constant"  # because the target is constant
 
 
 def test_the_probe_is_chosen_for_each_target_separately():
@@ -206,11 +209,11 @@ def test_constant_columns_are_left_out_and_wide_tables_have_no_products():
     assert ProbeScaling.of(table).varies.tolist() == [False, True]
     assert feature_map("ridge", table[:, :1], table, RNG) is None
     wide = RNG.standard_normal((100, 41))
-    assert feature_map("quadratic", wide, wide, RNG) is None  # 902 products and columns
+    assert feature_map("quadratic", wide, wide, RNG) is None  # it would have 902 columns
 
 
 def test_a_law_of_classes_is_logistic_regression():
-    """Compared with scikit-learn's unpenalised fit on the same rows."""
+    """The fitted law is compared with the unpenalised fit of scikit-learn on the same rows."""
     family = CategoricalFamily(3)
     classes = (X @ RNG.standard_normal((3, 3)) + RNG.gumbel(size=(800, 3))).argmax(-1)
     labels = family.statistic(classes)
@@ -218,16 +221,16 @@ def test_a_law_of_classes_is_logistic_regression():
     law = fit_law(family, X, eta, labels, labels, ROWS, ("ridge",), np.random.default_rng(0), False)
     model = Logistic(C=np.inf, tol=1e-8, max_iter=1000).fit(X[ROWS.train], classes[ROWS.train])
     exact = model.predict_proba(X[ROWS.test])
-    # The chosen penalty is at most 1e−2; with the weakest the two agree to 1e−6, and a stronger
-    # one is only chosen where it does not raise the validation loss.
+    # The chosen penalty is at most 1e−2. With the weakest penalty the two fits agree to 1e−6; a
+    # stronger one is only chosen if it does not raise the validation loss.
     probabilities = family.latent_mean(law.eta)
     logs = [np.log(p)[np.arange(200), classes[ROWS.test]].mean() for p in (probabilities, exact)]
     assert abs(logs[0] - logs[1]) < 0.01
 
 
 def test_a_law_of_a_number_predicts_mean_and_variance_together():
-    """z ~ N(x, 1/(1 + x²)): the natural parameters (x + x³, 1 + x²) are cubic in x. The divergence
-    that remains is the bias of the ridge and quadratic probes; the kernel probe has almost none."""
+    """For z ~ N(x, 1/(1 + x²)) the natural parameters (x + x³, 1 + x²) are cubic in x. So the ridge
+    and quadratic probes have a bias and a divergence; the kernel probe has almost none."""
     x = np.linspace(-1.5, 1.5, 800)[:, None]
     exact = np.column_stack([x + x**3, 1 + x**2])
     family = GaussianFamily(1)
@@ -243,8 +246,8 @@ def test_a_law_of_a_number_predicts_mean_and_variance_together():
 
 
 def test_parameters_that_are_not_allowed_are_moved_into_the_allowed_set():
-    """A linear precision 1 + x is negative below −1: far outside the fitted range the prediction
-    must still be a law."""
+    """A linear precision 1 + x is negative below −1. Far outside of the fitted range the prediction
+    must still be a valid law."""
     x = np.concatenate([np.linspace(-0.5, 1, 700), np.full(100, -40.0)])[:, None]
     precision = np.maximum(1 + x, 0.5)
     exact = np.concatenate([0 * x, precision], axis=1)

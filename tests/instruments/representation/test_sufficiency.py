@@ -72,7 +72,7 @@ def information_lost(noise_var: float, kept_noise_var: float, dims: int) -> floa
 )
 def test_the_posterior_has_no_gap_and_no_excess(world):
     result = measure(world.representation, world)
-    # The search ends within 1e−6 nats of the lower bound on the validation rows.
+    # The search stops within 1e−6 nats of the lower bound on the validation rows.
     assert 0 <= result.gap.value < 1e-5
     assert result.squared_error.value < 1e-5
     assert abs(result.excess.value) < 1e-10
@@ -84,14 +84,15 @@ def test_the_gap_of_one_token_is_half_the_log_of_the_variance_ratio():
     # E‖E[z|X] − E[z|x¹]‖² is the difference of the posterior variances.
     var = [1 / (PRIOR**-2 + n / NOISE**2) for n in (1, LENGTH)]
     assert within(result.squared_error, 2 * (var[0] - var[1]), SLACK)
-    # Given all tokens a single one still varies: Var(x¹ | x̄) = σ²(1 − 1/L) of ω² + σ².
+    # Given the mean of all tokens, a single token still varies: Var(x¹ | x̄) = σ²(1 − 1/L), a share
+    # of its variance ω² + σ².
     share = NOISE**2 * (1 - 1 / LENGTH) / (PRIOR**2 + NOISE**2)
     assert within(result.excess, share, SLACK * share)
 
 
 def test_the_gap_of_a_noisy_mean_has_the_closed_form():
-    """x¹ − x² is independent of z and of x̄: noise of variance 2σ² that is a function of the
-    tokens."""
+    """x¹ − x² is a function of the tokens with variance 2σ² that is independent of z and of x̄, so
+    it acts as noise."""
     amount = 0.5
     result = measure(lambda tokens: mean(tokens) + amount * (tokens[0] - tokens[1]), NORMAL)
     kept = NOISE**2 / LENGTH + 2 * amount**2 * NOISE**2
@@ -111,7 +112,7 @@ def test_sorted_categorical_tokens_are_the_counts():
     """Sorted columns are step functions of the counts, which trees can represent."""
     result = representation(ordered, COUNTS, episodes=EPISODES, probes=("ridge", "trees"))
     assert result.gap.value < 1e-5
-    # Steps that occur in very few episodes cannot be learned; ridge alone leaves 0.3.
+    # Steps that occur in very few episodes cannot be learned. With ridge alone the excess is 0.3.
     assert result.excess.value < 0.005
     counts = measure(lambda tokens: jnp.sum(tokens, 0), COUNTS)
     assert counts.gap.value < 1e-5
@@ -119,9 +120,9 @@ def test_sorted_categorical_tokens_are_the_counts():
 
 
 def test_the_mean_is_not_sufficient_where_the_variance_is_latent():
-    """x̄ ~ N(μ, σ²/n) is one observation that counts n times for κ and once for ν, so P(z|x̄) is
-    in the family. The expected KL is computed from the densities, averaged over many episodes of
-    the same world."""
+    """x̄ ~ N(μ, σ²/n) is one observation that adds n to κ and one to ν, so P(z|x̄) is in the
+    family. The expected KL is computed from the densities, averaged over many episodes of the same
+    world."""
     rng = np.random.default_rng(0)
     freedom, count, n, episodes = 6.0, 1.0, LENGTH, 200_000
     var = freedom / rng.chisquare(freedom, episodes)
@@ -129,7 +130,7 @@ def test_the_mean_is_not_sufficient_where_the_variance_is_latent():
     average = centre + rng.standard_normal(episodes) * np.sqrt(var / n)
     scatter = var * rng.chisquare(n - 1, episodes)
     energy = freedom + count * n / (count + n) * average**2
-    # Both posteriors have the same m' and κ'; only the inverse gamma laws (ν', b') differ.
+    # Both posteriors have the same m' and κ' and differ only in their inverse gamma laws (ν', b').
     a, b = (freedom + n) / 2, (energy + scatter) / 2
     a_kept, b_kept = (freedom + 1) / 2, energy / 2
     kl = (
@@ -152,7 +153,7 @@ def test_one_token_and_the_posterior_after_it_have_the_same_gap():
         result = measure(first, world)
         one = measure(lambda tokens, world=world: world.representation(tokens[:1]), world)
         assert result.gap.value > 0.1
-        # Two encodings of the same information, fitted on the same rows.
+        # Both representations encode the same information and are fitted on the same rows.
         assert abs(result.gap.value - one.gap.value) < SLACK
 
 
@@ -191,9 +192,9 @@ def test_with_several_lengths_the_mean_is_sufficient_only_with_the_length():
 
 
 def test_learning_from_drawn_latents_costs_half_a_nat_per_parameter_and_sample():
-    """P(z|R) learned from pairs (R, z) alone: K parameters cost K/2n nats on average (Wilks),
-    K = 5 × 3 for two means and a precision from two coordinates and a constant; χ²_15 is below 44
-    except with probability 1e−4. Learning cannot make the gap smaller than 0."""
+    """If P(z|R) is learned from pairs (R, z) alone, K parameters cost K/2n nats on average (Wilks).
+    Here K = 5 × 3, for two means and a precision from two coordinates and a constant; χ²_15 is
+    below 44 except with probability 1e−4. Learning cannot make the gap smaller than 0."""
     result = measure(NORMAL.representation, NORMAL, labels="drawn", probes=("ridge",))
     assert 0 < result.gap.value < 44 / (2 * 0.6 * EPISODES)
     loss = measure(first, NORMAL, labels="drawn", probes=("ridge",))
@@ -240,7 +241,7 @@ def test_a_plain_function_is_traced_again_at_each_call():
     before = encode_episodes(encode, tokens)
     state["scale"] = 2.0
     np.testing.assert_array_equal(encode_episodes(encode, tokens), 2 * before)
-    method = eqx.filter_jit(NORMAL.representation)  # a network's or a world's method
+    method = eqx.filter_jit(NORMAL.representation)  # a method of a network or a world
     assert (
         encode_episodes(method, tokens).shape
         == encode_episodes(NORMAL.representation, tokens).shape

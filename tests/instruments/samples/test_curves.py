@@ -1,4 +1,5 @@
-"""`learning_curve` with known answers: the exact risk of least squares, scikit-learn's curve."""
+"""`learning_curve` where the answer is known: the exact risk of least squares, and the learning
+curve of scikit-learn."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ CLASSES = np.where(X[:, 0] + 0.3 * random.normal(size=ROWS) > 0.5, "yes", "no")
 
 @pytest.mark.slow
 def test_least_squares_has_its_exact_risk_and_intervals_have_their_coverage():
-    """With normal inputs and n > p + 1 rows, E(y − ŷ)² = σ² (1 + p/(n − p − 1)) exactly."""
+    """With p normal inputs and n > p + 1 rows, E(y − ŷ)² = σ² (1 + p/(n − p − 1)) exactly."""
     sizes, times = (16, 32, 84), 150
     exact = [NOISE**2 * (1 + FEATURES / (n - FEATURES - 1)) for n in sizes]
     hits, means = np.zeros((times, len(sizes)), bool), np.zeros((times, len(sizes)))
@@ -43,8 +44,8 @@ def test_least_squares_has_its_exact_risk_and_intervals_have_their_coverage():
         y = x.sum(1) + NOISE * own.normal(size=ROWS)
         curve = learning_curve(x, y, models=model, sizes=sizes, seed=i)["least squares"]
         for j, reading in enumerate(curve.readings):
-            # In units of y: the curve is a share of the variance of y. The 97.5 % quantile of t
-            # with 7 degrees of freedom is 2.365.
+            # Convert to units of y, because the curve is a share of the variance of y. The 97.5 %
+            # quantile of t with 7 degrees of freedom is 2.365.
             half = 2.365 * reading.standard_error * y.var()
             means[i, j] = reading.value * y.var()
             hits[i, j] = abs(means[i, j] - exact[j]) <= half
@@ -57,7 +58,7 @@ def test_least_squares_has_its_exact_risk_and_intervals_have_their_coverage():
 
 
 def test_an_error_without_a_wrong_row_is_written_in_words():
-    """Two classes that a line separates: no test row is wrong with 40 labels or more."""
+    """A line separates the two classes, so no test row is wrong with 40 labels or more."""
     x = np.concatenate([X - 4, X + 4])
     y = np.repeat(["left", "right"], ROWS)
     curves = learning_curve(
@@ -67,8 +68,8 @@ def test_an_error_without_a_wrong_row_is_written_in_words():
     assert curves.none_wrong["line"][1:] == (True, True)
     assert curves.error_text("line") == f"none of {2 * ROWS} test rows wrong"
     last = curves["line"].readings[-1]
-    # The posterior under Jeffreys' prior, Beta(½, n + ½), has the mean ½/(n + 1) and a standard
-    # deviation of about √½/n.
+    # Under the prior of Jeffreys the posterior of the error rate is Beta(½, n + ½), with mean ½/(n
+    # + 1) and a standard deviation of about √½/n.
     assert last.value == 0.5 / (2 * ROWS)
     assert last.standard_error == pytest.approx(math.sqrt(0.5) / (2 * ROWS), rel=1e-12)
     assert curves.target_error == 1 / (2 * ROWS)
@@ -76,7 +77,8 @@ def test_an_error_without_a_wrong_row_is_written_in_words():
 
 
 def test_half_a_wrong_row_is_not_taken_for_none():
-    """The flag decides, not the value: folds may average to exactly half a row."""
+    """The flag `none_wrong` decides and not the value, because folds may average to exactly half a
+    row."""
     errors = {"line": (((0.5 / 40),), ((0.5 / 40),))}
     some = LearningCurves("made up", "error rate", (8,), 0.1, errors, (1.0,), test_rows=40)
     none = replace(some, none_wrong={"line": (True,)})
@@ -88,7 +90,7 @@ def test_half_a_wrong_row_is_not_taken_for_none():
 def test_variance_inflation_grows_with_overlap():
     small, full = inflation(np.array([1.0, 7000.0]), 8000, 8)
     assert small == pytest.approx(1, abs=1e-4)
-    # 1/K + (1/(K−1)) · (K−2)/(K−1), in units of 1/K.
+    # The variance is 1/K + (1/(K−1)) · (K−2)/(K−1), in units of 1/K.
     assert full**2 == pytest.approx(1 + 8 / 7 * 6 / 7)
 
 
@@ -142,7 +144,7 @@ ENCODER = partial(Encoder, token_dim=2, outputs=1, width=4, heads=1)
     "networks",
     [
         {"attention": "self-attention"},
-        # Each network compiles its own programs: fifteen seconds.
+        # Compiling the programs of these networks takes fifteen seconds.
         pytest.param(
             {"baseline": "baseline", "layers": "multi-layer", "encoder": ENCODER},
             marks=pytest.mark.slow,
@@ -192,7 +194,8 @@ def test_rows_with_equal_inputs_are_tested_in_one_fold():
         train, test = ({row.tobytes() for row in rows[part]} for part in (fold.train, fold.test))
         assert not train & test
         assert len(fold.train) + len(fold.test) == 200
-    # Rows of few values are not copies: with four different rows no fold could be tested.
+    # Rows that take few values are not treated as copies: with four different rows no fold could be
+    # tested.
     few = labelled(random.integers(2, size=(60, 2)), random.integers(2, size=60))
     assert min(len(fold.test) for fold in split_folds(few, 5, seed=1)) == 12
 

@@ -32,7 +32,7 @@ def test_gates_are_recommended_on_sparse_data_and_nothing_on_noise():
     result = guidelines(x, x[:, 0] - x[:, 1], labels=20, starts=1)
     assert result["sparsity"].verdict == "recommended"
     assert "sparsity: recommended (put gates on the inputs" in str(result)
-    # Labels that do not depend on x: no guideline can help. None is recommended in 95 % of runs.
+    # The labels do not depend on x, so no guideline can help. In 95 % of runs none is recommended.
     noise = guidelines(x, np.random.default_rng(1).normal(size=ROWS), labels=20, starts=1)
     assert noise["attention"].verdict != "recommended"
     assert noise.labels == 20
@@ -40,7 +40,7 @@ def test_gates_are_recommended_on_sparse_data_and_nothing_on_noise():
     assert noise.plot().axes
 
 
-@pytest.mark.slow  # four networks, each with its own compiled programs
+@pytest.mark.slow  # compiles programs for four networks
 def test_attention_is_recommended_where_labels_come_from_attention():
     x, y = draw(TokenTeacher(tokens=4, token_dim=4, value_dim=4), 1200)
     result = guidelines(np.swapaxes(x, 1, 2), y, training={"steps": 1000})

@@ -16,7 +16,7 @@ from sklearn.dummy import DummyClassifier, DummyRegressor  # noqa: E402
 
 
 class Broken(DummyRegressor):
-    """Predicts NaN, for all test rows or for one."""
+    """A learner that predicts `bad`, for all test rows or for the first `rows` of them."""
 
     def __init__(self, bad: float = math.nan, rows: int | None = None):
         super().__init__()
@@ -36,7 +36,7 @@ def test_a_learner_without_finite_errors_has_no_number(broken: Broken, classes: 
     if classes:
         y = y > 0
         if broken.bad == 1e200:
-            return  # a wrong class
+            return  # 1e200 is only a wrong class
     good = DummyClassifier() if classes else DummyRegressor()
     curves = learning_curve(X, y, models={"bad": broken, "good": good}, sizes=(8, 16, 32), folds=3)
     assert [r.status for r in curves["bad"].readings] == [Status.NOT_FINITE] * 3
@@ -89,7 +89,7 @@ def test_a_perfect_regression_is_not_reported_as_half_a_wrong_row():
 
 
 class Copy(DummyRegressor):
-    """Knows the answer."""
+    """A learner that predicts the target exactly: half of the first column."""
 
     def predict(self, X, return_std=False):
         return X[:, 0] / 2
@@ -104,7 +104,7 @@ def test_a_missing_label_is_no_class(missing: float | None):
         learning_curve(X, y, models=["baseline"])
 
 
-def test_masked_entries_are_not_read():
+def test_masked_entries_raise():
     X = np.random.default_rng(0).normal(size=(60, 2))
     mask = np.zeros(X.shape, bool)
     mask[3, 1] = True
@@ -116,7 +116,7 @@ def test_masked_entries_are_not_read():
 
 @pytest.mark.parametrize("kind", [str, complex])
 def test_predictions_that_are_no_numbers_are_not_counted_as_wrong(kind: type):
-    """The text "1" is not the class 1: every row would be wrong."""
+    """The text "1" is not equal to the class 1, so every row would count as wrong."""
 
     class Text(DummyClassifier):
         def predict(self, X):

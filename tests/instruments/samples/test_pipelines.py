@@ -1,4 +1,4 @@
-"""Learning curves of pipelines, against scikit-learn on the same rows."""
+"""Learning curves of pipelines, compared with scikit-learn on the same rows."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def curves(y: Any, model: Any, X: Any = FRAME, **more: Any):
 
 
 def by_hand(y: np.ndarray, model: Any, error: Any) -> np.ndarray:
-    """The errors (fold, size) by scikit-learn alone."""
+    """The errors (fold, size), computed with scikit-learn only."""
     rows = RawRows.of(FRAME)
     parts = split_folds(rows.labelled(y, None), FOLDS, 0, rows.equal())
     estimator: Any = clone(model)
@@ -115,7 +115,8 @@ def test_parallel_trainings_give_the_same_errors_and_progress_is_reported():
 
 
 class _Memory(RegressorMixin, BaseEstimator):
-    """Remembers its rows: predicts 0 for a group that it has seen, the truth's mean otherwise."""
+    """A model that remembers the groups of its training rows: it predicts 1000 for these groups and
+    0 for others."""
 
     def fit(self, X: pd.DataFrame, y: np.ndarray):
         self.seen_ = set(X["group"])
@@ -148,13 +149,13 @@ def test_ordered_folds_are_tested_on_rows_after_those_they_are_trained_on():
     assert np.concatenate([fold.test for fold in parts]).tolist() == list(range(50, 100))
     for fold in parts:
         assert fold.train.tolist() == list(range(fold.test[0]))[::-1]
-    # Blocks of 10 rows: samples of 10 rows do not overlap; of 20 only neighbours do, by a half:
-    # 4 of 10 pairs, so 0.2 on average, and 1 + 5 · 0.2 · 10/20 = 1.5.
+    # Test blocks have 10 rows. Samples of 10 rows do not overlap. Of samples of 20 rows, only
+    # neighbours overlap, by a half: 4 of 10 pairs, 0.2 on average, and 1 + 5 · 0.2 · 10/20 = 1.5.
     np.testing.assert_allclose(ordered_inflation(np.array([10.0, 20.0]), parts) ** 2, [1, 1.5])
 
 
 def test_a_trend_is_predicted_from_the_latest_rows():
-    """The mean of the n latest rows of y = t is (n + 1)/2 behind the first test row."""
+    """For y = t, the mean of the n latest rows is (n + 1)/2 behind the first test row."""
     time = np.arange(120.0)
     found = learning_curve(
         time[:, None],

@@ -25,8 +25,8 @@ def curve(truth: PowerLaw) -> np.ndarray:
 def test_the_fit_recovers_an_exact_law(exponent: float, floor: float):
     truth = law(3.0, exponent, floor)
     fitted = fit_with_floor(SIZES, curve(truth), EQUAL_WEIGHTS)
-    # The last grid has steps of 5e−6, and log n is below 7: a relative error of 3.5e−5, of errors
-    # up to 2.
+    # The last grid of exponents has steps of 5e−6, and log n is below 7: a relative error of
+    # 3.5e−5, of errors up to 2.
     assert fitted.exponent == pytest.approx(truth.exponent, abs=5e-6)
     assert fitted.floor == pytest.approx(truth.floor, abs=7e-5)
     assert fitted.error(5000.0) == pytest.approx(truth.error(5000.0), abs=7e-5)
@@ -65,6 +65,7 @@ def test_the_fit_is_as_good_as_that_of_a_nonlinear_optimiser():
 
         bounds = ([0, 0.02, 0], [np.inf, 3, np.inf])
         reference = scipy.optimize.least_squares(residuals, [1.0, 0.5, 0.01], bounds=bounds)
-        # The fit is a minimum to 5e−6 in b, so to 1e−10 in cost; the reference stops at 1e−8.
+        # The fit is a minimum up to 5e−6 in b, so up to 1e−10 in cost; the reference optimiser
+        # stops at 1e−8.
         cost = 0.5 * (residuals(np.array(parameters)) ** 2).sum()
         assert cost <= reference.cost * (1 + 1e-6)

@@ -1,4 +1,5 @@
-"""n(ε) where it is known: exact laws inside and outside the range, and coverage of intervals."""
+"""Sample sizes n(ε) that are known: exact laws inside and outside of the range of sizes, and
+coverage of intervals."""
 
 from __future__ import annotations
 
@@ -21,15 +22,15 @@ from attnlens.instruments.samples.sample_size import (
 SIZES = np.geomspace(16, 512, 6)
 REPLICATES = 8
 SIMULATIONS = 400
-# Coverage has the standard error √(0.95·0.05/400) = 0.011; four of them are allowed, and 0.01 for
-# the linearised logarithm with 8 replicates.
+# A coverage has the standard error √(0.95·0.05/400) = 0.011. Four of them are allowed, and below
+# also 0.01 for the linearised logarithm with 8 replicates.
 COVERAGE = (0.95 - 0.044 - 0.01, 0.95 + 0.044)
 
 
 def exact(
     scale: float, exponent: float, floor: float = 0.0, sizes: np.ndarray = SIZES
 ) -> CurveDraws:
-    """Curves without noise: every replicate is the law itself."""
+    """Curves without noise: every replicate equals scale · n^(−exponent) + floor."""
     errors = np.tile(scale * sizes**-exponent + floor, (1, REPLICATES, 1))
     return curve_draws(sizes, errors, draws=20)[0]
 
@@ -58,7 +59,7 @@ def test_n_beyond_the_range_is_extrapolated():
     result = sample_size(exact(4.0, 0.5, 0.05), 0.15)  # 4 n^(−1/2) = 0.1 at n = 1600
     assert result.status == "extrapolated"
     assert "extrapolated" in str(result)
-    # An error of 5e−6 in b, times log n, over 0.1.
+    # The tolerance allows for an error of 5e−6 in the exponent b, times log n, over 0.1.
     assert result.value == pytest.approx(1600, rel=1e-3)
 
 
@@ -76,7 +77,7 @@ def test_ratios_are_paired_and_bounded_where_censored():
     one, two = exact(4.0, 0.5), exact(2.0, 0.5)
     assert ratio(one, two, 0.2).value == pytest.approx(4, rel=1e-9)
     assert ratio(one, one, 0.2).low == ratio(one, one, 0.2).high == 1
-    bound = ratio(exact(4.0, 0.5, 0.3), two, 0.2)  # its floor lies above 0.2
+    bound = ratio(exact(4.0, 0.5, 0.3), two, 0.2)  # the floor 0.3 lies above 0.2
     assert bound.status == "at least"
     assert bound.value == pytest.approx(5120 / 100, rel=1e-9)
     assert ratio(two, exact(4.0, 0.5, 0.3), 0.2).status == "at most"
@@ -91,7 +92,8 @@ def test_non_increasing_equals_isotonic_regression():
 
 
 def test_a_single_low_value_is_not_a_crossing():
-    # 0.1 at the second size, by chance; isotonic regression pools it with its neighbours.
+    # The value 0.1 at the second size is by chance; isotonic regression pools it with its
+    # neighbours.
     logs = np.log([[1.0, 0.1, 1.0, 0.5, 0.2, 0.1]])
     assert np.exp(crossing(SIZES, logs, 0.15)[0]) > SIZES[3]
 
@@ -103,8 +105,8 @@ def test_percentiles_of_draws_are_the_t_interval_at_each_size():
     (draws,) = curve_draws(SIZES, errors, draws=20_000)
     relative = (errors[0] / errors[0].mean(0)).std(0, ddof=1) / math.sqrt(REPLICATES)
     spread = np.quantile(draws.logs[1:], 0.975, axis=0) - draws.logs[0]
-    # A quantile of 2e4 draws: the density of t₇ at its 97.5 % quantile is about 0.03, so its
-    # standard error is √(0.025·0.975/2e4)/0.03 = 0.037 scales; five of them are allowed. The
+    # The standard error of a quantile of 2e4 draws, where the density of t₇ at its 97.5 % quantile
+    # is about 0.03, is √(0.025·0.975/2e4)/0.03 = 0.037 scales; five of them are allowed. The
     # quantile of the normal law is 0.4 away.
     assert np.abs(spread / relative - t.ppf(0.975, REPLICATES - 1)).max() < 0.19
 
@@ -113,7 +115,7 @@ def test_percentiles_of_draws_are_the_t_interval_at_each_size():
 def test_intervals_of_sample_sizes_and_ratios_have_their_coverage():
     random = np.random.default_rng(2)
     laws = np.array([4 * SIZES**-0.5, 3 * SIZES**-0.6])
-    error = 0.3  # crossed at 178 and at 46
+    error = 0.3  # the two curves cross 0.3 at 178 and at 46
     truth = np.array([(4 / error) ** 2, (3 / error) ** (1 / 0.6)])
     hits = np.zeros((SIMULATIONS, 4), bool)
     for i in range(SIMULATIONS):
@@ -121,7 +123,7 @@ def test_intervals_of_sample_sizes_and_ratios_have_their_coverage():
         results = [sample_size(one, error), sample_size(two, error), ratio(one, two, error)]
         for j, goal in enumerate((*truth, truth[0] / truth[1])):
             hits[i, j] = results[j].low <= goal <= results[j].high
-        beyond = sample_size(one, 0.12)  # at 1111: extrapolated by a law with a floor
+        beyond = sample_size(one, 0.12)  # n = 1111, extrapolated by a law with a floor
         hits[i, 3] = beyond.low <= (4 / 0.12) ** 2 <= beyond.high
     inside, outside = hits[:, :3].mean(0), hits[:, 3].mean()
     assert (inside >= COVERAGE[0]).all(), inside

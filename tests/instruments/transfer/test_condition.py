@@ -32,7 +32,7 @@ def test_a_diagonal_world_has_the_value_by_hand():
 
 
 def test_kappa_squared_is_the_largest_ratio_of_squares():
-    """κ² = max over δ of ⟨c, δ⟩²/(δᵀ Aᵀ Σ A δ): attained at (AᵀΣA)⁻¹ c and never exceeded."""
+    """κ² is the maximum over δ of ⟨c, δ⟩²/(δᵀ Aᵀ Σ A δ), which is attained at (AᵀΣA)⁻¹ c."""
     mixing = RNG.standard_normal((5, D))
     root = RNG.standard_normal((5, 5))
     moment, head = root @ root.T, RNG.standard_normal(D)
@@ -70,16 +70,16 @@ def task(rows: int, noise: float, seed: int = 0, queries: int = 32, moment=MOMEN
 
 def test_without_noise_the_estimate_is_exact_in_any_basis():
     latent, answers, target = task(200, 0.0)
-    # The condition numbers of the whitening and of B are below 10: 1e−12 is thousands of rounding
-    # units.
+    # The whitening and B have condition numbers below 10: 1e−12 is thousands of rounding units.
     assert estimate(latent, answers, target[:, None]).kappa == pytest.approx(KAPPA, rel=1e-12)
     turned = latent @ RNG.standard_normal((D, D)) + RNG.standard_normal(D)
     assert estimate(turned, answers, target[:, None]).kappa == pytest.approx(KAPPA, rel=1e-10)
 
 
 def test_noise_does_not_bias_the_estimate():
-    """Noise as large as the latents: without the correction, the bias would be Σσ²/n times κ². The
-    mean over 200 data sets is within 4.5 standard errors plus 1 % for the second order."""
+    """The noise is as large as the latents: without the correction, the bias would be Σσ²/n times
+    κ². The mean over 200 data sets is within 4.5 standard errors plus 1 % for terms of second
+    order."""
     kappas = [
         estimate(latent, answers, target[:, None]).kappa
         for latent, answers, target in (task(400, 1.0, seed) for seed in range(200))
@@ -93,7 +93,8 @@ def test_kappa_is_infinite_for_a_direction_that_pretraining_does_not_cover():
     for noise in (0.0, 0.5):
         result = condition_number(*task(400, noise, moment=uncovered), resamples=24)
         assert result.kappa.value == math.inf
-        # Half of c, up to the sampling error of the covariance of 400 latents.
+        # `outside` is the share of c that is not covered: a half, up to the sampling error of the
+        # covariance of 400 latents.
         assert result.kappa.status is Status.NOT_COVERED
         assert 0.4 < result.kappa.outside < 0.6
         assert "no more than noise" in str(result)
@@ -110,8 +111,8 @@ def test_several_outputs_have_the_kappa_of_the_worst():
 
 
 def test_the_interval_contains_the_estimate_when_features_are_many():
-    """A sixth as many features as samples: resampling itself shifts κ, nearly always to one
-    side."""
+    """There are a sixth as many features as samples, so resampling itself shifts κ, nearly always
+    to one side."""
     for seed in range(3):
         random = np.random.default_rng(seed)
         z = random.normal(size=(200, 32))
@@ -119,16 +120,16 @@ def test_the_interval_contains_the_estimate_when_features_are_many():
         result = condition_number(z, z, label.astype(int), resamples=50)
         low, high = np.log(result.interval)
         assert low < np.log(result.kappa.value) < high
-        # At least as wide as a normal interval, up to the noise of 50 resamples.
+        # The interval is at least as wide as a normal one, up to the noise of 50 resamples.
         assert high - low > result.kappa.half_width() / result.kappa.value
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("weak", [WEAK, 0.1, 0.05, 0.02])
 def test_intervals_cover_in_weak_and_unseen_directions(weak: float):
-    """From a direction that is seen well to one that is never told from noise. With coverage 0.95,
-    fewer than 66 of 75 cover with probability 1/200; without twice the noise it was 0.92, 0.82,
-    0.67 and 0."""
+    """The directions range from one that is clearly seen to one that cannot be told from noise.
+    With coverage 0.95, fewer than 66 of 75 intervals cover with probability 1/200. When the noise
+    was subtracted once instead of twice, the coverage was 0.92, 0.82, 0.67 and 0."""
     true, covered, unbounded = math.sqrt((1 + weak**-2) / 2), 0, 0
     for seed in range(75):
         latent, answers, label = task(200, 0.5, seed, moment=np.diag([1.0, 1.0, 1.0, weak**2]))
@@ -151,8 +152,9 @@ def test_intervals_cover_in_weak_and_unseen_directions(weak: float):
 
 @pytest.mark.slow
 def test_the_standard_error_of_the_transfer_error_is_that_of_new_data():
-    """Without the factor for overlapping folds it was 0.82 of the true one. The spread of 150 data
-    sets is known to within 1/√300, so 4 standard errors below 1 are 0.77 and above are 1.23."""
+    """Without the factor for overlapping folds, the reported standard error was 0.82 of the true
+    one. The spread of 150 data sets is known to within 1/√300, so the ratio 1 has 4 standard errors
+    from 0.77 to 1.23."""
     errors = []
     for seed in range(150):
         latent, answers, label = task(60, 0.5, seed, queries=4)
@@ -163,13 +165,14 @@ def test_the_standard_error_of_the_transfer_error_is_that_of_new_data():
 
 
 def test_an_unseen_direction_has_a_lower_bound():
-    """No direction is covered by more than noise: the truth is finite, and above the bound."""
+    """Noise hides the coverage of the weak direction: the true κ is finite, and above the bound."""
     data = [task(200, 0.5, seed, moment=np.diag([1.0, 1.0, 1.0, 0.02**2])) for seed in range(20)]
     true = math.sqrt((1 + 0.02**-2) / 2)
     for latent, answers, label in data:
         bound = unseen_bound(latent, answers, label[:, None])
-        # δ = e₄ gives |c₄| √k/e_B with e_B about σ(√32 + √4 + 3)/√200: 10.6 of 35. What is lost in
-        # ĉ, in the other directions and by the choice of δ leaves at least a third of that.
+        # For δ = e₄ the bound is |c₄| √k/e_B with e_B about σ(√32 + √4 + 3)/√200: 10.6 of 35.
+        # Losses in ĉ, in the other directions and by the choice of δ leave at least a third of
+        # that.
         assert 10.6 / 3 < bound < true
     latent, answers, label = data[-1]
     bound = unseen_bound(latent, answers, label[:, None])
@@ -184,8 +187,8 @@ def test_kappa_error_and_scores_are_all_printed():
     numbers = condition_number(latent, answers, target, resamples=50)
     assert abs(numbers.kappa.value - KAPPA) < 4.5 * numbers.kappa.standard_error
     assert numbers.interval[0] < numbers.kappa.value < numbers.interval[1]
-    # A linear head on the latents leaves the noise, 0.09 of 1.09, and a few per cent for
-    # fitting 5 parameters on 160 rows.
+    # The error of a linear head on the latents is the share of the noise, 0.09 of 1.09, and a few
+    # per cent for fitting 5 parameters on 160 rows.
     assert abs(numbers.error.value - 0.09 / 1.09) < 0.03
     classes = condition_number(latent, (latent[:, 0] > 0).astype(int), (target > 0).astype(int))
     for result, missing in ((numbers, 2), (classes, 0)):
@@ -198,12 +201,13 @@ def test_kappa_error_and_scores_are_all_printed():
         latent, answers, (target > 0).astype(int), source=np.full((200, 2), 0.5), resamples=24
     )
     entropy = -np.mean(np.log(np.where(target > 0, (target > 0).mean(), (target <= 0).mean())))
-    # Each row is left out of the shares that it is judged by, which costs about 1/200.
+    # A row is scored by class shares that leave it out, which costs about 1/200.
     assert -entropy - 2 / 200 < given.scores["LEEP"].value < -entropy
 
 
 def test_error_and_scores_are_those_of_the_frozen_features():
-    """A bottleneck that has lost the weak direction: κ is the same, half of the target is lost."""
+    """The frozen features have lost the weak direction: κ is the same, but half of the target is
+    lost."""
     latent, answers, target = task(300, 0.1)
     whole = condition_number(latent, answers, target, resamples=24)
     cut = condition_number(latent, answers, target, frozen=latent[:, :3], resamples=24)
@@ -211,15 +215,15 @@ def test_error_and_scores_are_those_of_the_frozen_features():
     assert cut.interval == whole.interval
     assert abs(cut.error.value - 0.5) < 0.15 < 0.15 + whole.error.value < 0.2
     assert cut.scores["LogME"].value < whole.scores["LogME"].value
-    # What the features themselves have lost does not show in κ, but in the explained share.
+    # If the features themselves have lost a direction, the explained share shows it, not κ.
     lost = condition_number(latent[:, :3], answers, target, resamples=24)
     assert abs(lost.explained - 0.5) < 0.15
     assert whole.explained > 0.95
 
 
 def test_predicts_is_the_rank_correlation_of_scores_with_errors():
-    """Features with less and less signal in the needed direction: pretraining covers it less and
-    less, and the error grows with κ."""
+    """The features have less and less signal in the direction that the target needs: pretraining
+    covers it less, and the error grows with κ."""
     transfers = []
     for weak in (1.0, 0.6, 0.4, 0.25):
         moment = np.diag([1.0, 1.0, 1.0, weak**2])
@@ -276,8 +280,8 @@ def test_impossible_worlds_raise_one_sentence(given: dict, message: str):
 
 @pytest.mark.slow
 def test_the_exact_risks_of_the_claim_are_those_of_new_sequences():
-    """Held-out loss above the best predictor's, within 4.5 standard errors (false positives: 1 in
-    1.5e5)."""
+    """The exact risk equals the held-out loss minus that of the best predictor, within 4.5 standard
+    errors (false positives: 1 in 1.5e5)."""
     parameters = {**claim.LINEAR.settings, "kappa": 3.0}
     moment = condition_reads.query_moment(parameters)
     known = known_condition_number(target(parameters), query_moment=np.diag(moment))
@@ -300,7 +304,8 @@ def test_the_exact_risks_of_the_claim_are_those_of_new_sequences():
 
 @pytest.mark.parametrize("spread", [3, 9, 150, 300])
 def test_units_of_features_do_not_matter(spread: int):
-    """A column in seconds instead of years: the same κ, explained share, error and scores."""
+    """If a column is in seconds instead of years, κ, explained share, error and scores are the
+    same."""
     random = np.random.default_rng(5)
     z = random.standard_normal((120, 4))
     pretraining_target, classes = z * [1.0, 1.0, 0.5, 0.2], (z[:, 3] > 0).astype(int)
@@ -308,13 +313,13 @@ def test_units_of_features_do_not_matter(spread: int):
     for downstream in (z @ [0.0, 0.6, 0.0, 0.8], classes):
         ours = condition_number(z, pretraining_target, downstream, resamples=24)
         theirs = condition_number(z * units + units, pretraining_target, downstream, resamples=24)
-        # The rounding of the shift by one unit, ε, times the condition of four independent columns
-        # (below 2) and of some hundred sums.
+        # The rounding of the shift by one unit, ε, is multiplied by the condition number of four
+        # independent columns (below 2) and by some hundred additions.
         close = pytest.approx(ours.kappa.value, rel=1e-11)
         assert theirs.kappa.value == close
         assert theirs.interval == pytest.approx(ours.interval, rel=1e-11)
         assert theirs.explained == pytest.approx(ours.explained, abs=1e-11)
-        # Cross-validated heads are found by iteration, to a tolerance of 1e-4 in the gradient.
+        # Cross-validated heads are found by iteration, which stops at a gradient of 1e-4.
         assert theirs.error.value == pytest.approx(ours.error.value, abs=1e-6)
         for name, score in ours.scores.items():
             assert theirs.scores[name].value == pytest.approx(score.value, rel=1e-6, nan_ok=True)
@@ -322,14 +327,15 @@ def test_units_of_features_do_not_matter(spread: int):
 
 @pytest.mark.parametrize("unit", [1e-12, 1e-2, 1e2, 3e7, 1e12])
 def test_the_unit_of_one_pretraining_target_does_not_hide_the_others(unit: float):
-    """A pretraining target in cents, beside others in millions, each with noise."""
+    """One pretraining target is in cents and others in millions, each with noise."""
     random = np.random.default_rng(0)
     features, heads = random.standard_normal((400, 4)), random.standard_normal((4, 3))
     targets = features @ heads + 0.3 * random.standard_normal((400, 3))
     downstream = features @ heads[:, :1] + 0.1 * random.standard_normal((400, 1))
     units = np.array([1.0, 1.0, unit])
     answer = known_condition_number(heads[:, 0], (heads * units).T / math.sqrt(3), tolerance=1e-15)
-    # √3: the target is one of three questions. Slopes have errors of 0.3/√400, beside heads of 1.
+    # κ = √3, because the target is one of three questions. Slopes have errors of 0.3/√400, compared
+    # with heads of size 1.
     assert answer == pytest.approx(math.sqrt(3), rel=1e-3)
     assert estimate(features, targets * units, downstream).kappa == pytest.approx(answer, rel=0.03)
 
@@ -339,7 +345,7 @@ def test_a_constant_column_and_a_repeated_one_change_nothing():
     target = target[:, None]
     plain = estimate(latents, pretraining_target, target)
     constant = np.full((len(latents), 1), 0.1)  # its mean differs from 0.1 by rounding
-    again = latents[:, :1].astype(np.float32)  # the direction of its rounding is dropped
+    again = latents[:, :1].astype(np.float32)  # equal up to rounding, which is dropped
     wider = np.concatenate([1e9 * latents, constant, again], 1)
     assert estimate(wider, pretraining_target, target) == pytest.approx(plain, rel=1e-6)
 
@@ -359,7 +365,7 @@ def test_targets_whose_squares_leave_float64_raise(unit: float):
 
 @pytest.mark.parametrize("role", ["pretraining", "downstream"])
 def test_whole_numbers_of_many_values_are_no_classes(role: str):
-    """A column per class: 100,000 different amounts in cents would take 80 GB."""
+    """With one column per class, 100,000 different amounts in cents would take 80 GB."""
     amounts = np.arange(100_000)
     features = amounts.astype(float)[:, None]
     numbers: dict[str, np.ndarray] = dict.fromkeys(("pretraining", "downstream"), features[:, 0])

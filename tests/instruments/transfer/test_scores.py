@@ -1,4 +1,4 @@
-"""LogME, H-score and LEEP where their value is known, or computed by another library."""
+"""LogME, H-score and LEEP where their value is known, or where another library computes it."""
 
 from __future__ import annotations
 
@@ -57,12 +57,13 @@ def test_log_me_of_a_perfect_fit_is_finite():
 
 
 def test_h_score_of_class_indicators_is_the_number_of_classes_minus_one():
-    # All variance lies between classes, in as many directions as the indicators span.
+    # All variance lies between classes, in as many directions as the indicators span: two.
     assert h_score(np.eye(3)[CLASSES], CLASSES) == pytest.approx(2, abs=1e-12)
 
 
 def test_h_score_of_two_normals_has_the_closed_form():
-    """Means ± μ, noise 1, equal classes: Cov = 1 + μ², between classes μ²; score μ²/(1 + μ²)."""
+    """For equal classes with means ± μ and noise 1, the covariance is 1 + μ² and that between
+    classes is μ²; the score is μ²/(1 + μ²)."""
     labels = RNG.integers(2, size=100_000)
     features = (2 * labels - 1)[:, None] * 1.5 + RNG.standard_normal((100_000, 1))
     # Standard error about 1/√n = 0.003.
@@ -82,8 +83,9 @@ def test_leep_is_zero_for_a_perfect_source_and_minus_the_entropy_for_a_constant_
 
 
 def test_leep_equals_the_value_by_hand():
-    """θ = (0.8, 0.2) for class a, (0.4, 0.6) for b, one sample each: P̂(a | 1) = 0.8/1.2,
-    P̂(a | 2) = 0.2/0.8; so a has 0.8·2/3 + 0.2·1/4 and b 0.4·1/3 + 0.6·3/4."""
+    """There is one sample of class a with θ = (0.8, 0.2) and one of class b with (0.4, 0.6). So
+    P̂(a | 1) = 0.8/1.2 and P̂(a | 2) = 0.2/0.8; class a has 0.8·2/3 + 0.2·1/4 and b 0.4·1/3 +
+    0.6·3/4."""
     source = np.array([[0.8, 0.2], [0.4, 0.6]])
     by_hand = (math.log(0.8 * 2 / 3 + 0.2 / 4) + math.log(0.4 / 3 + 0.6 * 3 / 4)) / 2
     assert leep(source, np.array([7, 9])) == pytest.approx(by_hand, rel=1e-14)
@@ -95,11 +97,13 @@ def test_leep_rejects_rows_that_are_not_probabilities():
 
 
 def test_h_score_of_noise_is_zero_on_average():
-    """With class means from the same rows it was (classes − 1) · features/n = 1.2 of 2 here."""
+    """If class means came from the same rows, the mean score would be (classes − 1) · features/n =
+    1.2 of 2 here."""
     random = np.random.default_rng(0)
     features = random.standard_normal((60, 36))
     scores = [h_score(features, random.permutation(np.arange(60) % 3)) for _ in range(400)]
-    # Its mean over all orders of the labels is exactly zero; 4 standard errors of 400 of them.
+    # The mean over all orders of the labels is exactly zero; the bound is 4 standard errors of 400
+    # orders.
     assert abs(np.mean(scores)) < 4 * np.std(scores) / 20
 
 
@@ -133,5 +137,5 @@ def test_leep_of_a_source_of_noise_is_not_above_that_of_a_constant_one():
     constant = -math.log(3)
     assert left_out.mean() < constant
     assert same_rows.mean() > constant + 8 * same_rows.std() / math.sqrt(200)
-    # A source that tells the class is still far above.
+    # The score of a source that knows the class is far above both.
     assert left_out_leep(np.eye(3)[labels], labels) > constant + 1

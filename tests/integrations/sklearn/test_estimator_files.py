@@ -39,7 +39,7 @@ def answers(model: Any) -> list[np.ndarray]:
 
 
 def as_fitted(network: Any) -> Any:
-    """A network with the attributes of a fitted one, without the seconds that a fit takes."""
+    """An estimator with the attributes of a fitted one, set without the time of a fit."""
     model = clone(network)
     model.n_features_in_, model.loss_ = 3, 0.5
     model.input_mean_, model.input_scale_ = np.zeros(3), np.ones(3)

@@ -1,4 +1,5 @@
-"""The scikit-learn estimators: scikit-learn's own checks, weights, networks, and use."""
+"""The scikit-learn estimators: scikit-learn's own checks, sample weights, networks, and use with
+scikit-learn."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from estimator_cases import ALL, COUNTS, EPS, KERNEL, NEW, QUICK, X, Y, answers,
 clone: Any = sklearn.base.clone
 GridSearchCV: Any = model_selection.GridSearchCV
 cross_val_score: Any = model_selection.cross_val_score
-# The classifier differs from the regressor only in loss and labels, and compiles for seconds.
+# The classifier differs from the regressor only in loss and labels, but takes seconds to compile.
 each_estimator = pytest.mark.parametrize(
     "estimator",
     [pytest.param(ALL[0], marks=pytest.mark.slow), *ALL[1:]],
@@ -78,7 +79,7 @@ def test_a_weight_is_exactly_a_repetition_and_order_does_not_matter(estimator: A
         *(answers(e, NEW) for e in (weighted, repeated, plain)), strict=True
     ):
         np.testing.assert_array_equal(one, other)
-        assert not np.allclose(one, third)  # weights have an effect
+        assert not np.allclose(one, third)  # control: weights have an effect
 
 
 def test_chosen_settings_are_the_same_for_weights_and_repetitions():
@@ -91,7 +92,7 @@ def test_chosen_settings_are_the_same_for_weights_and_repetitions():
 
 
 def test_means_and_scales_are_those_of_the_weighted_rows():
-    """`np.average` sums in another order: each of 40 terms rounds once."""
+    """The reference `np.average` adds 40 terms in another order, and each term rounds once."""
     model = clone(KERNEL).fit(X, Y, sample_weight=COUNTS)
     mean = np.average(X, axis=0, weights=COUNTS)
     var = np.average((X - mean) ** 2, axis=0, weights=COUNTS)
@@ -138,9 +139,9 @@ def test_tokens_may_have_three_axes():
 
 @pytest.mark.slow
 def test_padding_does_not_change_predictions(monkeypatch: pytest.MonkeyPatch):
-    """Rows of weight zero add zeros to every sum. XLA may add in another order for another length,
-    and 20 steps of Adam amplify the rounding: it stays far below 1e-9, and an error in a weight
-    would be about 1e-2."""
+    """Rows of weight zero add zeros to every sum. XLA may add in another order if the length
+    differs, and 20 steps of Adam amplify the rounding. The difference stays far below 1e-9, while
+    an error in a weight would be about 1e-2."""
     plain = clone(ALL[1]).fit(X, Y).predict(NEW)
     monkeypatch.setattr(feature_attention, "ROWS", (1, 64))
     assert bucket(40, *feature_attention.ROWS) == 40
@@ -164,7 +165,8 @@ def test_the_network_attribute_gives_the_same_predictions():
     network = jax.tree.map(jax.numpy.asarray, model.network_)
     outputs = np.stack([np.asarray(network(jax.numpy.asarray(t))) for t in model.tokens(NEW)])
     got = outputs[:, 0] * model.target_scale_ + model.target_mean_
-    # One row at a time instead of all at once: sums of a few dozen terms in another order.
+    # The network gets one row at a time instead of all at once: it adds a few dozen terms in
+    # another order.
     np.testing.assert_allclose(got, model.predict(NEW), rtol=0, atol=1e3 * EPS)
     assert model._shape().parameters == model.vector_.size
 
@@ -172,7 +174,7 @@ def test_the_network_attribute_gives_the_same_predictions():
 @pytest.mark.slow
 def test_more_starts_never_increase_the_training_loss():
     one, several = (AttentionRegressor(starts=starts, **QUICK).fit(X, Y) for starts in (1, 3))
-    # The first start is the same; in a group of three networks it is rounded differently.
+    # The first start is the same in both; in a group of three networks it is rounded differently.
     assert several.loss_ <= one.loss_ * (1 + 1e-9)
 
 

@@ -38,7 +38,8 @@ def test_predictions_equal_the_gaussian_process_of_scikit_learn(weighted: bool):
     np.testing.assert_allclose(
         (mean - mine.target_mean_) / mine.target_scale_, want, rtol=0, atol=within
     )
-    # The variance is a difference of numbers of size one; its root is compared by its square.
+    # The variance is a difference of numbers of size one, so the squares of the standard deviations
+    # are compared.
     np.testing.assert_allclose((std / mine.target_scale_) ** 2, deviation**2, rtol=0, atol=within)
 
 
@@ -87,7 +88,8 @@ def repeated_inputs(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def test_the_evidence_equals_that_of_scikit_learn_for_repeated_rows():
-    """The negative log likelihood of all labels, up to a constant: differences between λ."""
+    """The evidence is the negative log likelihood of all labels up to a constant, so its
+    differences between values of λ are compared."""
     x, y, counts = repeated_inputs(8)
     model = KernelAttentionRegressor(ridge=0.1, temperature=1.5, standardize=False)
     model.fit(x, y, counts)
@@ -99,7 +101,8 @@ def test_the_evidence_equals_that_of_scikit_learn_for_repeated_rows():
         theirs = GaussianProcessRegressor(RBF(1.5**0.5), alpha=ridge, optimizer=None)
         theirs.fit(np.repeat(x, counts, 0), target)
         expected.append(-theirs.log_marginal_likelihood_value_)
-    # Sums of about 32 labels over λ and of logarithms: a few hundred, each term rounded.
+    # Both are sums over about 32 labels, divided by λ, and of logarithms: a few hundred terms, each
+    # rounded.
     np.testing.assert_allclose(np.diff(values), np.diff(expected), atol=1e3 * bound(0.05, 32))
 
 
@@ -132,7 +135,7 @@ def test_chosen_settings_are_better_than_their_neighbours(rule: str):
         return clone(model).set_params(ridge=ridge)._best_ridge(distinct, tau, rule)[0]
 
     best = value(model.ridge_, model.temperature_)
-    # After two refinements the grid of log λ has steps of 0.025; τ is known to a factor of √2.
+    # After two refinements the grid of log λ has steps of 0.025, and τ is known to a factor of √2.
     for factor in (np.exp(-0.1), np.exp(0.1)):
         assert value(model.ridge_ * factor, model.temperature_) >= best
     for factor in (0.5**0.5, 2**0.5):
@@ -151,7 +154,7 @@ def test_partial_fit_equals_fit_on_all_rows():
             np.testing.assert_array_equal(one, other)
     with pytest.raises(BadInput, match="1 columns as before; got 2"):
         parts.partial_fit(X, np.stack([Y, Y], 1))
-    assert not hasattr(AttentionRegressor, "partial_fit")  # its module's docstring says why
+    assert not hasattr(AttentionRegressor, "partial_fit")  # see the docstring of its module
 
 
 def test_a_matrix_that_is_not_positive_definite_raises_one_sentence():

@@ -32,7 +32,7 @@ def test_maps_of_a_torch_encoder_are_the_weights_that_torch_returns():
         expected = first(tokens, tokens, tokens, average_attn_weights=False)[1][0].numpy()
         plain = module(tokens)
     assert np.abs(np.array([rows for _, rows in shown.panels[:2]]) - expected).max() < 1e-6
-    # Nothing remains on the module, and the output is that of the module without hooks.
+    # No hooks remain on the module, and PyTorch uses its fast path again.
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
     assert torch.backends.mha.get_fastpath_enabled()
     found = record_torch_module(module, tokens)
@@ -53,7 +53,8 @@ def test_an_encoder_of_torch_is_inspected():
     inputs = np.random.default_rng(0).normal(size=(6, 12, 8))
     result = attnlens.inspect(encoder(), inputs)
     assert result["order"].at == (0, 1, 2)
-    # No positions, so a mean over tokens does not depend on their order; float32, squared.
+    # The encoder has no positions, so a mean over tokens does not depend on their order; the rest
+    # is float32 rounding, squared.
     assert max(reading.value for reading in result["order"].by_layer) < 1e-9
     assert [len(row) for row in result["effective tokens"].by_head] == [2, 2]
 

@@ -39,7 +39,8 @@ def test_curvature_and_surface_of_a_torch_module():
 
     vector = torch.tensor(np.concatenate([params[n].ravel() for n in sorted(params)]).astype(float))
     values = torch.linalg.eigvalsh(torch.autograd.functional.hessian(by_torch, vector)).numpy()
-    # 16 samples and paths of 7 products, four times for a Hessian product; 17 rows of eigvalsh.
+    # Rounding: 16 samples and paths of 7 products, four times for a Hessian product; 17 rows in
+    # eigvalsh.
     bound = EPSILON * (4 * (16 + 7) + 17) * np.abs(values).max()
     assert abs(found.largest - values[-1]) <= bound
     assert abs(found.smallest - values[0]) <= bound
@@ -55,12 +56,13 @@ def test_torch_encoder_is_equivariant_and_drifting_outputs_are_not_exchangeable(
     torch.manual_seed(2)
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, activation="gelu")
     module = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).double().eval()
-    # Per layer: projections of 8, scores of 4, 6 tokens, output of 8, twice 8 to 16, norms of 8.
+    # Number of roundings per layer: projections of 8, scores of 4, 6 tokens, output of 8, twice 8
+    # to 16, norms of 8.
     roundings = 2 * (8 + 4 + 6 + 8 + 8 + 16 + 16)
     params, apply = attnlens.from_torch(module)
     tokens = np.random.default_rng(0).normal(size=(6, 8))
     found = attnlens.equivariance(lambda x: apply(params, x[None])[0], tokens, permutations=4)
-    # Norms keep entries of order one; sums in another order change outputs by this rounding.
+    # Norms keep entries of order one; sums in another order change outputs by these roundings.
     assert 0 < found.value <= 10 * roundings * EPSILON
     drifting = np.arange(6)[None, :, None] + np.random.default_rng(1).normal(size=(16, 6, 8))
     assert attnlens.exchangeability(apply(params, drifting), permutations=99).value <= 0.02

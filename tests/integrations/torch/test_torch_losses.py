@@ -35,7 +35,7 @@ def test_torch_curvature_of_a_linear_model_equals_that_of_least_squares():
     design = np.concatenate([np.ones((len(x), 1)), x], 1)  # the bias comes first, by name
     hessian = 2 * design.T @ design / len(x)
     values = np.linalg.eigvalsh(hessian)
-    # Sums of 12 products and five rows of eigvalsh, in both computations.
+    # Both computations have sums of 12 products and five rows in eigvalsh.
     bound = 2 * EPSILON * (12 + 5) * values[-1]
     for dense in (True, False):
         found = attnlens.curvature(loss, params, (x, y), dense=dense, steps=0, rtol=1e-12)
@@ -96,7 +96,8 @@ def test_torch_hessian_product_of_a_transformer_equals_double_backward():
         theirs = torch.autograd.grad(along, list(names.values()))
     size = max(float(t.abs().max()) for t in theirs)
     for name, expected in zip(names, theirs, strict=True):
-        # Paths of 30 products, four times for a Hessian product; entries of order `size` cancel.
+        # A path has 30 products, and a Hessian product follows it four times; entries of order
+        # `size` cancel.
         assert np.abs(ours[name] - expected.numpy()).max() <= 4 * 30 * EPSILON * size
     assert all(p.grad is None for p in module.parameters())
     assert torch.backends.mha.get_fastpath_enabled()

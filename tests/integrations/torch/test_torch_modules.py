@@ -1,4 +1,4 @@
-"""PyTorch modules as JAX functions: equal to torch to rounding, without side effects."""
+"""PyTorch modules as JAX functions: they equal torch up to rounding and have no side effects."""
 
 import copy
 import os
@@ -67,7 +67,7 @@ def torch_side(module, inputs, keywords, weights, params, direction):
         return (weights * out**2).sum()
 
     tensors = [{n: torch.tensor(np.array(v)) for n, v in t.items()} for t in (params, direction)]
-    # The fast kernels have no second derivatives.
+    # The fast kernels of PyTorch have no second derivatives.
     with sdpa_kernel(SDPBackend.MATH):
         slope = torch.func.grad(loss)
         gradient = slope(tensors[0])
@@ -186,7 +186,7 @@ def test_torch_bert_of_hugging_face_is_converted():
     numbers = np.random.default_rng(0).integers(0, 30, (3, 6))
     mask = (np.arange(6) < np.array([6, 4, 5])[:, None]).astype(np.int64)
     agree(Last(model), (numbers, mask), {}, 2 * (8 + 4 + 6 + 8 + 8 + 16 + 16))
-    # Outputs that are mappings become dictionaries.
+    # An output that is a mapping becomes a dictionary.
     params, apply = attnlens.from_torch(model)
     assert apply(params, input_ids=numbers)["last_hidden_state"].shape == (3, 6, 8)
 
@@ -262,7 +262,8 @@ import sys; assert "torchax" in sys.modules
 
 
 class Parts(nn.Module):
-    """Trainable, frozen and tied weights, a buffer, a tensor attribute, and a temporary tensor."""
+    """A module with trainable, frozen and tied weights, a buffer, a tensor attribute, and a
+    temporary tensor."""
 
     def __init__(self):
         super().__init__()
@@ -349,7 +350,8 @@ def test_torch_dropout_needs_a_key_or_evaluation_mode():
     assert not np.array_equal(first, other)
     still = attnlens.from_torch(module.eval())[1](params, x)
     kept = np.asarray(first) != 0
-    # Of 64 fair coins between 12 and 52 show heads, except in 1 of 10^6 cases.
+    # Each of 64 entries is kept with probability ½: between 12 and 52 are kept, except in 1 of 10^6
+    # cases.
     assert 12 < kept.sum() < 52
     np.testing.assert_allclose(np.asarray(first)[kept], 2 * np.asarray(still)[kept], rtol=1e-6)
 

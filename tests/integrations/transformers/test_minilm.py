@@ -1,4 +1,4 @@
-"""MiniLM, if it is installed: sentence embeddings, torch as reference, and its page."""
+"""MiniLM, if it is installed: sentence embeddings, comparison with torch, and its page."""
 
 from pathlib import Path
 from typing import Any
@@ -53,9 +53,9 @@ def test_minilm_equals_torch_hugging_face():
     with jax.enable_x64(False):
         mine = jax.vmap(one.model.represent)(jnp.asarray(numbers), jnp.asarray(mask))
     for layer, (a, b) in enumerate(zip(mine, theirs, strict=True)):
-        # The longest path through a layer: products of 384 (three times), 32, the tokens, 1536.
-        # Rounding errors grow as the root of their number (Higham, section 2.8); the bound is ten
-        # standard deviations.
+        # The longest path through a layer has products of 384 (three times), 32, the tokens, 1536.
+        # Rounding errors grow as the root of the number of products (Higham, section 2.8); the
+        # bound is ten standard deviations.
         path = 1 + layer * (3 * 384 + 32 + mask.shape[1] + 1536)
         size = float(b.abs().max())
         assert np.abs(np.asarray(a)[mask] - b.numpy()[mask]).max() <= 10 * path**0.5 * SINGLE * size

@@ -1,4 +1,4 @@
-"""BERT in JAX: tokeniser and encoder, against a computation by hand and against torch."""
+"""BERT in JAX: tokeniser and encoder, compared with a computation by hand and with torch."""
 
 import math
 
@@ -81,7 +81,8 @@ def test_bert_equals_a_forward_pass_by_hand():
     expected = first, norm(f"{layer}.output.LayerNorm", h + inner)
     found = Bert.of(named, heads=2).represent(jnp.asarray(numbers), jnp.asarray(mask))
     for mine, theirs in zip(found, expected, strict=True):
-        # Paths of 60 products of order one, scaled to order one: ε each, with a factor of ten.
+        # Paths of 60 products of order one are scaled to order one: an error of ε each, with a
+        # factor of ten.
         np.testing.assert_allclose(mine, theirs, rtol=0, atol=600 * np.finfo(float).eps)
 
 
@@ -113,7 +114,7 @@ def test_bert_equals_torch_encoder_layers():
     with torch.no_grad():
         padding = torch.tensor(~np.asarray(mask))[None]
         last = peer(torch.tensor(np.array(found[0]))[None], src_key_padding_mask=padding)[0]
-    # Two layers of 60 products; norms keep entries of order one.
+    # There are two layers of 60 products; norms keep entries of order one.
     np.testing.assert_allclose(
         found[-1][:5], last[:5].numpy(), rtol=0, atol=1200 * np.finfo(float).eps
     )
@@ -178,9 +179,9 @@ def test_padding_and_batches_do_not_change_representations():
     tokens = minilm.embed(reviews(3, words=4), tokens=8, encoder=small)
     assert tokens.kind == "tokens"
     assert tokens.array.shape == (3, 8, 8)
-    np.testing.assert_array_equal(tokens.array[:, 6:], 0)  # four words, [CLS] and [SEP]
+    np.testing.assert_array_equal(tokens.array[:, 6:], 0)  # only four words, [CLS] and [SEP]
     numbers, mask = small.read(reviews(3, words=4))
-    # Entries of order one, kept in float32.
+    # Entries are of order one and stored in float32.
     mean, bound = tokens.array[:, :6].mean(1), 4 * SINGLE
     np.testing.assert_allclose(mean, small.pooled(numbers, mask)[-1], rtol=0, atol=bound)
     with pytest.raises(BadInput, match=r"reads texts; got rows \(toy\)"):

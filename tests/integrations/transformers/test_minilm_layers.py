@@ -38,7 +38,8 @@ def test_order_matters_only_with_position_embeddings():
     found = integrations.permutation_sensitivity(one, texts)
     assert found.at == (0.0, 1.0, 2.0)
     bag = integrations.permutation_sensitivity(without_order(one), texts)
-    # Means of 32 tokens in another order, after two layers of 60 products, squared.
+    # The rounding is that of means of 32 tokens in another order, after two layers of 60 products,
+    # squared.
     rounding = (2 * 60 * 32 * np.finfo(float).eps) ** 2
     assert all(r.value <= rounding for r in bag.readings)
     assert all(r.value > 1e6 * rounding and r.standard_error > 0 for r in found.readings)
@@ -54,13 +55,15 @@ def test_uniform_attention_has_the_error_of_a_sample_mean():
         assert curve.slope is not None
         low, high = (curve.slope.value + k * curve.slope.standard_error for k in (-4, 4))
         assert low < -0.5 < high
-        # The exact error of a mean of m of L values is σ²/m after the finite-population correction.
+        # After the finite-population correction, the exact squared error of a mean of m of L values
+        # is σ²/m.
         values = jax.vmap(partial(one.model.heads_of, one.model.layers[layer].value))(every[layer])
         values = np.asarray(values)  # (texts, heads, length, dim)
         squares = values.var(2).mean((1, 2)) / (values.mean(2) ** 2).mean((1, 2))
         for m, reading in zip(sizes, curve.readings, strict=True):
-            # The root of a mean of 16 draws is below the root of its expectation, by a share of at
-            # most 1/(8·16) of its squared coefficient of variation, which is at most 2: 2 %.
+            # The root of a mean of 16 draws is smaller than the root of its expectation. The
+            # relative difference is at most 1/(8·16) of the squared coefficient of variation, which
+            # is at most 2: 2 %.
             expected = np.sqrt(squares / m).mean()
             assert abs(reading.value - expected) <= 4 * reading.standard_error + 0.02 * expected
 
@@ -76,7 +79,7 @@ def test_rows_of_attention_maps_sum_to_one():
     with pytest.raises(BadInput, match="layer must be from 1 to 2"):
         integrations.attention_map(one, text, layer=3, head=1)
     even = integrations.attended_share(uniform_attention(one), reviews(4, words=6))
-    # The logarithm of 8 equal weights has 8 roundings of a number of order one.
+    # The logarithm of 8 equal weights is rounded 8 times, at order one.
     assert all(abs(r.value - 1) <= 50 * np.finfo(float).eps for r in even.readings)
     found = integrations.attended_share(one, reviews(4, words=6))
     assert all(0 < r.value < 1 for r in found.readings)
@@ -91,7 +94,7 @@ def test_transfer_and_probe_of_each_layer():
     assert set(predicts(found)) >= {"LogME"}
     largest, trace = integrations.probe_curvature(layers, texts.labels, coordinates=4, parts=2)
     for high, whole in zip(largest.readings, trace.readings, strict=True):
-        # λ_max ≤ trace ≤ 5/4: p (1 − p) ≤ 1/4, and five coordinates have mean square one.
+        # λ_max ≤ trace ≤ 5/4, because p (1 − p) ≤ 1/4 and five coordinates have mean square one.
         assert 0 < high.value <= whole.value <= 5 / 4
 
 

@@ -1,4 +1,5 @@
-"""`attnlens.inspect` on models of `transformers`: architectures, and heads that are known."""
+"""`attnlens.inspect` on models of `transformers`: many architectures, and a model whose heads are
+known."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def test_every_architecture_is_measured(kind: str, tmp_path: Path):
     assert dict(result.facts)["kind"].startswith("decoder") == (kind in DECODERS)
     assert ("pairs" in result) == (kind in PLAIN)
     if "pairs" in result:
-        # Rounding in float32 is 6e−8 per operation, squared, against an effect of order one.
+        # Rounding in float32 is 6e−8 per operation and is squared here; a true effect is of order
+        # one.
         worst = max(reading.value for reading in result["pairs"].by_layer)
         assert worst > 1e-3 if kind in DECODERS else worst < 1e-9
 
@@ -116,7 +118,8 @@ def test_the_induction_head_is_found(known: Inspection):
 
 
 def test_order_that_leaves_the_mean_token_is_not_called_irrelevant(known: Inspection):
-    """Tokens write the one before them, so means do not depend on order and single tokens do."""
+    """Each token writes the one before it. So mean tokens do not depend on order, but single tokens
+    do."""
     assert max(reading.value for reading in known["order"].by_layer) < 1e-9
     assert known["order of single tokens"].by_layer[1].interval()[0] > 0.1
     assert known.sentences[0].startswith("Order leaves every layer's mean token, but not single")
@@ -131,7 +134,7 @@ def test_a_head_that_looks_at_positions_is_found(known: Inspection):
 
 
 def test_a_uniform_head_uses_all_tokens_that_it_sees(known: Inspection):
-    """e^H of a uniform row over i tokens is i; rounding of float32 is 6e−8."""
+    """A uniform row over i tokens has entropy H with e^H = i; rounding of float32 is 6e−8."""
     for row in known["share of tokens used"].by_head:
         assert row[1].value == pytest.approx(1, abs=1e-6)
     for row in known["variance passed"].by_head:
@@ -158,9 +161,10 @@ def test_a_label_that_the_words_hold_is_found_by_a_probe(tmp_path: Path):
 
 
 def test_the_next_token_is_predicted_where_the_present_one_determines_it(tmp_path: Path):
-    """Layer 0 of this model is the token and its position, one-hot: in texts that go round the
-    vocabulary the next token is a linear function of it, but for the first, one of 26; in random
-    texts it is unknown. 360 tokens determine the map: a layer has 26 + 64 directions that vary."""
+    """Layer 0 of this model is the token and its position, one-hot. In texts that go round the
+    vocabulary, the next token is a linear function of the present one, except for the first of 26
+    tokens. In random texts it is unknown. 360 tokens determine the map, because a layer has 26 + 64
+    directions that vary."""
     folder = save(induction_gpt2(), tmp_path)
     turns = [" ".join((WORDS[i % 13 :] + WORDS * 2)[:26]) for i in range(120)]
     known, random = (attnlens.inspect(folder, lines, layers=[1]) for lines in (turns, texts(120)))

@@ -1,4 +1,4 @@
-"""Finished batches of `inspect` on disk, so that a run that was stopped goes on.
+"""Finished batches of `inspect` on disk, so that a stopped run can be continued.
 
 A batch is a cell of the results file (`attnlens.runs.store`). Its key is a hash of everything that
 determines its numbers: the model's files, the inputs, their shuffles, the layers, the seed and the
@@ -42,7 +42,7 @@ def digest(*arrays: np.ndarray) -> str:
 
 
 class BatchStore:
-    """Batches of one model; without a store, every batch is computed."""
+    """Stored batches of one model; without a store, every batch is computed."""
 
     def __init__(self, store: Store | None = None, model: str = ""):
         self._store, self._model = store, model
@@ -51,7 +51,7 @@ class BatchStore:
     def arrays(
         self, kind: str, content: Mapping[str, Any], seed: int, compute: Callable[[], Arrays]
     ) -> Arrays:
-        """The arrays of a batch, read or else computed and kept."""
+        """The arrays of a batch: read from the store, or else computed and stored."""
         if self._store is None:
             return compute()
         parameters = {**content, "model": self._model}
@@ -68,8 +68,8 @@ class BatchStore:
 
 @contextmanager
 def batch_store(folder: str | os.PathLike[str] | None, model: str) -> Iterator[BatchStore]:
-    """The batches of a folder; none are kept without a folder, or for a model without a name (a
-    function, whose results cannot be recognised)."""
+    """The stored batches of a folder. Nothing is stored without a folder, or for a model without a
+    name (a function: its results could not be recognised later)."""
     if folder is None or not model:
         yield BatchStore()
         return

@@ -1,8 +1,8 @@
 """Runs a model over its inputs and collects one number per input, layer and head.
 
-Inputs are taken in the order of their lengths, in batches of about equal size in tokens. Attention
-is measured batch by batch and not kept. The numbers of a batch depend on it alone, so a batch that
-was finished in an earlier run is not computed again (`batch_store.py`).
+Inputs are sorted by length and processed in batches with about the same number of tokens. Attention
+is measured batch by batch and not kept. The numbers of a batch depend only on its inputs, so a
+batch that an earlier run finished is not computed again (`batch_store.py`).
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ from .batch_store import Arrays, BatchStore, digest
 
 TOKENS = 2048  # tokens per batch: 12 heads of 12 layers on 16 × 128 tokens take 150 MB
 LARGEST_BATCH = 32
-PAIRED = 32  # inputs of which (content, position) pairs are moved
-CLOSE = 48  # inputs whose heads are compared with subsets of tokens and with the ridge estimate
+PAIRED = 32  # inputs whose (content, position) pairs are shuffled
+CLOSE = 48  # inputs for the slow measures: subsets of tokens, distance to the ridge estimate
 REPEATS = 8  # random sequences for induction
-HALF = 24  # tokens that are repeated in them
-BATCH_ARRAYS = ("depth", "has_values", "is_plain")  # arrays without rows of inputs
+HALF = 24  # tokens in each half of a random sequence; the second half repeats the first
+BATCH_ARRAYS = ("depth", "has_values", "is_plain")  # arrays without one row per input
 NOT_HEADS = ("pooled", "shuffled", "moved", "subsets", "profile")
-HIDDEN = 3  # tokens per input that are hidden and predicted: a seventh of twenty tokens
+HIDDEN = 3  # tokens per input to predict from the rest: a seventh of twenty tokens
 
 Progress = Callable[[int, int], None]
 
 
 class HeldOutTokens(NamedTuple):
-    """Tokens to predict: the hidden states at their places (layers, tokens, width), their input
-    embeddings (tokens, width), and the index of the input that each is in (tokens,)."""
+    """Masked tokens to predict (in a decoder: next tokens): the hidden states at their positions
+    (layers, tokens, width), their input embeddings (tokens, width), and the index of the input of
+    each token (tokens,)."""
 
     features: np.ndarray
     targets: np.ndarray
@@ -47,14 +48,15 @@ class HeldOutTokens(NamedTuple):
 
 @dataclass
 class Collected:
-    """Numbers of all inputs.
+    """The collected numbers of all inputs, with their shapes.
 
     heads: name → (inputs, layers, heads), NaN where an input is too short
     subsets: (inputs, layers, heads, sizes); profile: (inputs, layers, heads, bins)
     pooled, shuffled: (hidden states, inputs, width) of mean tokens
-    moved: (inputs, hidden states, 2), of single tokens whose content moved
-    pairs: (inputs, hidden states, 2), numerators and denominators; empty where nothing was moved
-    repeats: (sequences, layers, heads), induction
+    moved: (inputs, hidden states, 2), change of single tokens' states when contents are shuffled:
+        numerators and denominators
+    pairs: the same when (content, position) pairs are shuffled; empty if that is not possible
+    repeats: (sequences, layers, heads), scores of induction on repeated random tokens
     """
 
     depth: int
@@ -68,11 +70,11 @@ class Collected:
     repeats: np.ndarray | None
     held_out: HeldOutTokens | None
     has_values: bool
-    is_plain: bool  # logits are products of queries and keys alone
+    is_plain: bool  # attention logits are scaled products of queries and keys, nothing else
 
 
 def batches(lengths: np.ndarray, chosen: Sequence[int] | np.ndarray) -> Iterator[np.ndarray]:
-    """Indices of inputs, the longest first, so that memory is largest at the start.
+    """Yield the indices of inputs of each batch, longest inputs first: memory peaks at the start.
 
     >>> [part.tolist() for part in batches(np.array([3, 2000, 1500]), [0, 1, 2])]
     [[1], [2], [0]]
@@ -86,7 +88,7 @@ def batches(lengths: np.ndarray, chosen: Sequence[int] | np.ndarray) -> Iterator
 
 
 def random_order(subject: InspectedModel, index: int, random: np.random.Generator) -> np.ndarray:
-    """A permutation of the tokens that may move; the others stay."""
+    """A random permutation of the movable tokens of an input; the other tokens keep their place."""
     order = np.arange(subject.lengths[index])
     places = subject.movable(index)
     order[places] = random.permutation(places)
@@ -100,7 +102,7 @@ def collect(
     progress: Progress,
     kept: BatchStore | None = None,
 ) -> Collected:
-    """All forward passes and all measures of heads; `layers` are those whose heads are measured."""
+    """Run all forward passes and measure the heads of `layers` (None: of all layers)."""
     kept = kept or BatchStore()
     count = len(subject.rows)
     random = np.random.default_rng(seed)
@@ -129,7 +131,7 @@ def collect(
         near = [int(i) in close for i in part]
         name = digest(*rows, *own)
         chosen = None if layers is None else list(layers)
-        # Random numbers of its own: a batch that is restored changes nothing for the others.
+        # Each batch has its own random numbers: they do not depend on which batches are restored.
         draws = np.random.default_rng([seed, int(name[:16], 16)])
         compute = partial(_batch, subject, part, orders, near, layers, draws)
         content = {"inputs": name, "near": near, "layers": chosen, "causal": subject.causal}
@@ -182,7 +184,7 @@ def _names(found: Sequence[Arrays]) -> set[str]:
 def _joined(
     found: Sequence[Arrays], plan: Sequence[np.ndarray], name: str, count: int
 ) -> np.ndarray:
-    """The rows of all batches in the order of the inputs; NaN where a batch has none."""
+    """The array `name` of all batches in the order of the inputs; NaN where a batch lacks it."""
     shape = next(arrays[name].shape[1:] for arrays in found if name in arrays)
     whole = np.full((count, *shape), np.nan)
     for arrays, part in zip(found, plan, strict=True):
@@ -192,7 +194,7 @@ def _joined(
 
 
 def _check(recording: Recording, layers: Sequence[int] | None) -> None:
-    """One width, one number of heads, and the layers that were asked for."""
+    """Raise `BadInput` unless all layers have one width and number of heads, and `layers` exist."""
     depth = len(recording.weights)
     widths = sorted({h.shape[-1] for h in recording.hidden})
     if len(widths) > 1:
@@ -205,7 +207,7 @@ def _check(recording: Recording, layers: Sequence[int] | None) -> None:
 
 
 def _close(subject: InspectedModel, random: np.random.Generator) -> np.ndarray:
-    """Inputs for the measures that take longest, those with enough tokens first."""
+    """Indices of `CLOSE` random inputs for the slow measures, those with enough tokens first."""
     order = random.permutation(len(subject.rows))
     enough = subject.lengths[order] >= token_subsets.LEAST
     return np.concatenate([order[enough], order[~enough]])[:CLOSE]
@@ -219,7 +221,7 @@ def _batch(
     layers: Sequence[int] | None,
     random: np.random.Generator,
 ) -> dict[str, np.ndarray]:
-    """All numbers of a batch, one row per input."""
+    """All arrays of a batch, with one row per input except those in `BATCH_ARRAYS`."""
     recording = subject.record([subject.rows[i] for i in part])
     _check(recording, layers)
     moved = subject.record([subject.shuffled(i, orders[i]) for i in part])
@@ -252,8 +254,8 @@ def _batch(
 
 
 def _moved(recording: Recording, moved: Recording, orders: Sequence[np.ndarray]) -> np.ndarray:
-    """(inputs, hidden states, 2): how far the states of single tokens change when contents, without
-    their positions, are shuffled; numerators and denominators."""
+    """How far the states of single tokens change when contents are shuffled but positions stay:
+    an array (inputs, hidden states, 2) of numerators and denominators."""
     found = np.empty((len(orders), len(recording.layers), 2))
     for layer in recording.layers:
         both = (recording.each(recording.hidden, layer), moved.each(moved.hidden, layer))
@@ -269,7 +271,7 @@ def _rows(
     moved: np.ndarray,
     order: np.ndarray,
 ) -> dict[str, np.ndarray]:
-    """What the rows of one layer look like on one input."""
+    """The measures of the attention weights of one layer on one input."""
     measures = attention_rows.row_measures(
         weights, causal=subject.causal, separators=subject.separators(index)
     )
@@ -285,7 +287,7 @@ def _outputs(
     weights: np.ndarray,
     random: np.random.Generator,
 ) -> dict[str, np.ndarray]:
-    """What the heads of one layer do with their values on one input, as far as it is known."""
+    """The measures of the head outputs of one layer on one input, as far as they are available."""
     causal, length = subject.causal, recording.lengths[place]
     values = recording.values[layer][place][:, :length]
     measures = {

@@ -1,4 +1,4 @@
-"""`inspect`: the model is read, run over its inputs and measured; the result has a page."""
+"""`inspect`: load a model, run it over its inputs, measure its layers and heads."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from .collection import Collected, Progress, collect
 from .summary import summary
 
 TOKENS = 128  # tokens of a text that are read, by default
-VIEW_TOKENS = 48  # of an input whose attention is shown
-VIEW_BYTES = 1_500_000  # of all views: the page stays below 6 MB with figures and their script
-GENERIC = ("model", "checkpoint")  # names of folders that say little without their parent's
-PER_CLASS = 5  # inputs of a class: one per fold
+VIEW_TOKENS = 48  # tokens of an example whose attention is shown
+VIEW_BYTES = 1_500_000  # for all examples: the whole page stays below 6 MB
+GENERIC = ("model", "checkpoint")  # folder names that need the name of the parent folder
+PER_CLASS = 5  # fewest inputs of a class: one per fold
 
 
 def inspect(
@@ -49,15 +49,16 @@ def inspect(
         of a batch of arrays (inputs, tokens, …) that returns a mapping with `hidden` (one array
         (inputs, tokens, width) per layer) and, if it has them, `weights`, `queries`, `keys` and
         `values` (inputs, heads, …) per layer; a PyTorch module that is a model of `transformers` or
-        has layers torch.nn.TransformerEncoderLayer; or "module:function", which returns (such a
-        function or module, its inputs), or it alone where inputs are given.
+        has layers torch.nn.TransformerEncoderLayer; or "module:function", the name of a function
+        without arguments that returns (a function or module as above, its inputs), or without the
+        inputs if `inputs` is given.
     inputs: texts; images (a folder, or uint8 arrays (n, height, width)); or arrays for a function.
     labels: one class or number per input, for probes of every layer.
     layers: measure the heads of these layers only, from 1. tokens: read so many of each text.
     examples: inputs whose attention is kept for the page. causal: whether the tokens of a function
-        see earlier ones only (folders are tested). progress: a function of (done, total);
-        without it, a notebook shows a bar. keep: a folder for finished batches of a model that is
-        a folder; a run that was stopped then goes on where it was.
+        see earlier ones only (for a folder this is tested). progress: a function of (done, total);
+        without it, a notebook shows a bar. keep: a folder in which finished batches are stored, if
+        the model is a folder, so that a stopped run continues where it stopped.
 
     >>> def mean_of_tokens(x):
     ...     uniform = np.full((len(x), 1, x.shape[1], x.shape[1]), 1 / x.shape[1])
@@ -102,7 +103,7 @@ def inspect(
 
 
 def _notebook_progress() -> Progress:
-    """A bar below the cell of a notebook; nothing elsewhere."""
+    """A function that draws a progress bar in a notebook, and does nothing elsewhere."""
     if not in_notebook():
         return lambda done, total: None
     line = NotebookLine()
@@ -110,7 +111,7 @@ def _notebook_progress() -> Progress:
 
 
 def _name(model: Any) -> str:
-    """The last part of a folder's path that names it, or the name of a function.
+    """A name for the model: the end of a folder's path, or the name of a function.
 
     >>> _name("run3/checkpoint-500"), _name("bert-mine")
     ('run3/checkpoint-500', 'bert-mine')
@@ -201,7 +202,8 @@ def _as_function(model: Any) -> Any:
             }
         if not found.hidden:
             return output
-        # Some modules attend to something else than their tokens, or more than once per layer.
+        # Some modules attend to other things than their tokens, or more than once per layer: their
+        # weights are left out.
         tokens = found.hidden[0].shape[1]
         square = all(weights.shape[2:] == (tokens, tokens) for weights in found.weights)
         fits = square and len(found.weights) == len(found.hidden) - 1
@@ -211,7 +213,7 @@ def _as_function(model: Any) -> Any:
 
 
 def _labels(labels: Any, count: int) -> np.ndarray:
-    """Class numbers (integers from 0) or numbers."""
+    """Labels as class numbers (integers from 0) or as floats; raises `BadInput` for others."""
     array = np.asarray(labels)
     if array.ndim != 1 or len(array) != count:
         raise checks.BadInput(
@@ -240,7 +242,10 @@ def _labels(labels: Any, count: int) -> np.ndarray:
 def _without_short(
     subject: InspectedModel, labels: np.ndarray | None
 ) -> tuple[InspectedModel, np.ndarray | None, int]:
-    """Inputs of at least two tokens, of which there must be two."""
+    """Drop inputs of fewer than two tokens; return model, labels and the number dropped.
+
+    Raises `BadInput` if fewer than two inputs remain.
+    """
     kept = np.flatnonzero(subject.lengths >= 2)
     if len(kept) < 2:
         raise checks.BadInput(
@@ -291,7 +296,7 @@ def _missing(found: Collected, subject: InspectedModel, labels: Any) -> list[tup
 
 
 def _views(subject: InspectedModel, found: Collected, examples: int) -> tuple[TokenView, ...]:
-    """The attention on the inputs whose lengths are nearest to half of what can be shown."""
+    """The attention on `examples` inputs whose lengths are nearest to half of `VIEW_TOKENS`."""
     if not found.depth or not examples:
         return ()
     order = np.argsort(np.abs(subject.lengths - VIEW_TOKENS // 2), kind="stable")

@@ -1,4 +1,4 @@
-"""Measures with intervals, from the numbers of single inputs."""
+"""Measures of heads and layers with intervals, from one number per input."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from attnlens.instruments.transfer.scores import h_score, log_me
 
 from .collection import Collected, HeldOutTokens
 
-# name of a head's measure: (name that is shown, how to read it, limits)
+# Measures of heads: internal name → (displayed name, how to read it, limits of the scale).
 HEADS: dict[str, tuple[str, str, tuple[float, float] | None]] = {
     "effective tokens": (
         "effective tokens",
@@ -82,9 +82,9 @@ ORDER, PAIRS, PROBE, LOG_ME, H_SCORE = "order", "pairs", "probe error", "LogME",
 EXCESS, HELD_OUT = "probe error over the best", "held-out token error"
 GUESS = "probe error over guessing"
 SHARPNESS, CONDITION = "largest curvature of the head", "log10 condition number of the head"
-COORDINATES = 32  # coordinates that are kept of the embeddings of predicted tokens
-ROUNDING = 1e-6  # of squared distances in float32, relative: (1e−7)² times the square of depth
-FEWEST = 40  # predicted tokens; a probe on fewer has hardly any power
+COORDINATES = 32  # leading coordinates of embeddings that probes predict
+ROUNDING = 1e-6  # of relative squared distances in float32: (1e−7)² times depth²
+FEWEST = 40  # predicted tokens; with fewer, a probe has hardly any power
 
 
 def finite_mean(values: np.ndarray) -> Reading:
@@ -114,13 +114,13 @@ def head_measure(
 
 
 def _over_heads(numbers: np.ndarray) -> np.ndarray:
-    """The mean over heads of each input; a head that has no number on any input is left out (its
-    values do not vary, for example)."""
+    """The mean over heads for each input, without heads that have no finite number on any input
+    (for example because their values do not vary)."""
     return numbers[:, np.isfinite(numbers).any(0)].mean(1)
 
 
 def head_measures(found: Collected) -> list[Measure]:
-    """Every measure of heads that was collected."""
+    """All measures of heads for which numbers were collected."""
     made = [
         head_measure(title, meaning, found.heads[name], limits)
         for name, (title, meaning, limits) in HEADS.items()
@@ -145,8 +145,8 @@ def head_measures(found: Collected) -> list[Measure]:
 
 
 def distance_profiles(found: Collected) -> tuple[Curve, ...]:
-    """The share of attention by distance to the token attended to, the mean over heads: one curve
-    per layer, over the lower ends of bins that some input reaches."""
+    """One curve per layer: the share of attention, as a mean over heads, in each bin of distance to
+    the attended token. Bins are named by their lower end and stop at the last one in use."""
     if found.profile is None:
         return ()
     shares = found.profile.mean(2)  # (inputs, layers, bins)
@@ -165,7 +165,7 @@ def distance_profiles(found: Collected) -> tuple[Curve, ...]:
 
 
 def layer_measures(found: Collected, labels: np.ndarray | None, seed: int) -> list[Measure]:
-    """Measures of whole layers, the embedding first, as layer 0."""
+    """Measures of whole layers; layer 0 is the embedding."""
     pooled, shuffled = found.pooled, found.shuffled
     at = tuple(range(len(pooled)))
     moved = [order_sensitivity(a, b) for a, b in zip(pooled, shuffled, strict=True)]
@@ -194,7 +194,7 @@ def layer_measures(found: Collected, labels: np.ndarray | None, seed: int) -> li
 
 
 def _token_measure(held_out: HeldOutTokens, at: tuple[int, ...], seed: int) -> Measure:
-    """How well each layer predicts tokens that the model cannot see there."""
+    """How well each layer predicts masked tokens (in a decoder: the next tokens)."""
     targets = leading_coordinates(held_out.targets, COORDINATES)
     words = (
         "Variance of the embedding of a masked token (in a decoder: of the next) that a linear map "
@@ -249,7 +249,8 @@ def label_measures(pooled: np.ndarray, labels: np.ndarray, seed: int) -> list[Me
 def _landscape(
     pooled: np.ndarray, labels: np.ndarray, at: tuple[int, ...], seed: int
 ) -> list[Measure]:
-    """The landscape of a trained head on every layer; nothing where a part lacks a class."""
+    """Curvature of the loss of a linear head on every layer; [] if a part of the inputs lacks a
+    class."""
     numbers = [probe_hessians(features, labels, seed=seed) for features in pooled]
     if any(one is None for one in numbers):
         return []
@@ -273,7 +274,7 @@ def _landscape(
 
 
 def guess_errors(labels: np.ndarray) -> np.ndarray:
-    """The error on each input of the most frequent class or, for numbers, of the mean.
+    """The error per input of guessing: the most frequent class or, for numbers, the mean.
 
     >>> guess_errors(np.array([0, 1, 1, 1])).tolist()
     [1.0, 0.0, 0.0, 0.0]
@@ -284,9 +285,9 @@ def guess_errors(labels: np.ndarray) -> np.ndarray:
 
 
 def _standard(features: np.ndarray) -> np.ndarray:
-    """Columns that vary, with variance one."""
+    """The columns that vary, standardised to mean zero and variance one."""
     spread = features.std(0)
-    varies = spread > 1e-6 * spread.max(initial=0)  # below that, rounding of float32
+    varies = spread > 1e-6 * spread.max(initial=0)  # smaller spreads are rounding of float32
     return (features - features.mean(0))[:, varies] / spread[varies]
 
 

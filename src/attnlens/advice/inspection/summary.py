@@ -1,7 +1,7 @@
-"""Five sentences on a transformer, by rule, from its measures.
+"""Five sentences that describe a transformer, derived from its measures by fixed rules.
 
-A head counts as being of a kind if the lower end of its interval is above `MOST` (an induction
-head: above `SOME`), so that a head is not described by what chance can produce.
+A head counts as being of a kind, such as attending to the first token, if the lower end of its
+interval is above `MOST` (for induction heads above `SOME`), so that chance alone does not decide.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NO_ATTENTION = "This architecture gives no attention weights, so its heads canno
 
 
 def summary(measures: dict[str, Measure], causal: bool) -> tuple[str, ...]:
-    """Order, tokens used, kinds of heads, smoothing, label."""
+    """Sentences on the order of tokens, tokens used, kinds of heads, smoothing, and the label."""
     return (
         _order(measures),
         _tokens(measures),
@@ -146,7 +146,7 @@ def _label(measures: dict[str, Measure]) -> str:
     best = int(np.argmin([reading.value for reading in probe.by_layer]))
     lowest, excess = probe.by_layer[best], measures[EXCESS]
     gains = measures[GUESS].by_layer
-    # Layers are chosen by what is tested, so each interval has its share of the 5 %.
+    # The layer is chosen by the same errors that are tested: Bonferroni over the layers.
     level = 1 - (1 - LEVEL) / len(gains)
     if not any(gain.interval(level)[1] < 0 for gain in gains):
         return (

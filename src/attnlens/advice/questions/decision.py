@@ -1,20 +1,22 @@
 """What should be used on these data, what does attention itself add, what would more labels buy?
 
-**The rule.** Every contender is trained on the same rows of the same folds. The one with the
-smallest mean error is compared with each of the others by paired differences of errors, with
+**The rule.** Every contender (model) is trained on the same rows of the same folds. The one with
+the smallest mean error is compared with each of the others by paired differences of errors, with
 Student's t over folds, standard errors inflated for overlapping training sets, and Bonferroni over
-the M − 1 comparisons. The cheapest contender that is not shown to be worse is recommended
-(`contenders.CHEAPEST_FIRST`). So a more expensive model is recommended only where it is shown to be
-better than every cheaper one. If the cheapest model is in truth as good as the best, it is passed
-over in at most about 5 % of cases (in 1.8 % of 4,000 simulated contests of five equal contenders).
+the M − 1 comparisons of M contenders. The cheapest contender that is not shown to be worse is
+recommended (`contenders.CHEAPEST_FIRST`). So a more expensive model is recommended only if it is
+shown to be better than every cheaper one. If the cheapest model is in truth as good as the best,
+another one is recommended in at most about 5 % of cases (in 1.8 % of 4,000 simulated contests of
+five equal contenders).
 
-**What attention adds** is the difference between a transformer and the same transformer, trained
-alike, in which every token attends to all tokens with equal weights. A comparison with another kind
-of model would also measure everything else in which the two differ.
+**What attention adds** is the difference in error between a transformer and the same transformer,
+trained in the same way, in which every token attends to all tokens with equal weights. A comparison
+with another kind of model would also measure everything else in which the two models differ.
 
-**Twice the labels.** From half of the labels to all of them the error changed by a factor e^r,
-paired by fold; a power law without a floor, e(n) ∝ n^(−b), changes it by the same factor once more.
-Curves that have begun to level off change it by less.
+**Twice the labels.** The error changes by a factor e^r, paired by fold, from half of the labels to
+all of them. If the error follows a power law without a floor, e(n) ∝ n^(−b), twice the labels
+change it by the same factor again. If the learning curve has begun to level off, they change it by
+less.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ class Contest(NamedTuple):
 
     errors: Mapping[str, np.ndarray]
     labels: int
-    inflation: float  # of standard errors, because folds share training rows
+    inflation: float  # factor on standard errors, because folds share training rows
     trivial: float  # the error of ignoring the inputs
     quantity: str
 
@@ -51,24 +53,24 @@ class Contest(NamedTuple):
         return _inflated(self.errors[name], self.inflation)
 
     def difference(self, first: str, second: str) -> Reading:
-        """By how much the error of the first is larger, paired by fold."""
+        """The error of contender `first` minus that of `second`, paired by fold."""
         return _inflated(self.errors[first] - self.errors[second], self.inflation)
 
 
 class RankedContender(NamedTuple):
-    """A contender, its error, and by how much that is larger than the recommended one's."""
+    """A contender, its error, and that error minus the error of the recommended contender."""
 
     name: str
     error: Reading
     difference: Reading
-    tied: bool  # with the smallest error: not shown to be worse
+    tied: bool  # not shown to be worse than the contender with the smallest error
 
 
 class Decision(NamedTuple):
     """The recommended model, and all contenders from the smallest mean error on."""
 
     model: str
-    learned: bool  # shown to be better than ignoring the inputs
+    learned: bool  # the model is shown to be better than ignoring the inputs
     ranking: tuple[RankedContender, ...]
 
     def of(self, name: str) -> RankedContender:
@@ -117,7 +119,7 @@ def decision(contest: Contest) -> tuple[Decision, Answer]:
 
 
 def _against(result: Decision) -> str:
-    """How attention compares, or, where attention is recommended, the best other contender."""
+    """Compare with the best contender of the other kind: with attention, or without it."""
     attends = result.model in ATTENTION
     others = [r for r in result.ranking if (r.name in ATTENTION) != attends]
     if not others:
@@ -132,7 +134,7 @@ def _against(result: Decision) -> str:
 
 
 def attention_adds(contest: Contest) -> Answer:
-    """What does attention itself add? The transformer against itself with uniform attention."""
+    """What does attention itself add? Compares transformers with learned and uniform attention."""
     change = contest.difference(TRANSFORMER, UNIFORM)
     with_it, without = contest.reading(TRANSFORMER), contest.reading(UNIFORM)
     evidence = (

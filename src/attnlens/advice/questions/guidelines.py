@@ -24,7 +24,7 @@ RANK = QuestionWords(Question.LOW_RANK, "Does a lower rank help?")
 
 
 def structure(trial: Trial, choice: ModelChoice) -> list[Answer]:
-    """Do sparse inputs, and narrower queries and keys, lower the error?"""
+    """Do sparse inputs, and queries and keys of lower dimension, lower the error?"""
     tried = guidelines(
         trial.data.inputs,
         trial.data.labels,

@@ -3,19 +3,20 @@
 n(ε) is the number of labels at which a model's expected error is ε (`learning_curve`).
 
 **Which model needs the fewest labels? has one rule, `fewest_labels`.** A model is *shown* to need
-fewer labels than the others when, for each of the others, the whole 95 % interval of the ratio of
-their n(ε) lies on its side. If model m truly needs the fewest, another model b is shown by mistake
-only where the interval of the pair (m, b) lies wholly on the wrong side, which happens in at most
-2.5 % of cases. So among two models the wrong one is shown in at most 2.5 % of cases, among three in
-at most 5 %, among M in at most (M − 1) · 2.5 %. Of models that cannot be distinguished the simplest
-is taken. A model that is not shown to do better than ignoring the inputs is never named.
+fewer labels than the others if, for each other model, the whole 95 % interval of the ratio of the
+two n(ε) lies on the side where the first needs fewer. If model m truly needs the fewest, another
+model b is shown by mistake only if the interval of the pair (m, b) lies wholly on the wrong side,
+which happens in at most 2.5 % of cases. So with two models the wrong one is shown in at most 2.5 %
+of cases, with three in at most 5 %, with M in at most (M − 1) · 2.5 %. Among models that cannot be
+distinguished the simplest is chosen. A model that is not shown to do better than ignoring the
+inputs is never named.
 
-`attnlens samples` and `advise` share this rule. A simpler one would name the model with the
-smallest n(ε) where all ratios exclude 1, and otherwise nothing. This one is more careful: it also
-asks that the model learns anything at all, and where some models cannot be distinguished it still
-says what is shown about the others. Where ratios of n(ε) do not distinguish models, their errors
-with all labels may: a model whose error there is shown to be larger, paired by fold, is no
-candidate. A model that is not shown to learn, while another is, did not train: it has no n(ε).
+`attnlens samples` and `advise` share this rule. A simpler rule would name the model with the
+smallest n(ε) if all ratios exclude 1, and otherwise nothing. This rule also requires that the model
+learns anything at all, and if some models cannot be distinguished it still says what is shown about
+the others. If ratios of n(ε) do not distinguish models, their errors with all labels may: a model
+whose error with all labels is shown to be larger, paired by fold, is no candidate. If a model is
+not shown to learn while another one is, its training failed and it has no n(ε).
 """
 
 from __future__ import annotations
@@ -37,38 +38,38 @@ from attnlens.instruments.samples.sample_size import FARTHEST, SampleSize
 SIMPLEST_FIRST = ("baseline", "known-attention", "self-attention", "multi-layer")
 FEWEST = QuestionWords(Question.FEWEST_LABELS, "Which model needs the fewest labels?")
 MORE = QuestionWords(Question.MORE_LABELS, "How many more labels are needed?")
-ABOVE = 1.5  # the default ε over what the best model reaches; see `default_goal`
+ABOVE = 1.5  # the default ε divided by the error of the best model; see `default_goal`
 
 
 class Goal(NamedTuple):
-    """The error ε that labels are counted for, and in words where it comes from."""
+    """The error ε for which labels are counted, and the rule that chose it, in words."""
 
     error: float
     rule: str = "as requested"
 
 
 class ModelChoice(NamedTuple):
-    """The model that further questions are asked about, and whether it learns anything at all."""
+    """The model that later questions use, and whether it is shown to learn anything at all."""
 
     model: str
     learned: bool
-    curves: LearningCurves  # with the goal as their target error
+    curves: LearningCurves  # learning curves whose target error is the goal
 
 
 def default_goal(curves: LearningCurves, trivial: float) -> Goal:
-    """The ε of `advise` where the user gives none, and its rule in words.
+    """The ε that `advise` uses if the user gives none, and its rule in words.
 
-    It is 1.5 times what the best model reaches with all labels that it is given here, so that its
-    n(ε) lies well inside the curve; or halfway (geometrically) from there to `trivial`, the error
-    of ignoring the inputs, where that is less. Where no test row was wrong, one wrong row stands
-    for what was reached.
+    It is 1.5 times the error of the best model with all labels of the curve, so that its n(ε) lies
+    well inside the curve; or, if that is smaller, the geometric mean of the model's error and
+    `trivial`, the error of ignoring the inputs. If no test row was wrong, the error of one wrong
+    row is used instead of zero.
     """
     last = _last_readings(curves)
     learned = _learned(last, trivial)
     names = sorted(learned, key=lambda n: last[n].value)
     if not names:
         return Goal(trivial, "that of ignoring the inputs")
-    # Less than one wrong row in all folds together cannot be seen.
+    # An error below one wrong row in all folds together cannot be measured.
     least = 1 / curves.test_rows if curves.test_rows else 0.0
     reached = max(last[names[0]].value, least)
     near, halfway = ABOVE * reached, math.sqrt(reached * trivial)
@@ -84,7 +85,7 @@ def fewest_labels(curves: LearningCurves, goal: Goal, trivial: float) -> tuple[M
     """
     target = goal.error
     if curves.target_error != target:
-        curves = dataclasses.replace(curves, target_error=target)  # drawn with the curves
+        curves = dataclasses.replace(curves, target_error=target)  # the figure marks it
     last = _last_readings(curves)
     learned = _learned(last, trivial)
     errors = ", ".join(f"{name} {curves.error_text(name)}" for name in last)
@@ -137,7 +138,7 @@ def fewest_labels(curves: LearningCurves, goal: Goal, trivial: float) -> tuple[M
 
 
 def more_labels(choice: ModelChoice, error: float | None, total: int) -> Answer:
-    """How many labels beyond the `total` at hand reach ε; without an ε, half of today's error."""
+    """How many labels beyond the user's `total` reach `error`; None: half of the present error."""
     curves = choice.curves
     today, most = curves[choice.model].readings[-1], curves.sizes[-1]
     goal = error if error is not None else 0.5 * today.value
@@ -179,8 +180,8 @@ def labels_needed(
 ) -> Answer:
     """How many labels does this model need for the target error?
 
-    trivial: the error of ignoring the inputs; a model that is not shown to do better, while another
-    is, did not train.
+    trivial: the error of ignoring the inputs. If a model is not shown to do better while another
+    one is, the answer says that it did not train.
     """
     goal = f"{curves.quantity} {curves.target_error:.3g}"
     words = f"How many labels does {name} need for {goal}?"
@@ -213,7 +214,7 @@ def labels_needed(
 
 
 def label_ratio(curves: LearningCurves, first: str, second: str) -> Answer:
-    """How many times the labels of the second model does the first need?"""
+    """How many times as many labels as model `second` does model `first` need?"""
     words = f"How many times the labels of {second} does {first} need?"
     question = QuestionWords(Question.LABEL_RATIO, words, first)
     ratio = curves.ratio(first, second)
@@ -236,7 +237,7 @@ def label_ratio(curves: LearningCurves, first: str, second: str) -> Answer:
 
 
 def gain_of_labels(curves: LearningCurves, more: int) -> Answer:
-    """What would so many more labels buy?"""
+    """What error would each model reach with `more` more labels?"""
     words = f"What would {more:,} more labels buy, beyond {curves.sizes[-1]:,}?"
     question = QuestionWords(Question.GAIN_OF_LABELS, words)
     changes, readings = [], {}
@@ -279,8 +280,9 @@ def _untrained(curves: LearningCurves, learned: list[str], trivial: float) -> st
 
 
 def _larger_errors(curves: LearningCurves, names: list[str]) -> dict[str, Reading]:
-    """The models whose error with all labels is shown to be larger than that of the best of them,
-    and by how much; Bonferroni over the comparisons. Less than 5 % of the error decides nothing."""
+    """The models whose error with all labels is shown to be larger than that of the best model in
+    `names`, each with the difference; Bonferroni over the comparisons. Differences below 5 % of
+    the error are ignored."""
     best = min(names, key=lambda name: curves[name].readings[-1].value)
     differences = {name: curves.difference(name, best) for name in names if name != best}
     level = 1 - (1 - LEVEL) / max(len(differences), 1)

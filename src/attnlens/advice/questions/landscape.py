@@ -2,23 +2,23 @@
 
 With loss L, gradient g, Hessian H with largest eigenvalue λ_max, parameters w and D = diag(w):
 
-    settled    one more step of gradient descent, of length 1/λ_max, lowers a quadratic loss by at
-               least ‖g‖²/(2 λ_max); at a minimum that is small against L
-    downward   directions in which the loss curves down: λ < −λ_max/100. A spectral density whose
-               width is a hundredth of the spectrum cannot tell smaller values from zero. A saddle
-               has λ < −λ_max/10
+    settled    one more step of gradient descent, with learning rate 1/λ_max, lowers a quadratic
+               loss by at least ‖g‖²/(2 λ_max); at a minimum this is small compared with L
+    downward   directions of eigenvalues λ < −λ_max/100, in which the loss curves down. The spectral
+               density resolves a hundredth of the spectrum, so it cannot tell smaller values from
+               zero. At a saddle there is λ < −λ_max/10
     sharp      changing every parameter at random by 10 % of its own size changes the loss by
                ½ · 0.1² · tr(D H D) on average, to second order; unlike λ_max this does not depend
                on how the same function is parametrised
 
 Eigenvalues that were not computed from the whole matrix come from the Lanczos method: they are
 those of a projection of H, so λ_max is at least the largest and λ_min at most the smallest of them.
-The words say so. Gradient descent with steps above 2/λ_max is unstable; so it is above 2 over a
-lower bound of λ_max.
+Answers then say "at least" and "at most". Gradient descent with learning rates above 2/λ_max is
+unstable, so it is also unstable above 2 divided by a lower bound of λ_max.
 
-The thresholds are conventions of this package: a possible decrease by less than one hundredth of
-the loss counts as settled, a rise by up to a tenth of the loss as flat, by more than all of it as
-sharp.
+The thresholds are conventions of this package: a minimum is settled if the possible decrease is
+less than one hundredth of the loss; it is flat if the random change raises the loss by at most a
+tenth, and sharp if it raises the loss by more than its whole value.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ HEALTH = QuestionWords(Question.HEALTH, "Is the loss surface of the chosen model
 
 
 def health(curvature: Curvature, subject: str) -> Answer:
-    """Is the loss surface healthy? `minimum`, `sharpness` and `bending` in one answer.
+    """Is the loss surface healthy? Joins `minimum`, `sharpness` and `bending` in one answer.
 
     Its outcome is that of `minimum`.
 
@@ -96,7 +96,7 @@ def minimum(curvature: Curvature) -> Answer:
 
 
 def sharpness(curvature: Curvature) -> Answer:
-    """How sharp is it? The curvature must have its scaled trace."""
+    """How sharp is it? `curvature.scaled_trace` must not be None."""
     scaled = curvature.scaled_trace
     assert scaled is not None
     half = 0.5 * NUDGE**2
@@ -126,7 +126,7 @@ def sharpness(curvature: Curvature) -> Answer:
 
 
 def bending(curvature: Curvature) -> Answer:
-    """In how many directions does it bend? The curvature must have its density."""
+    """In how many directions does it bend? `curvature.density` must not be None."""
     density = curvature.density
     assert density is not None
     strength = max(abs(curvature.largest), abs(curvature.smallest))
@@ -148,7 +148,7 @@ def bending(curvature: Curvature) -> Answer:
 
 
 def spectrum(curvature: Curvature) -> Answer:
-    """What are the largest and smallest eigenvalues? The curvature must have its scaled ones."""
+    """What are the largest and smallest eigenvalues? Needs `curvature.scaled_largest`."""
     scaled = curvature.scaled_largest
     assert scaled is not None
     top, bottom = (

@@ -3,21 +3,22 @@
 **The question has one rule, `order`.** Two measurements can answer it, and each statement in the
 answer rests on one of them, with its own error rate:
 
-    tokens   the exact permutation test of `exchangeability`, which needs no labels: "yes" where
-             p ≤ 0.05, so by mistake in at most 5 % of data sets. The largest of several statistics
-             is compared with shuffled orders, which accounts for looking at several.
-    label    the error of the chosen model when each row's tokens are shuffled, over the error as
-             they stand, paired by fold: "yes" where the whole 95 % interval of the log ratio lies
-             above 0 (by mistake in at most 2.5 %), "no" only where it lies within ± 5 % or below 0.
+    tokens   the exact permutation test of `exchangeability`, which needs no labels: "yes" if
+             p ≤ 0.05, so by mistake in at most 5 % of data sets. The test compares the largest of
+             several statistics with its values for shuffled orders, which corrects for multiple
+             testing.
+    label    the ratio of two errors of the chosen model, with each row's tokens shuffled and in
+             their own order, paired by fold: "yes" if the whole 95 % interval of the log ratio
+             lies above 0 (by mistake in at most 2.5 %), "no" only if it lies within ± 5 % or
+             below 0.
 
-`attnlens exchangeability` has the first measurement, `advise` both. The rule is the careful one for
-each: sequences with so few orders that p cannot be small decide nothing; constant sequences have no
-order; and "no sign" among the tokens is not "no" for the label, which needs an interval that
-excludes an effect.
+`attnlens exchangeability` uses the first measurement, `advise` both. Nothing is decided if
+sequences have so few orders that p cannot be small; constant sequences have no order. "No sign"
+among the tokens does not mean "no" for the label: that needs an interval that excludes an effect.
 
 The columns of a plain table are not a sequence: only the label can depend on which column a value
-stands in. So `advise` makes no permutation test of columns, and standardises them before they are
-mixed; the command tests rows, or columns if asked.
+is in. So `advise` makes no permutation test of columns, and standardises columns before it shuffles
+values among them; `attnlens exchangeability` tests rows, or columns with `--along columns`.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ YES, NO, NO_SIGN = AnswerOutcome.YES, AnswerOutcome.NO, AnswerOutcome.NO_SIGN
 
 
 class EffectWords(NamedTuple):
-    """The question about an effect, with the outcome and the words above zero and below zero."""
+    """The question about an effect, and its outcome and words for effects above and below zero."""
 
     question: QuestionWords
     above: tuple[AnswerOutcome, str]
@@ -71,7 +72,7 @@ EFFECTS = {
         (YES, "yes, it shrinks"),
     ),
 }
-# The drift of vectors and categories is a squared length, which has no direction.
+# The drift of vectors and categories is a squared length: it has no direction.
 SQUARED_DRIFT = EffectWords(
     DRIFT, (YES, "yes, further than by chance"), (NO, "no, less far than by chance")
 )
@@ -79,7 +80,7 @@ MOST_SEQUENCES = 200  # in `advise`; the permutation test is exact for any numbe
 
 
 class LabelEffect(NamedTuple):
-    """How a model's error changes when tokens are shuffled; `learned`: whether it learns at all."""
+    """How a model's error changes when tokens are shuffled; `learned`: whether the model learns."""
 
     model: str
     learned: bool
@@ -100,7 +101,7 @@ class LabelEffect(NamedTuple):
 
 
 def label_effect(trial: Trial, choice: ModelChoice) -> LabelEffect:
-    """Train the chosen model with each row's tokens (or columns) shuffled, and as they stand."""
+    """Compare training on data with each row's tokens (or columns) shuffled and not shuffled."""
     random = np.random.default_rng(trial.seed)
     inputs = trial.data.inputs
     if not trial.data.tokens:  # columns have different units: standardise them
@@ -117,13 +118,13 @@ def label_effect(trial: Trial, choice: ModelChoice) -> LabelEffect:
 
 
 def sequence_test(sequences: Sequence[np.ndarray], seed: int) -> Exchangeability | None:
-    """The permutation test of the first sequences; None where none has two tokens."""
+    """The permutation test of at most `MOST_SEQUENCES` sequences; None if none has two tokens."""
     usable = [sequence for sequence in sequences if len(sequence) > 1][:MOST_SEQUENCES]
     return exchangeability(usable, wealth=False, seed=seed) if usable else None
 
 
 def _shuffle_tokens(tokens: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Each row's tokens in a random order of its own; the zeros that pad a row stay at its end.
+    """Shuffle the tokens of each row independently; zeros that pad a row stay at its end.
 
     >>> tokens = np.arange(1.0, 4)[None, :, None] * [[[1.0], [1.0], [0.0]]]
     >>> sorted(_shuffle_tokens(tokens, np.random.default_rng(0))[0, :, 0].tolist()[:2])
@@ -144,8 +145,9 @@ def order(
 ) -> Answer:
     """Does the order of tokens matter? See the module's docstring for the rule.
 
-    test: of the tokens; None where no sequence has two tokens, or where `columns` is true.
-    label: None where there is no label. columns: the tokens are the columns of a table.
+    test: the permutation test of the tokens; None if no sequence has two tokens, or if `columns`.
+    label: the effect on a model's error; None without labels. columns: whether the tokens are the
+    columns of a table.
     """
     if columns:
         assert label is not None
@@ -218,10 +220,10 @@ def _column_order(label: LabelEffect) -> Answer:
 
 
 def effects(test: Exchangeability) -> list[Answer]:
-    """In what way do tokens depend on their place? One question per effect that was measured.
+    """In what way do tokens depend on their position? One question per measured effect.
 
-    An effect is shown where its two-sided p-value (Student's t), corrected for the number of
-    effects (Holm), is at most 0.05: one of them is shown by mistake in at most 5 % of data sets.
+    An effect is shown if its two-sided p-value (Student's t), corrected for the number of effects
+    (Holm), is at most 0.05: in at most 5 % of data sets is any effect shown by mistake.
     """
     answers = []
     measured_effects = {n: e for n, e in test.effects.items() if _has_error(e)}

@@ -5,11 +5,12 @@ share
 
     (e₀ − e_k) / (e₀ − e_all),    e₀ the error of ignoring the inputs
 
-of what it gains from all of them. k goes from the largest down, and k tokens are enough as long as
-the share is shown to be above nine tenths (the whole 95 % interval). The first k that is not ends
-the sequence, so however many k are tried, one is called enough by mistake in at most 2.5 % of cases
-(tests in a fixed order). Which end of a sequence is kept is decided once, by the largest k; each
-fold chooses its columns on its own training rows; those that are named have the smallest mean rank.
+of its gain from all of them, where e_k is its error with k of them and e_all with all. k is tried
+from the largest down; k tokens are enough if the whole 95 % interval of the share lies above nine
+tenths. The sequence ends at the first k that is not enough, so however many k are tried, a k is
+called enough by mistake in at most 2.5 % of cases (tests in a fixed order). The largest k decides
+once whether the first or the last tokens are kept. Each fold chooses its columns on its own
+training rows; the answer names the columns with the smallest mean rank over folds.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from .labels import ModelChoice
 
 CONTEXT = QuestionWords(Question.CONTEXT, "How long must the context be?")
 COLUMNS = QuestionWords(Question.COLUMNS, "How many columns does it take?")
-MOST_NAMES = 8  # of columns in an answer
-ENOUGH = 0.9  # of what is gained from all of them
-LENGTHS = 3  # tried in the first round besides the full length; each is one more network to compile
+MOST_NAMES = 8  # columns that an answer names at most
+ENOUGH = 0.9  # share of the gain from all of them
+LENGTHS = 3  # values of k in the first round besides all; each means one more network to compile
 
 
 def tokens_needed(
@@ -43,7 +44,7 @@ def tokens_needed(
 ) -> tuple[Answer, Figure | None]:
     """How many tokens, or columns, are enough? See the module's docstring for the rule.
 
-    names: of the columns, where the tokens are columns.
+    names: the names of the columns, if the tokens are columns.
     """
     question = CONTEXT if trial.data.tokens else COLUMNS
     whole = trial.data.inputs.shape[1]
@@ -66,7 +67,7 @@ def tokens_needed(
         shares[k] = trial.kept_share(errors[k], errors[whole])
         unbroken = unbroken and shares[k].low > ENOUGH
         enough = k if unbroken else enough
-        if shares[k].high < ENOUGH:  # fewer would not do better
+        if shares[k].high < ENOUGH:  # even fewer tokens cannot be enough
             too_few = k
             break
     listing = "; ".join(f"{k} {unit} keep {shares[k]}" for k in sorted(shares))
@@ -89,8 +90,8 @@ def tokens_needed(
 class _ShortenedInputs:
     """Errors of a model that sees only some of the tokens or columns.
 
-    `which` says which ones in words; `last` is whether the last tokens are kept, None until the
-    first k has decided.
+    which: which tokens or columns are kept, in words. last: whether the last tokens are kept; None
+        until the largest k has decided.
     """
 
     def __init__(self, trial: Trial, model: str):

@@ -1,8 +1,8 @@
 """Will a pretrained representation transfer to a task?
 
 The numbers are those of `condition_number`: with κ² = cᵀ (Aᵀ Σ A)⁺ c the task's excess error is at
-most κ² times that of pretraining (lens A, Zhang et al., 2022; docs/theory.md, prediction 14). Each
-function is one question.
+most κ² times that of pretraining (lens A, Zhang et al., 2022; docs/theory.md, prediction 14).
+`condition_number` defines c, A and Σ. Each function answers one question.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ CONDITION = QuestionWords(Question.CONDITION, "Does pretraining cover what the t
 FEATURES = QuestionWords(Question.FEATURES, "Do the features hold what the task needs?")
 ERROR = QuestionWords(Question.ERROR_TODAY, "How large is the error today?")
 SCORES = QuestionWords(Question.SCORES, "What do the usual scores say?")
-CLOSE = 10.0  # κ² up to which a bound on the error is useful in practice
+CLOSE = 10.0  # largest κ² for which the bound on the error is useful in practice
 
 
 def condition(result: Transfer) -> Answer:
     """Does pretraining cover what the task needs?
 
-    "Yes" and "weakly" need the whole 95 % interval of κ² on one side of `CLOSE`. So does "no": a
-    part of the target is in directions of which pretraining shows nothing. Where
-    more than 2.5 % of resamples make κ infinite, the interval has no upper end and nothing is
-    decided.
+    "Yes" needs the whole 95 % interval of κ² below `CLOSE`, "weakly" needs it above. "No" means
+    that κ is infinite (a part of the target lies in directions that pretraining does not cover) and
+    that the interval lies above `CLOSE`. If κ is finite, but more than 2.5 % of resamples make it
+    infinite, the interval has no upper end and nothing is decided.
     """
     kappa, (low, high) = result.kappa, result.interval
     readings = {"kappa": kappa}

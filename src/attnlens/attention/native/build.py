@@ -6,9 +6,10 @@ It is loaded only from a folder and a file that nobody but the user can write, a
 content has that hash (`core/private_files.py`); otherwise it is compiled again. Where native code
 is impossible the operators use XLA, and the last digits of their results differ.
 
-`status` only looks. `prepare` and `load` compile, and say so: one line before the compiler starts,
-one line if it fails. A failure is stored too, so that it is not repeated and not reported again
-until the compiler changes or `attnlens native build` asks for it.
+`status` only reports. `prepare` and `load` compile if necessary; they print one line before the
+compiler starts, and one line if it fails. A failure is stored, so that the compiler is not started
+and the failure not reported again until another compiler is installed or `attnlens native build` is
+called.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _by_xla: set[str] = set()  # libraries that this process must not use
 _unloadable: dict[Path, str] = {}  # files of the wheel that this system cannot load, and why
 
 
-# -- what is there ---------------------------------------------------------------------------------
+# -- status ----------------------------------------------------------------------------------------
 
 
 def status(name: str) -> NativeLibrary:
@@ -64,7 +65,7 @@ def status(name: str) -> NativeLibrary:
         digest = "" if failure else _verified_digest(path)
     except NotPrivate as error:
         return NativeLibrary(name, NativeStatus.UNTRUSTED, str(error))
-    except OSError:  # not there yet, or damaged: to be compiled
+    except OSError:  # the library is missing or damaged, and will be compiled
         failure, digest = None, ""
     if failure:
         return failure
@@ -124,8 +125,8 @@ def _verified_digest(path: Path) -> str:
 
 
 def _read_own(path: Path) -> bytes:
-    """The content of a file. One that others could have changed counts as damaged: the folder is
-    private, so a new file can replace it."""
+    """The content of a file; raises OSError, as for a damaged file, if others could have changed
+    it: the folder is private, so a new file can replace this one."""
     try:
         return read_private(path)
     except NotPrivate as error:
@@ -133,12 +134,12 @@ def _read_own(path: Path) -> bytes:
 
 
 def _record(path: Path, digest: str) -> str:
-    """As `sha256sum` writes it, so that a user can check the library."""
+    """The hash of a library in the format of `sha256sum`, so that users can check the library."""
     return f"{digest}  {path.name}\n"
 
 
 def _stored_failure(name: str, path: Path) -> NativeLibrary | None:
-    """The failure of an earlier process, if the compiler is still the same."""
+    """The failure that an earlier process stored, if the compiler is still the same."""
     compiler_path = compiler.find_compiler()
     try:
         failure = json.loads(_read_own(path.with_suffix(".failed")))
@@ -158,7 +159,7 @@ def is_off() -> bool:
 
 
 def switch_is_set() -> bool:
-    """Whether `attnlens native off` was called last; no matter in a folder that is not private."""
+    """Whether native code is off by `attnlens native off`; False if the folder is not private."""
     try:
         return (private_folder(cache_folder(), create=False) / SWITCH_FILE).exists()
     except OSError:
@@ -193,7 +194,7 @@ def prepare(name: str, notice: Notice = print_notice, retry: bool = False) -> Na
 
 
 def _open(name: str, notice: Notice, retry: bool = False) -> ctypes.CDLL | None:
-    """A library, compiled if necessary; None, with a status, if there is none."""
+    """Open a library, compiled if necessary; None if it cannot be used, and `status` says why."""
     variant = variant_here()
     if variant is None or is_off() or name in _by_xla:
         return None
@@ -212,7 +213,7 @@ def _open(name: str, notice: Notice, retry: bool = False) -> ctypes.CDLL | None:
         if not here.is_native:
             return None
         return load_library(name, variant, notice)
-    except OSError as error:  # the compiler failed; no space, no permission, …
+    except OSError as error:  # the compiler failed, or there is no space, no permission, …
         _keep_failure(name, variant, error)
         notice(f"native code is not used for {name} ({error}): XLA computes the same, more slowly")
         return None
@@ -235,7 +236,8 @@ def load_library(name: str, variant: Variant, notice: Notice = print_notice) -> 
     except OSError as error:
         if any(cause in str(error) for cause in PASSING):
             raise
-        # What the compiler wrote cannot run here: kept, it would count as in use everywhere else.
+        # The compiled file cannot run here. It is removed: otherwise `status` would report that it
+        # is in use.
         path.unlink(missing_ok=True)
         _record_path(path).unlink(missing_ok=True)
         raise compiler.CompilerFailed(f"the library cannot be loaded ({error})") from None
@@ -256,15 +258,15 @@ def _keep_failure(name: str, variant: Variant, error: OSError) -> None:
             failure = {"compiler": compiler.fingerprint(compiler_path), "reason": str(error)}
             write_private(path.with_suffix(".failed"), json.dumps(failure).encode())
     except OSError:
-        pass  # it stays known in this process only
+        pass  # the failure cannot be stored: only this process knows it
 
 
 @cache
 def load(name: str, functions: tuple[str, ...]) -> bool:
     """Load a library, compiling it if necessary, and register its `functions` with JAX.
 
-    Returns whether JAX can call them. The first call may take seconds; later calls return its
-    answer.
+    Returns whether JAX can call them. The first call may take seconds; later calls return the same
+    answer at once.
     """
     library = _open(name, print_notice) if jax.default_backend() == "cpu" else None
     if library is None:

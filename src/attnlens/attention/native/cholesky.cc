@@ -6,8 +6,8 @@
 //
 // by tiles of sixteen rows (blocked Cholesky: Golub and Van Loan, Matrix Computations, 2013,
 // section 4.2). Indices k, c and j count tiles. A matrix fits into the second-level cache of a
-// core, and one thread factorises it while other threads factorise other matrices. LAPACK does
-// neither: a matrix of this size is too small for several threads, and it has no call for many
+// core, and one thread factorises it while other threads factorise other matrices. LAPACK would use
+// one thread: a matrix of this size is too small for several, and LAPACK has no call for many
 // matrices. A matrix that is not positive definite gives NaN.
 
 #include <cmath>
@@ -59,8 +59,8 @@ inline void subtract(const T* a, int64_t a_row, const T* b, int64_t b_row, int64
     for (int v = 0; v < N; ++v) store(to + r * to_row + v * kWidth, sums[r][v]);
 }
 
-// The same for sixteen rows and the columns from `first` to `last`, whose number is a multiple of a
-// vector's width.
+// `subtract` for sixteen rows and the columns from `first` to `last`, whose number is a multiple of
+// a vector's width.
 template <typename T, bool kDown>
 inline void subtract_all(const T* a, int64_t a_row, const T* b, int64_t b_row, int64_t depth, T* to,
                          int64_t to_row, int64_t first, int64_t last) {

@@ -16,8 +16,8 @@ from . import build
 NAMES = tuple(
     f"attnlens_{work}_{dtype}" for work in ("factor", "solve") for dtype in ("float32", "float64")
 )
-# A shorter matrix is finished before a second thread has started. A longer one does not fit into
-# the second-level cache, and LAPACK uses several threads for it.
+# Smaller matrices are finished before a second thread has started. Larger ones do not fit into the
+# second-level cache, and LAPACK uses several threads for them.
 SHORTEST, LONGEST = 32, 512
 
 
@@ -27,7 +27,7 @@ def fits(length: int, dtype: jnp.dtype) -> bool:
 
 
 def load() -> bool:
-    """Compile and load the native version on the first call; whether it can be called."""
+    """Return whether JAX can call the library; the first call compiles and loads it."""
     return build.load("cholesky", NAMES)
 
 
@@ -43,7 +43,7 @@ def factor(matrix: Float[Array, "*batch length length"]) -> Float[Array, "*batch
 def solve(
     factor: Float[Array, "*batch length length"], right: Float[Array, "*batch length columns"]
 ) -> Float[Array, "*batch length columns"]:
-    """x with Rᵀ R x = right."""
+    """The solution x of Rᵀ R x = right, where `factor` is R."""
     shape = jax.ShapeDtypeStruct(right.shape, right.dtype)
     name = f"attnlens_solve_{factor.dtype.name}"
     solution = jax.ffi.ffi_call(name, shape, vmap_method="broadcast_all")(factor, right)

@@ -26,13 +26,13 @@ def find_compiler() -> str | None:
 
 
 def fingerprint(compiler: str) -> str:
-    """Changes when another compiler is installed."""
+    """A text that identifies the compiler: it changes when another one is installed."""
     state = Path(compiler).resolve().stat()
     return f"{compiler} {state.st_size} {state.st_mtime_ns}"
 
 
 def compile_library(name: str, variant: Variant, folder: Path) -> bytes:
-    """The library of `name`.cc, compiled in a scratch folder inside `folder`."""
+    """Compile `name`.cc in a scratch folder inside `folder`; return the content of the library."""
     compiler = find_compiler()
     if compiler is None:
         raise CompilerFailed("there is no C++ compiler")
@@ -51,8 +51,8 @@ def compile_library(name: str, variant: Variant, folder: Path) -> bytes:
 
 
 def _run(command: list[str], scratch: str, messages: int, seconds: float) -> int:
-    """The exit status of a command. After the time limit it is killed with all its children: the
-    compiler proper is a child of `c++`, and would go on alone."""
+    """Run a command and return its exit status. After the time limit the command is killed with its
+    children: `c++` starts the actual compiler as a child, which would continue otherwise."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,

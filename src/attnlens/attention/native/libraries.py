@@ -1,8 +1,9 @@
-"""The native libraries together: find the numerical path, compile what is missing, load.
+"""All native libraries together: find the numerical path, compile missing libraries, load them.
 
-`current_path` only looks. `prepare` compiles; it is called where a user expects to wait: at the
+`current_path` only reports. `prepare` compiles; it is called where a user expects to wait: at the
 start of a run, by `attnlens native build`, and when a Ray node gets its first work. `load` makes
-the libraries callable in this process. `follow` makes this process take the path of another one.
+the libraries callable in this process. `follow` makes this process use native code and XLA for the
+same libraries as another process.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def prepare(
     notice: Notice = print_notice,
     retry: bool = False,
 ) -> NumericalPath:
-    """Compile the libraries that are not there yet; return the numerical path.
+    """Compile the libraries that are missing; return the numerical path.
 
     `notice` is called with one sentence before the compiler starts, and if it fails. `retry` also
     compiles libraries that could not be compiled before.
@@ -60,10 +61,10 @@ def load(names: Sequence[str] = LIBRARIES) -> NumericalPath:
 
 
 def follow(key: str, step: Callable[[Sequence[str]], NumericalPath] = load) -> NumericalPath:
-    """Take the path with this key as far as this machine can; return the path that is taken.
+    """Use the numerical path with this key as far as this machine can; return the path in use.
 
-    Libraries that XLA replaces there are switched off in this process, so that no compiler is
-    started for them. `step` is `load` or `prepare`.
+    Libraries that XLA replaces according to `key` are switched off in this process, so that no
+    compiler is started for them. `step` (`load` or `prepare`) is applied to all libraries of `key`.
     """
     for name in names_by_xla(key):
         build.use_xla(name)

@@ -22,9 +22,9 @@ namespace ffi = xla::ffi;
 namespace {
 
 #ifdef __AVX512F__
-constexpr int kVectors = 4;  // 6 · 4 of the 32 registers hold sums
+constexpr int kVectors = 4;  // sums take 6 · 4 of the 32 registers
 #else
-constexpr int kVectors = 1;  // 6 · 2 of the 16 registers, which hold eight numbers each
+constexpr int kVectors = 1;  // sums take 6 · 2 of the 16 registers, which hold eight numbers each
 #endif
 constexpr int kRows = 6, kColumns = kVectors * kWide;
 constexpr int kQueries = 16 * kRows, kKeys = 256;  // a tile of scores takes 96 KB
@@ -54,7 +54,7 @@ inline void product(const float* a, int64_t a_row, const float* b, int64_t b_row
     for (int v = 0; v < N; ++v) store(to + r * to_row + v * kWide, sums[r][v]);
 }
 
-// As many panels of kColumns columns as fit, then the remaining columns (a multiple of 16).
+// `product` for all columns: panels of kColumns columns, then the rest, which is a multiple of 16.
 inline void products(const float* a, int64_t a_row, const float* b, int64_t b_row, int depth,
                      const float* start, float* to, int64_t to_row, int64_t columns) {
   int64_t c = 0;

@@ -35,7 +35,7 @@ def fits(
 
 
 def load() -> bool:
-    """Compile and load the native version on the first call; whether it can be called."""
+    """Return whether `attend` can be called; the first call compiles and loads the library."""
     return build.load("long_softmax", NAMES)
 
 
@@ -44,7 +44,7 @@ def attend(
     key: Float[Array, "*batch length dim"],
     value: Float[Array, "*batch length value_dim"],
 ) -> tuple[Float[Array, "*batch queries value_dim"], Float[Array, "*batch queries 1"]]:
-    """Σ_j softmax_j(q·k_j) v_j, and the log normaliser log Σ_j e^{q·k_j}; 0 where a sum is 0."""
+    """Σ_j softmax_j(q·k_j) v_j and the log normaliser log Σ_j e^{q·k_j}; 0 where the sum is 0."""
     shapes = [
         jax.ShapeDtypeStruct((*query.shape[:-1], last), jnp.float32)
         for last in (value.shape[-1], 1)

@@ -27,7 +27,7 @@ namespace {
 // The sizes of one set, and memory for its intermediate results.
 struct Set {
   int queries, length, dim, value_dim;  // Lq, L, d, dv
-  int padded, wide_dim, wide_value;     // L rounded up to 16, d and dv to 8 (multiples)
+  int padded, wide_dim, wide_value;     // L rounded up to a multiple of 16, d and dv of 8
   std::vector<float> key, value, other, rows, more;
 
   Set(int queries, int length, int dim, int value_dim)
@@ -51,7 +51,7 @@ inline void transpose_back(const float* from, int length, int features, int padd
     for (int f = 0; f < features; ++f) to[j * features + f] = from[f * padded + j];
 }
 
-// products[i, j] = Σ_f a[i, f] b[f, j]; a is (rows, features), b and products are padded in j.
+// to[i, j] = Σ_f a[i, f] b[f, j]; a is (rows, features), b and `to` are padded in j.
 template <int kFeatures>
 inline void times(const float* a, const float* b, int rows, int given, int padded, float* to) {
   const int features = kFeatures ? kFeatures : given;
@@ -179,6 +179,7 @@ void forward(Set& set, const float* query, const float* key, const float* value,
               set.other.data(), output);
 }
 
+// `given` holds the gradients do_i.
 template <int kDim, int kValue>
 void backward(Set& set, const float* query, const float* key, const float* value,
               const float* weights, const float* given, float* d_query, float* d_key,

@@ -20,9 +20,10 @@ from jaxtyping import Array, Bool, Float
 
 from . import build
 
-# Where it was faster than XLA, forward and backward on one core: 3 to 4 times with 4 to 16 tokens,
-# 1.3 to 2.4 times with 64 to 256 tokens. It was slower with 32 features, and also where few queries
-# attend to tokens that are data: XLA omits gradients that nothing uses.
+# Within these limits native code was faster than XLA, forward and backward on one core: 3 to 4
+# times with 4 to 16 tokens, 1.3 to 2.4 times with 64 to 256 tokens. It was slower with 32 features,
+# and also where few queries attend to tokens that are data: XLA then omits the gradients with
+# respect to the tokens, which nothing uses.
 LONGEST, WIDEST = 512, 16
 NAMES = ("attnlens_small_softmax", "attnlens_small_softmax_gradient")
 
@@ -31,7 +32,10 @@ _first_order: ContextVar[bool] = ContextVar("attnlens_first_order", default=Fals
 
 @contextlib.contextmanager
 def first_order() -> Iterator[None]:
-    """Declares that code traced inside is differentiated at most once: it may use `attend`."""
+    """Declare that code traced in this context is differentiated at most once.
+
+    Such code may use `attend`.
+    """
     token = _first_order.set(True)
     try:
         yield
@@ -48,14 +52,17 @@ def fits(query: Array, key: Array, value: Array) -> bool:
 
 
 def load() -> bool:
-    """Compile and load the native version on the first call; whether it can be called."""
+    """Return whether `attend` can be called; the first call compiles and loads the library."""
     return build.load("small_softmax", NAMES)
 
 
 def token_mask(
     mask: Bool[Array, "..."] | None, key: tuple[int, ...]
 ) -> Bool[Array, "*batch seen"] | None:
-    """A mask of the logits' rank in the form that `attend` takes; None if it differs by query."""
+    """Convert a mask that has the rank of the logits to the form that `attend` takes.
+
+    Returns None if the mask has a row per query.
+    """
     if mask is None:
         return jnp.zeros((*key[:-2], 0), bool)
     return jnp.broadcast_to(mask[..., 0, :], key[:-1]) if mask.shape[-2] == 1 else None
@@ -68,7 +75,7 @@ def attend(
     value: Float[Array, "*batch length value_dim"],
     mask: Bool[Array, "*batch seen"],
 ) -> Float[Array, "*batch queries value_dim"]:
-    """Σ_j softmax_j(q·k_j) v_j.
+    """Softmax attention, Σ_j softmax_j(q·k_j) v_j.
 
     `mask` has one entry per token, or none if no token is masked. Masked tokens must be finite too.
     The output is zero where all tokens are masked.

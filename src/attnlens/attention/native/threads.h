@@ -12,7 +12,7 @@
 
 namespace {
 
-// work(0) … work(count − 1), distributed dynamically over the threads of the pool and the caller.
+// Runs work(0) … work(count − 1), distributed dynamically over the pool's threads and the caller.
 // The caller works too, so it never waits for a thread that has not started. A helper that starts
 // after the last task finds nothing to do; its copy of the shared pointer keeps the counters alive.
 template <typename Work>
@@ -24,7 +24,8 @@ void parallel_for(xla::ffi::ThreadPool& pool, int64_t count, const Work& work) {
     int64_t done = 0;
   };
   auto counters = std::make_shared<Counters>();
-  auto take = [counters, count, &work] {  // `work` lives: the caller waits for all tasks
+  // A reference to `work` is valid during every task, because the caller waits for all tasks.
+  auto take = [counters, count, &work] {
     for (int64_t i; (i = counters->next.fetch_add(1)) < count;) {
       work(i);
       std::lock_guard<std::mutex> lock(counters->mutex);

@@ -1,4 +1,4 @@
-"""For which processors native code is compiled, with which flags, and which of them this one is.
+"""The kinds of processors that native code is compiled for, their flags, and the kind of this one.
 
 `flags.json` is read by the compilation on demand (`build.py`) and by the wheel `attnlens-native`
 (`native/CMakeLists.txt`): both compile the same sources with the same flags, once per variant:

@@ -23,7 +23,7 @@ DISTRIBUTION, PACKAGE = "attnlens-native", "attnlens_native"
 class WheelLibrary(NamedTuple):
     """A library of the wheel: its file and the hash of its content, or why it cannot be used.
 
-    All three are empty if the wheel is not installed.
+    All three fields are empty if the wheel is not installed.
     """
 
     file: Path | None = None
@@ -33,7 +33,7 @@ class WheelLibrary(NamedTuple):
 
 @cache
 def find(name: str, variant: str) -> WheelLibrary:
-    """The library `name` for a variant of the processor, as the wheel has it."""
+    """Find the wheel's library `name` for a variant of the processor, and verify it."""
     try:
         files = importlib.metadata.distribution(DISTRIBUTION).files or []
     except importlib.metadata.PackageNotFoundError:

@@ -33,6 +33,7 @@ from attnlens.claims.estimates import ScalingLaw
 from attnlens.claims.exchangeability.statements import APPROXIMATION, cite
 from attnlens.claims.figures import Lines
 from attnlens.claims.grid import Grid
+from attnlens.claims.power import Power
 from attnlens.claims.rule import Quantity, Rule
 from attnlens.claims.trained_networks import FITTING, NETWORK, fitting, reader
 from attnlens.core.verdicts import Region
@@ -58,6 +59,7 @@ GRID = Grid(
     blocks={PREDICTION: BLOCKS, CONTROL: BLOCKS},
     seeds_per_block=8,  # the networks of a block are trained in one compiled program
     cost=lambda parameters, seeds: 1 + 0.02 * parameters["length"],
+    pilot=range(1000),
 )
 RISK = ScalingLaw("risk", "length")
 RULE = Rule(
@@ -66,6 +68,7 @@ RULE = Rule(
         "slope of the squared distance to knowing the latent ({span})",
         RISK.slopes,
         Region(high=-0.2),  # slope of the squared error; that of its root is half as large
+        power=Power(-0.86, 0.048),  # pilot of sixteen seeds
     )
 )
 

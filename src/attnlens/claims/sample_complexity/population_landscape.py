@@ -177,8 +177,7 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
 def _point(x: float, cells: Sequence[Measured]) -> Point:
     values = np.concatenate([cell.values["bad"].ravel() for cell in cells])
     low, high = share_interval(values.sum(), values.size)
-    share = float(values.mean())
-    return Point(x, share, max(share - float(low), float(high) - share))
+    return Point.between(x, float(values.mean()), float(low), float(high))
 
 
 def views(arms: Mapping[str, Sequence[Measured]]) -> list[View]:

@@ -148,8 +148,7 @@ def views(arms: Mapping[str, Sequence[Measured]]) -> list[View]:
 def _share(x: float, cells: Sequence[Measured], key: str) -> Point:
     values = np.concatenate([cell.values[key] for cell in cells])
     low, high = share_interval(values.sum(), values.size)
-    share = float(values.mean())
-    return Point(x, share, max(share - float(low), float(high) - share))
+    return Point.between(x, float(values.mean()), float(low), float(high))
 
 
 CLAIM = Claim(

@@ -164,13 +164,10 @@ def views(arms: Mapping[str, Sequence[Measured]]) -> list[View]:
 
 
 def share_point(x: float, cells: Sequence[Measured]) -> Point:
-    """A point at `x`: the share of bad minima; its half-width is the longer half of the exact
-    interval.
-    """
+    """A point at `x`: the share of bad minima, with its exact interval."""
     values = np.concatenate([np.ravel(cell.values["bad"]) for cell in cells])
     low, high = share_interval(values.sum(), values.size)
-    share = float(values.mean())
-    return Point(x, share, max(share - float(low), float(high) - share))
+    return Point.between(x, float(values.mean()), float(low), float(high))
 
 
 CLAIM = Claim(

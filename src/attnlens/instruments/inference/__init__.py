@@ -1,1 +1,1 @@
-"""Inference: what attention has inferred, and how far it is from the exact answer."""
+"""Inference: how far the answers of attention are from the exact posterior's answers."""

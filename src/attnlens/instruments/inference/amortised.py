@@ -5,17 +5,17 @@ covariances (`networks.mixture`), by
 
     minimise  −(1/n) Σ_i log q(z_i | x_i),
 
-whose expectation is smallest where q(· | x) is the posterior (Papamakarios and Murray, Fast ε-free
-inference of simulation models, 2016). Neither a density of the prior nor a likelihood is needed:
-every world that can be sampled will do. Tokens are a set, so their order does not matter.
+whose expectation is smallest if q(· | x) is the posterior (Papamakarios and Murray, Fast ε-free
+inference of simulation models, 2016). Neither the density of the prior nor the likelihood is
+needed, only samples. Tokens are a set: their order does not matter.
 
-Latents with bounds are moved to the whole line first (`supports`), and latents and tokens are
-standardised; `log_prob` is the density of the latent as the world draws it. Several networks are
+Latents with bounds are first mapped to the whole real line (`supports`), and latents and tokens are
+standardised; `log_prob` is the density of the latent in its original units. Several networks are
 mixed with equal weights, which tends to make q wider rather than too narrow (Hermans et al., A
 trust crisis in simulation-based inference?, 2022).
 
-Whether q is right is another question: `calibration` (ranks and coverage) and `reference_c2st`
-(against the reference posterior, where there is one) answer it.
+Two instruments check q: `calibration` (ranks and coverage), and `reference_c2st` (comparison with
+the reference posterior, in a world that has one).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from attnlens.worlds.seeding import episode_keys
 from .episodes import episodes
 from .supports import Support, support_of
 
-# From pilot runs on two moons, SLCP and a Gaussian world; not a tuned optimum.
+# Chosen in pilot runs on two moons, SLCP and a Gaussian world; not tuned further.
 TRAINING: dict[str, Any] = {
     "steps": 4000,
     "batch": 128,
@@ -52,14 +52,17 @@ TRAINING: dict[str, Any] = {
     "schedule": "cosine",
     "clip": 5.0,
 }
-FEWEST = 64  # simulations: fewer than that cannot train anything
-HELD_OUT = 0.1  # of the simulations, for validation
-DEPENDENT = 1e-9  # smallest eigenvalue of the correlations of a latent with a density
-SIMULATED, FRESH = 1, 2  # folded into the random keys of training and of judging
+FEWEST = 64  # minimum number of simulations; with fewer, training is useless
+HELD_OUT = 0.1  # share of the simulations that is used for validation
+DEPENDENT = 1e-9  # below this eigenvalue of its correlation matrix a latent has no density
+SIMULATED, FRESH = 1, 2  # folded into the random keys of training and of test episodes
 
 
 class Scales(NamedTuple):
-    """Tokens and opened latents are standardised: (x − centre)/scale; `support` opens latents."""
+    """Centres and scales that standardise tokens and latents: (x − centre)/scale.
+
+    Latents are first mapped to the whole real line by `support.opened`.
+    """
 
     token_centre: np.ndarray
     token_scale: np.ndarray
@@ -72,8 +75,8 @@ class Scales(NamedTuple):
 class AmortisedPosterior:
     """q(z | x) for any set x of `length` tokens; made by `amortised_posterior`.
 
-    Latents are vectors of `dim` numbers; those of a NumPyro model with several parts have the parts
-    one after the other (dictionaries in the order of their keys).
+    Latents are vectors of `dim` numbers. If the latent of a NumPyro model has several parts, they
+    are concatenated (dictionaries in the order of their keys).
 
     >>> from attnlens.worlds import NormalMean
     >>> small, short = {"width": 4, "heads": 1, "layers": 1}, {"steps": 2}
@@ -93,7 +96,7 @@ class AmortisedPosterior:
         return len(self.scales.centre)
 
     def sample(self, tokens: Any, count: int = 1000, seed: int = 0) -> np.ndarray:
-        """`count` draws from q(· | tokens), one row each."""
+        """Return `count` draws from q(· | tokens), one per row."""
         checks.whole("count", count, at_least=1)
         matrix = self._matrix(tokens)
         with jax.enable_x64(True):
@@ -101,9 +104,9 @@ class AmortisedPosterior:
             return self.draws(matrix[None], key[None], count)[0]
 
     def log_prob(self, latent: Any, tokens: Any) -> Any:
-        """log q(latent | tokens): a number for one latent, an array for an array (draws, dim).
+        """Return log q(latent | tokens): a number for one latent, an array for many (draws, dim).
 
-        −∞ outside of the bounds of the latent.
+        It is −∞ outside of the bounds of the latent.
         """
         points = _vector(latent)
         if points.ndim not in (1, 2) or points.shape[-1] != self.dim:
@@ -115,14 +118,14 @@ class AmortisedPosterior:
         return float(found[0]) if points.ndim == 1 else found
 
     def draws(self, tokens: np.ndarray, keys: Any, count: int) -> np.ndarray:
-        """Draws (episodes, count, dim) for token matrices (episodes, L, token_dim)."""
+        """Return draws (episodes, count, dim) for token matrices (episodes, L, token_dim)."""
         with jax.enable_x64(True):
             law = self._laws(tokens)
             found = np.asarray(_sampled(law, keys, count))
         return self.scales.support.closed(found * self.scales.scale + self.scales.centre)
 
     def log_densities(self, tokens: np.ndarray, points: np.ndarray) -> np.ndarray:
-        """log q at points (episodes, draws, dim), for token matrices (episodes, L, token_dim)."""
+        """Return log q at points (episodes, draws, dim), given tokens (episodes, L, token_dim)."""
         scales = self.scales
         inside = scales.support.contains(points)
         opened = (scales.support.opened(points) - scales.centre) / scales.scale
@@ -142,9 +145,9 @@ class AmortisedPosterior:
 
     @classmethod
     def load(cls, path: str | Path, make: Any = None) -> AmortisedPosterior:
-        """The posterior in a file that `save` wrote; nothing in it is executed.
+        """Return the posterior in a file that `save` wrote; nothing in the file is executed.
 
-        `make` is needed where the encoder has a setting that is no number, text or truth value.
+        `make` is needed if a setting of the encoder is not a number, a string or a boolean.
         """
         fitted, notes = Fitted.load(path, make), fitted_files.read_notes(Path(path))
         try:
@@ -158,7 +161,7 @@ class AmortisedPosterior:
             ) from None
 
     def _laws(self, tokens: np.ndarray) -> FullMixture:
-        """One mixture per episode, over standardised opened latents; leading axis of episodes."""
+        """Return one mixture per episode (leading axis), over unbounded, standardised latents."""
         scaled = (tokens - self.scales.token_centre) / self.scales.token_scale
         recipe, dim = self.fitted.recipe, self.dim
         return _mixtures(recipe, dim, jnp.asarray(self.fitted.vectors, float), jnp.asarray(scaled))
@@ -190,12 +193,14 @@ def amortised_posterior(
 ) -> AmortisedPosterior:
     """Train a network that gives the posterior of a world's latent for any `length` tokens.
 
-    world: any whose latent is a vector of continuous numbers and whose tokens are vectors, with
-        keys or without. Its posterior is not needed.
-    simulations: episodes to train on; a tenth of them is held out, to choose the parameters.
-    components: Gaussians per network. networks: how many are trained and mixed.
-    encoder: settings of the `Encoder`, such as {"width": 64}. training: settings of `fit`, such as
-        {"steps": 1000}.
+    world: a world whose latent is a vector of continuous numbers and whose tokens are vectors, with
+        or without keys. Its posterior is not needed.
+    simulations: number of episodes to train on; a tenth of them is held out to choose the
+        parameters.
+    components: number of Gaussians per network.
+    networks: number of networks that are trained and mixed.
+    encoder: settings of the `Encoder`, such as {"width": 64}.
+    training: settings of `fit`, such as {"steps": 1000}.
 
     >>> from attnlens.worlds import NormalMean
     >>> small, short = {"width": 4, "heads": 1, "layers": 1}, {"steps": 2}
@@ -235,10 +240,12 @@ def posterior_from_simulations(
     training: Mapping[str, Any] | None = None,
     seed: int = 0,
 ) -> AmortisedPosterior:
-    """The same from simulations that are there already, of any simulator.
+    """Train an amortised posterior on existing simulations, from any simulator.
 
-    latent: an array (simulations, dim). tokens: an array (simulations, length, token_dim).
-    bounds: (low, high), numbers or one per coordinate, infinite where there is no bound.
+    latent: an array (simulations, dim).
+    tokens: an array (simulations, length, token_dim).
+    bounds: (low, high): two numbers, or two arrays with one bound per coordinate of the latent;
+        infinite where there is no bound.
     The other arguments are those of `amortised_posterior`.
 
     >>> random = np.random.default_rng(0)
@@ -280,7 +287,7 @@ def posterior_from_simulations(
     if "warmup" not in settings:
         settings["warmup"] = settings["steps"] // 20
     settings["batch"] = min(settings["batch"], int(len(latent) * (1 - HELD_OUT)))
-    with jax.enable_x64(True):  # so that the first parameters are the same in every process
+    with jax.enable_x64(True):  # makes the initial parameters the same in every process
         fitted = fit(
             make,
             (tokens - scales.token_centre) / scales.token_scale,
@@ -299,7 +306,10 @@ def posterior_from_simulations(
 def simulated(
     world: World, count: int, length: int, seed: int, part: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Latents (count, dim) and token matrices (count, length, token_dim) of new episodes."""
+    """Return latents (count, dim) and tokens (count, length, token_dim) of new episodes.
+
+    `part` is folded into the random keys, so that training and test episodes differ.
+    """
     keys = jax.random.split(episode_keys((seed,), part, length)[0], count)
     drawn = episodes(world, keys, length, "latent", exact=False)
     inputs: ReaderInputs = drawn.inputs
@@ -313,14 +323,14 @@ def simulated(
 
 
 def token_matrix(tokens: Any) -> np.ndarray:
-    """Tokens (L, token_dim): keys and values side by side; numbers as vectors of one entry."""
+    """Return tokens as a matrix (L, token_dim), with keys and values side by side."""
     parts = [tokens.key, tokens.value] if isinstance(tokens, Pairs) else [tokens]
     parts = [np.asarray(part, float) for part in parts]
     return np.concatenate([part[:, None] if part.ndim == 1 else part for part in parts], -1)
 
 
 def split_tokens(world: World, matrices: np.ndarray) -> Any:
-    """The inverse of `token_matrix` for a batch, as the world takes its tokens."""
+    """Invert `token_matrix` for a batch: return tokens in the form that the world uses."""
     if not _has_keys(world):
         return jnp.asarray(matrices)
     dim = _example(world).key.shape[-1]
@@ -336,7 +346,7 @@ def _example(world: World) -> Any:
 
 
 def _check_density(latent: np.ndarray) -> None:
-    """Refuse latents without a density, such as classes and points of a simplex."""
+    """Raise `BadInput` if latents have no density, such as classes and points of a simplex."""
     centred = latent - latent.mean(0)
     spread = centred.std(0)
     if not np.isfinite(latent).all() or (spread == 0).any():
@@ -356,7 +366,7 @@ def _standard(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _vector(latent: Any) -> np.ndarray:
-    """A latent as a vector, or an array of them as it is; parts of a latent are joined."""
+    """Return a latent as a vector, with its parts concatenated; an array of latents is kept."""
     parts = jax.tree.leaves(latent)
     if isinstance(latent, list) or len(parts) == 1:
         return np.atleast_1d(np.asarray(latent if isinstance(latent, list) else parts[0], float))

@@ -1,20 +1,20 @@
 """Calibration: does the truth look like one more draw from a posterior?
 
 In an episode with latent z and tokens x, the exact posterior is the law of z given x, so z and M
-draws from it are exchangeable, and the rank of z among them is uniform on 0 … M, for every function
-of the latent and the tokens by which they are ranked. Two are used here:
+draws from it are exchangeable. So the rank of z among the draws is uniform on 0 … M, if they are
+ranked by any function of the latent and the tokens. Two such functions are used here:
 
     coordinates   each coordinate of the latent: simulation-based calibration (Talts et al.,
                   Validating Bayesian inference algorithms with simulation-based calibration, 2018)
     distance      the distance to a random point that depends on the tokens (Lemos et al., Sampling-
                   based accuracy testing of posterior estimators for general inference, 2023). It
-                  sees what no single coordinate shows: correlations, and a posterior that ignores
-                  the tokens.
+                  detects errors that no single coordinate shows: wrong correlations, and a
+                  posterior that ignores the tokens.
 
-A posterior that is too narrow has too many extreme ranks, one that is too wide too few. Coverage
+A posterior that is too narrow gives too many extreme ranks, one that is too wide too few. Coverage
 is the share of episodes whose z lies in the central credible interval of a level, averaged over
-coordinates. Uniformity is judged by Pearson's χ² over bins of equal size, and the smallest p-value
-by Holm's correction.
+coordinates. Uniformity is tested by Pearson's χ² over bins of equal size; Holm's correction is
+applied to the p-values, of which the smallest is reported.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Key
 
-from attnlens.core import checks, statistics
+from attnlens.core import arrays, checks, statistics
 from attnlens.core.drawing import Figure, Point, Series
 from attnlens.core.frames import Tabular
 from attnlens.core.readings import Curve, Reading
@@ -42,19 +42,20 @@ from .latents import latent_vector
 from .two_samples import c2st
 
 LEVELS = tuple(level / 10 for level in range(1, 10))
-BINS, PER_BIN = 10, 5  # of ranks; Pearson's test needs five expected counts in each
+BINS, PER_BIN = 10, 5  # bins of ranks; Pearson's test needs an expected count of five per bin
 SIGNIFICANT = 0.05
 
-# (tokens of one episode, number of draws, seed) -> draws (number, dim)
+# A function (tokens of one episode, number of draws, seed) -> draws (number, dim).
 Sampler = Callable[[Any, int, int], Any]
 
 
 @dataclass(frozen=True)
 class Calibration(Tabular):
-    """Ranks of the true latent among draws from a posterior, and what they say.
+    """Ranks of the true latent among draws from a posterior, with p-value and coverage.
 
     `ranks` has one row per episode and one column per coordinate of the latent; `distance_ranks`
-    are those by distance (see the module's docstring). All are between 0 and `draws`.
+    has the rank by distance of each episode (see the module's docstring). All ranks are between 0
+    and `draws`.
 
     >>> even = np.arange(100)  # one episode per rank
     >>> result = Calibration(even[:, None], even, draws=99, length=4)
@@ -69,23 +70,23 @@ class Calibration(Tabular):
 
     @property
     def p_values(self) -> tuple[float, ...]:
-        """Pearson's p-value of uniform ranks, for every coordinate and then for the distance."""
+        """Pearson's p-values for uniform ranks: one per coordinate, then that of the distance."""
         columns = [*self.ranks.T, self.distance_ranks]
         return tuple(uniform_p_value(column, self.draws) for column in columns)
 
     @property
     def p_value(self) -> float:
-        """The smallest p-value, corrected for their number: small where calibration is refuted."""
+        """The smallest of `p_values`, corrected for their number: small if not calibrated."""
         return min(statistics.holm(self.p_values))
 
     @property
     def calibrated(self) -> bool:
-        """No miscalibration was found, at level 5 %; a better test may find one."""
+        """Whether no miscalibration was found at level 5 %; a stronger test may still find one."""
         return self.p_value >= SIGNIFICANT
 
     @property
     def coverage(self) -> Curve:
-        """The coverage of central credible intervals over their level."""
+        """The coverage of central credible intervals as a function of their level."""
         return Curve("level", "coverage", LEVELS, tuple(map(self._covered, LEVELS)))
 
     def __str__(self) -> str:
@@ -103,7 +104,7 @@ class Calibration(Tabular):
         return self.coverage.rows()
 
     def figure(self) -> Figure:
-        """Coverage over level; a calibrated posterior lies on the diagonal."""
+        """Coverage against level; for a calibrated posterior it lies on the diagonal."""
         curve = self.coverage
         points = [r.point(level) for level, r in zip(LEVELS, curve.readings, strict=True)]
         exact = Series("calibrated", (Point(0.0, 0.0), Point(1.0, 1.0)), line=True)
@@ -116,7 +117,7 @@ class Calibration(Tabular):
         return self.figure().plot()
 
     def _covered(self, level: float) -> Reading:
-        """Of M + 1 equally likely ranks, the central interval has level · (M + 1)."""
+        """Return the coverage at `level`: of M + 1 ranks, level · (M + 1) are in the interval."""
         outside = round((1 - level) * (self.draws + 1) / 2)
         inside = (self.ranks >= outside) & (self.ranks <= self.draws - outside)
         return statistics.mean_reading(inside.mean(1))
@@ -133,11 +134,11 @@ def calibration(
 ) -> Calibration:
     """Ranks of the true latent among draws from a posterior, in new episodes of a world.
 
-    posterior: an `AmortisedPosterior`; or None for the world's own, which needs a world with a
-        posterior; or a function of (tokens, number of draws, seed) that returns draws (number,
-        dim), such as one that calls another package.
-    length: the number of tokens; by default that of the amortised posterior.
-    draws: per episode; one less than a multiple of twenty.
+    posterior: an `AmortisedPosterior`; or None for the exact posterior of a world that has one; or
+        a function of (tokens, number of draws, seed) that returns draws (number, dim), such as one
+        that calls another package.
+    length: the number of tokens; by default the length of the amortised posterior.
+    draws: number of draws per episode; one less than a multiple of twenty.
 
     >>> from attnlens.worlds import NormalMean
     >>> calibration(None, NormalMean(), length=4, episodes=100).calibrated
@@ -161,16 +162,34 @@ def calibration(
 
 
 def calibration_of(latent: Any, draws: Any, tokens: Any, seed: int = 0) -> Calibration:
-    """Calibration from true latents (episodes, dim), draws (episodes, M, dim) and tokens
-    (episodes, length, token_dim) that are there already, such as those of another package.
+    """Return the calibration of existing draws, such as those of another package.
+
+    latent: the true latents (episodes, dim).
+    draws: draws from the posterior (episodes, M, dim).
+    tokens: an array (episodes, length, token_dim).
 
     >>> random = np.random.default_rng(0)
     >>> latent, draws = random.normal(size=(400, 1)), random.normal(size=(400, 99, 1))
     >>> calibration_of(latent, 0.3 * draws, np.zeros((400, 5, 1))).calibrated  # too narrow
     False
     """
-    latent, draws, tokens = (np.asarray(part, float) for part in (latent, draws, tokens))
-    random = np.random.default_rng(seed)
+    given = {"latent": latent, "draws": draws, "tokens": tokens}
+    latent, draws, tokens = (arrays.finite_numbers(*item) for item in given.items())
+    shapes = latent.shape, draws.shape, tokens.shape
+    fit_together = (
+        tuple(map(len, shapes)) == (2, 3, 3)
+        and latent.shape == (draws.shape[0], draws.shape[2])
+        and len(latent) == len(tokens)
+        and min(map(min, shapes)) > 0
+    )
+    if not fit_together:
+        raise checks.BadInput(
+            f"latent, draws and tokens must have shapes (episodes, dim), (episodes, M, dim) and "
+            f"(episodes, length, token_dim); got {shapes[0]}, {shapes[1]} and {shapes[2]}."
+        )
+    for name, array in (("latent", latent), ("draws", draws), ("tokens", tokens)):
+        arrays.moderate(name, array)
+    random = np.random.default_rng(checks.seed_number("seed", seed))
     scale = latent.std(0) + (latent.std(0) == 0)
     summary = tokens.mean(1)
     summary = (summary - summary.mean(0)) / (summary.std(0) + (summary.std(0) == 0))
@@ -190,14 +209,14 @@ def calibration_of(latent: Any, draws: Any, tokens: Any, seed: int = 0) -> Calib
 
 
 def ranks(truth: np.ndarray, draws: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """How many draws lie below the truth (episodes, dim); ties are broken at random."""
+    """Return how many draws lie below the truth (episodes, dim); ties are broken at random."""
     below = (draws < truth[:, None]).sum(1)
     equal = (draws == truth[:, None]).sum(1)
     return below + random.integers(0, equal + 1)
 
 
 def uniform_p_value(ranked: np.ndarray, draws: int) -> float:
-    """Pearson's p-value of ranks that are uniform on 0 … draws, in bins of equal size."""
+    """Return Pearson's p-value for ranks that are uniform on 0 … `draws`, in equal bins."""
     from scipy.special import chdtrc
 
     counts = np.bincount(ranked * BINS // (draws + 1), minlength=BINS)
@@ -217,8 +236,8 @@ def reference_c2st(
 ) -> Reading:
     """The mean over new episodes of C2ST between a posterior and the world's own: ½ is perfect.
 
-    `posterior` is as in `calibration`; `classifier` as in `c2st`. Where a reference posterior was
-    refused, there is no number.
+    `posterior` is as in `calibration`; `classifier` as in `c2st`. The value is NaN if a reference
+    posterior failed its checks.
 
     >>> from attnlens.worlds import NormalMean
     >>> broad = lambda tokens, count, seed: np.random.default_rng(seed).normal(size=(count, 1))
@@ -250,7 +269,7 @@ def _length(posterior: Any, length: int | None) -> int:
 
 
 def _draws(posterior: Any, world: World, tokens: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Draws (episodes, count, dim) from a posterior, given token matrices."""
+    """Return draws (episodes, count, dim) from a posterior, given token matrices."""
     keys = jax.random.split(episode_keys((seed,), count)[0], len(tokens))
     if isinstance(posterior, AmortisedPosterior):
         return posterior.draws(tokens, keys, count)

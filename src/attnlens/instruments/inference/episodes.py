@@ -1,12 +1,12 @@
 """Episodes as training data: L input tokens, and a label that depends on the latent.
 
-    "next"     the next token (its value at its key, where tokens carry keys): masked
+    "next"     the next token (if tokens have keys: the value of the next token, given its key):
                self-supervised learning, which needs no labels
     "latent"   the latent itself, as a supervised label
 
-The best prediction from the L tokens is known exactly: f*(X) = E[label | X]. So is the mean squared
-distance from f*(X) of the label without its noise: of the conditional mean m of the next token, or
-of the latent.
+The best prediction from the L tokens X is known exactly: f*(X) = E[label | X]. Let m be the label
+without its noise: the conditional mean of the next token given the latent, or the latent itself.
+The mean squared distance between m and f*(X) is known exactly, too.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ class Episodes(NamedTuple):
 
     inputs: ReaderInputs
     target: Any  # (..., dim): the label
-    exact: Any  # (..., dim): f*(X), its exact conditional mean
-    uncertainty: Any  # (...): E[mean over dim of (m − f*(X))² | X], of the label without its noise
+    exact: Any  # (..., dim): f*(X), the exact conditional mean of the label
+    uncertainty: Any  # (...): E[mean over dim of (m − f*(X))² | X]
 
 
 def episodes(
     world: World, keys: Key[Array, "..."], length: int, label: str = "next", exact: bool = True
 ) -> Episodes:
-    """One episode per key, drawn in JAX's default precision (float64 under x64).
+    """Draw one episode per key, in JAX's default precision (float64 under x64).
 
-    `exact=False` leaves out f* and the uncertainty (NaN instead), which can cost more than
-    everything else, and which need a world with a posterior.
+    With `exact=False`, f* and the uncertainty are NaN. They need a world with a posterior, and can
+    cost more than the rest of the computation.
 
     >>> from attnlens.worlds import NormalMean
     >>> drawn = episodes(NormalMean(dim=2), jax.random.split(jax.random.key(0), (3, 4)), length=5)
@@ -57,7 +57,7 @@ def episodes(
     if label == "latent":
         require_vector(world)
     flat = keys.reshape(-1)
-    # The last chunk overlaps the one before it, so that all have one size and one program.
+    # The last chunk overlaps the one before it: chunks of one size need one compiled program.
     size = min(CHUNK, len(flat))
     starts = [min(i, len(flat) - size) for i in range(0, len(flat), size)]
     chunks = []

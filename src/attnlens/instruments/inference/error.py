@@ -4,22 +4,23 @@ For an operator A and an episode (tokens, queries, latent z) the error of A is m
 of these targets
 
     answer     the conditional mean m(q, z) = E[v | k = q, z]
-    smoothed   the mean that softmax at a fixed temperature converges to, E[v κ]/E[κ] given z
-    posterior  the exact posterior mean given the tokens
+    smoothed   the limit of softmax attention at a fixed temperature, E[v κ]/E[κ] given z, where κ
+               is the kernel of softmax
+    posterior  the posterior mean of m(q, z) given the tokens
 
-In a world whose tokens have no keys, the operator is called with one query, the vector of zeros,
-and with the tokens as both keys and values; its target is the mean of a token given the latent, or
-the posterior mean of that. Where the posterior is sampled, the variance of its Monte Carlo error is
-subtracted from squared distances to it, so that their expectation is the distance to the exact
-mean, and standard errors over episodes contain the rest.
+and averaged over queries. In a world whose tokens have no keys, the operator is called with one
+query, the vector of zeros, and with the tokens as both keys and values; its target is the mean of a
+token given the latent, or the posterior mean of this mean. If the posterior is sampled, the
+variance of its Monte Carlo error is subtracted from squared distances to it. Their expectation is
+then the squared distance to the exact mean, and the standard errors over episodes include the
+remaining Monte Carlo noise.
 
-and averaged over queries. The root mean square over episodes falls as a power of the length L;
-the slope on log–log axes is that power, fitted by ordinary least squares. Its interval is the
-jackknife interval over episodes (`statistics.log_of_mean`). It is fitted from the first length at
-which the exact
-posterior has resolved half of the prior variance, and at least through the two longest lengths (a
-rule that depends only on the world, not on the operator). The predicted power is reported beside
-it: −1/2 for the target "smoothed"; for "answer" that of the exact posterior, which is optimal.
+The root mean square over episodes falls as a power of the length L; the slope on log–log axes is
+that power, fitted by ordinary least squares. Its interval is the jackknife interval over episodes
+(`statistics.log_of_mean`). The fit starts at the first length at which the exact posterior has
+resolved half of the prior variance, and contains at least the two longest lengths (a rule that
+depends only on the world, not on the operator). The predicted power is reported beside the slope:
+−1/2 for the target "smoothed"; for "answer" the power of the exact posterior, which is optimal.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ Operator = Callable[..., Any]
 
 
 class Errors(NamedTuple):
-    """Per episode, averaged over its queries: squared error, and the exact posterior variance."""
+    """The squared error and the exact posterior variance of each episode, means over queries."""
 
     squared: Float[Array, " episodes"]
     posterior_var: Float[Array, " episodes"]
@@ -63,9 +64,9 @@ def errors(
     target: str = "answer",
     smoothing: float | Float[Array, ""] = 1.0,
 ) -> Errors:
-    """Squared errors of `operator` in new episodes of `world`, one per key; one compiled program.
+    """Return the squared errors of `operator` in new episodes of `world`, one episode per key.
 
-    `smoothing` multiplies the answer when the target is "smoothed" (`world.smoothing`).
+    If the target is "smoothed", it is `smoothing` times the answer (`world.smoothing`).
     """
 
     def one(key: Key[Array, ""]) -> Errors:
@@ -82,7 +83,7 @@ def errors(
             answer, variance = episode.answer, jnp.mean(exact.var)
         mean = exact.mean.reshape(answer.shape)
         truth = {"answer": answer, "smoothed": smoothing * answer, "posterior": mean}[target]
-        if jnp.shape(estimate) != truth.shape:  # (queries,) would be broadcast
+        if jnp.shape(estimate) != truth.shape:  # a shape (queries,) would be broadcast silently
             raise checks.BadInput(
                 f"the operator must return (queries, value_dim) = {truth.shape}; got "
                 f"{jnp.shape(estimate)}; give every query its own row."
@@ -97,7 +98,7 @@ def errors(
 
 @dataclass(frozen=True)
 class ErrorCurve(Curve):
-    """Errors over the number of tokens; `exact` are the errors of the exact posterior mean."""
+    """Errors at each number of tokens; `exact` holds the errors of the exact posterior mean."""
 
     exact: tuple[float, ...] = field(kw_only=True)
 
@@ -119,12 +120,13 @@ def inference_error(
 
     operator: any function of (query, key, value), as in `attnlens.attention`, such as the method
         `answers` of a trained `Reader`.
-    world: one with a posterior, in closed form or sampled (`FromModel`, with fewer `episodes`).
-        Where tokens have no keys, see the module's docstring.
+    world: a world with a posterior, in closed form or sampled (`FromModel`, with fewer `episodes`).
+        The module's docstring says how tokens without keys are treated.
     lengths: the numbers of tokens L.
     target: "answer", "smoothed" or "posterior" (see the module's docstring).
-    temperature: only needed for "smoothed": the temperature of the operator.
-    episodes, queries: independent episodes per length, and queries per episode.
+    temperature: the temperature of the operator; only needed for the target "smoothed".
+    episodes: number of independent episodes per length.
+    queries: number of queries per episode.
 
     Returns a `Curve`, computed in float64. Softmax attention is the estimator of Nadaraya (1964)
     and Watson (1964), whose limit at a fixed temperature is the smoothed mean.
@@ -152,7 +154,7 @@ def inference_error(
             measured = errors(operator, world, keys, length, queries, target, smoothing)
             squares.append(np.asarray(measured.squared))
             mean = statistics.mean_reading(squares[-1])
-            # A difference of two estimates (sampled posteriors) may be below zero.
+            # With a sampled posterior, the mean is a difference of estimates and may be negative.
             rmse = math.sqrt(mean.value) if not mean.value < 0 else 0.0
             exact_var.append(float(np.mean(measured.posterior_var)))
             # Delta method: d√x = dx / 2√x. A mean square of zero means that the operator equals
@@ -184,8 +186,11 @@ def inference_error(
 
 
 def _slope(lengths: Sequence[int], squared: Float[np.ndarray, "episodes lengths"]) -> Reading:
-    """The slope of the log root mean square, with its error over episodes: slopes are linear in
-    logarithms, so slopes of the jackknife pseudo-values are pseudo-values of the slope."""
+    """Return the slope of the log root mean square, with its standard error over episodes.
+
+    The slope is linear in the logarithms, so the slopes of their jackknife pseudo-values are the
+    pseudo-values of the slope.
+    """
     if not np.isfinite(squared).all():
         return Reading(math.nan, math.nan, len(squared), Status.NOT_FINITE)
     logs = 0.5 * statistics.log_of_mean(squared)
@@ -195,7 +200,7 @@ def _slope(lengths: Sequence[int], squared: Float[np.ndarray, "episodes lengths"
 
 
 def _prior_var(world: ExactWorld, queries: int) -> float:
-    """The variance of m(q, z) before any token, averaged over queries."""
+    """Return the prior variance of m(q, z), averaged over queries."""
     episode = world.sample(jax.random.key(0), 1, queries)
     size = 1 if episode.query is not None else episode.tokens.shape[1]
     return float(world.uncertainty(world.prior(), episode.query)) / size

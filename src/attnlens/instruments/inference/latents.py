@@ -1,7 +1,8 @@
 """The latent of a world as a vector: its value in an episode, and its posterior moments.
 
-numbers         the vector itself; all parts, one after the other, where a NumPyro model has
-                several
+latent                                          vector
+numbers                                         these numbers; several parts (of a NumPyro model)
+                                                are concatenated
 a mean and a variance (NormalInverseGamma)      the mean
 one of finitely many classes (FiniteMixture)    a one-hot vector
 a function (GaussianProcess)                    none: it has infinitely many coordinates
@@ -23,7 +24,8 @@ from attnlens.worlds.model import ReferenceWorld
 
 
 def require_vector(world: World) -> None:
-    """Raise `BadInput` where the latent has no vector; not inside traced code, which adds to it."""
+    """Raise `BadInput` if the latent has no vector. Call it outside of traced code, where JAX would
+    add to the message."""
     if isinstance(world, GaussianProcess):
         raise checks.BadInput(
             "label='latent' needs a latent with finitely many coordinates; got GaussianProcess; "
@@ -37,20 +39,20 @@ def require_vector(world: World) -> None:
 
 
 def latent_vector(world: World, latent: Any) -> Float[Array, " parts"]:
-    """The latent of an episode as a vector, where there is one (`require_vector`)."""
+    """Return the latent of an episode as a vector; `require_vector` checks that there is one."""
     if isinstance(world, ReferenceWorld):
         return ravel_pytree(latent)[0]
     first = jnp.asarray(jax.tree.leaves(latent)[0])
-    if first.ndim == 0:  # the number of a class
+    if first.ndim == 0:  # a class index
         assert isinstance(world, ExactWorld), "classes have a posterior"
         return jax.nn.one_hot(first, world.prior().probs.shape[0])
     return jnp.ravel(first)
 
 
 def latent_moments(posterior: Any) -> tuple[Float[Array, " parts"], Float[Array, " parts"]]:
-    """Mean and variance of `latent_vector` under a posterior."""
+    """Return mean and variance of `latent_vector` under a posterior."""
     if hasattr(posterior, "probs"):
         return posterior.probs, posterior.probs * (1 - posterior.probs)
-    if hasattr(posterior, "expected_var"):  # a mean with an unknown variance: E σ²/κ
+    if hasattr(posterior, "expected_var"):  # σ² is unknown: the variance of the mean is E σ²/κ
         return posterior.mean, posterior.expected_var / posterior.count
     return posterior.mean, posterior.var

@@ -4,8 +4,8 @@ Excess risk is generalisation + approximation + optimisation error. With the tra
 the exact predictor f* and the conditional mean m of the label given the latent,
 
     gap       = test(f̂) − train(f̂), in expectation                  generalisation
-    distance  = mean of (f̂ − f*)² on test sequences                 approximation (and the others)
-    risk      = distance + mean uncertainty = E (f̂ − m)²            above that of knowing z
+    distance  = mean of (f̂ − f*)² on test sequences                 approximation, and the others
+    risk      = distance + mean uncertainty = E (f̂ − m)²            excess over the predictor m
     excess    = train(f̂) − train(f*)                                optimisation
 
 The plain difference test(f̂) − train(f̂) contains the noise of two samples of labels, which can make
@@ -14,13 +14,13 @@ it negative. A network g that was trained on *neither* sample has the same expec
     gap = [test(f̂) − test(g)] + [train(g) − train(f̂)]
 
 has the same mean for every such g; g is a control variate, and the noise is smaller the closer g is
-to f̂. f* could be used. The network of the next random seed, trained in the same way on other
-sequences, is better, because it shares the errors of f̂ that f* does not have. Gaps of different
-seeds stay uncorrelated (with three seeds or more): given everything of seed s + 1, the terms of g
-in the gap of seed s still cancel in the mean.
+to f̂. One choice is g = f*. A better choice is the network of the next random seed, trained in the
+same way on other sequences, because it makes errors similar to those of f̂. Gaps of different seeds
+stay uncorrelated (with three seeds or more): given all data and the network of seed s + 1, the two
+terms of g in the gap of seed s cancel in the mean.
 
-The second term of risk is exact: f* is the conditional mean of m given X, so the cross term
-vanishes. The decomposition is that of lens A (Zhang, Liu, Cai, Wang and Wang, 2022).
+The formula for risk is exact: f* is the conditional mean of m given X, so the cross term vanishes.
+The decomposition is that of lens A (Zhang, Liu, Cai, Wang and Wang, 2022).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from attnlens.worlds.seeding import episode_keys
 
 from .episodes import Episodes, episodes
 
-# From pilot runs with some hundred parameters; not a tuned optimum, and more steps were not tried.
+# Chosen in pilot runs with some hundred parameters; not tuned, and more steps were not tried.
 # Cosine decay to zero removes the noise of small batches at the end.
 TRAINING: dict[str, Any] = {
     "steps": 1500,
@@ -56,13 +56,15 @@ TRAINING: dict[str, Any] = {
     "schedule": "cosine",
     "warmup": 50,
 }
-TRAIN, TEST = 1, 2  # folded into the random keys of the two samples
+TRAIN, TEST = 1, 2  # folded into the random keys of training and of test sequences
 FROM_MEANS = "mean gaps over seeds, because some single gaps are not positive"
 
 
 class Learned(NamedTuple):
-    """Mean losses per network, arrays (seeds, samples); NaN where training diverged. `other` is the
-    next seed's network on the same sequences."""
+    """Mean losses per network, as arrays (seeds, sample sizes); NaN if training diverged.
+
+    `other_train` and `other_test` are losses of the next seed's network on the same sequences.
+    """
 
     train: np.ndarray
     test: np.ndarray
@@ -94,7 +96,10 @@ def draw(
     label: str = "next",
     exact: bool = True,
 ) -> Episodes:
-    """`count` episodes per seed; independent between training and test, and between lengths."""
+    """Draw `count` episodes per seed; `part` is `TRAIN` or `TEST`.
+
+    Episodes of different parts or different lengths are independent.
+    """
     keys = jax.vmap(partial(jax.random.split, num=count))(episode_keys(seeds, part, length))
     return episodes(world, keys, length, label, exact)
 
@@ -115,7 +120,10 @@ def learn(
 def trained(
     make: Any, train: Episodes, seeds: Sequence[int], samples: Sequence[int], **training: Any
 ) -> Fitted:
-    """One network per seed and sample size, all in one program; `training` overrides `TRAINING`."""
+    """Train one network per seed and sample size, all in one compiled program.
+
+    `training` overrides the settings in `TRAINING`.
+    """
     settings = {**TRAINING, **training}
     if "warmup" not in training:
         settings["warmup"] = min(TRAINING["warmup"], settings["steps"] // 4)
@@ -132,7 +140,7 @@ def trained(
 
 
 def compare(fitted: Fitted, train: Episodes, test: Episodes) -> Learned:
-    """Losses of trained networks and of f*, on each network's training and test sequences."""
+    """Return the losses of networks and of f*, on each network's training and test sequences."""
     seeds = {member.seed for member in fitted.members}
     both = (train, test)
     if len(seeds) < 2:
@@ -190,10 +198,10 @@ def _losses(recipe: Recipe, vector: Any, data: Episodes) -> LearnedLosses:
 
 @dataclasses.dataclass(frozen=True)
 class Generalisation(Tabular):
-    """The generalisation gap over the number of sequences, and over their length.
+    """The generalisation gap against the number of sequences, and against their length.
 
     length: the number of tokens per sequence in `over_samples`.
-    sequences: the number of sequences in `over_length`.
+    sequences: the number of training sequences in `over_length`.
     """
 
     over_samples: Curve
@@ -209,7 +217,7 @@ class Generalisation(Tabular):
         return f"{self.over_samples}\n\n{self.over_length}\n\n{self.in_words()}"
 
     def in_words(self) -> str:
-        """The meaning of the two slopes, as a sentence."""
+        """Return a sentence that says what the two slopes mean."""
         parts = []
         for curve, template in (
             (self.over_samples, "twice the sequences multiply the gap by {:.2f}"),
@@ -253,11 +261,13 @@ def generalisation(
 
         gap = E [test(f̂) − train(f̂)]
 
-    `world` is any whose tokens are vectors, or keys and values that are vectors: its posterior is
-    not needed. label="latent" needs a latent with finitely many coordinates.
+    f̂ is the trained network, n the number of training sequences, L the number of tokens in each.
+    `world` is a world whose tokens are vectors, or pairs of keys and values that are vectors; its
+    posterior is not needed. label="latent" needs a latent with finitely many coordinates.
     `make` is a function of a random key that returns a network whose input is `ReaderInputs`; by
-    default a small `Reader`. n varies at the first of `lengths`, L at the middle one of `samples`.
-    `training` overrides the settings of `fit`. Every seed draws new data and initial parameters.
+    default a small `Reader`. n runs through `samples` at the first of `lengths`; L runs through
+    `lengths` at the middle one of `samples`. `training` overrides the settings of `fit`. Every seed
+    draws new data and initial parameters.
 
     >>> from attnlens.worlds import NormalMean
     >>> result = generalisation(NormalMean(), samples=(16, 64), lengths=(4, 8), seeds=2,
@@ -294,7 +304,7 @@ def generalisation(
 
 
 def reader_for(world: World, label: str = "next", **settings: Any) -> Any:
-    """A recipe for a `Reader` that fits the world's tokens: two heads, sixteen hidden units."""
+    """Return a function that makes a `Reader` for the world's tokens (2 heads, 16 hidden units)."""
     drawn = episodes(world, jax.random.split(jax.random.key(0), 1), 1, label, exact=False)
     key, value, query = drawn.inputs.key, drawn.inputs.value, drawn.inputs.query
     if key.ndim != 3:
@@ -312,8 +322,11 @@ def reader_for(world: World, label: str = "next", **settings: Any) -> Any:
 
 
 def gap_curve(axis: str, at: Sequence[int], gaps: np.ndarray) -> Curve:
-    """A curve of mean gaps over seeds. Its slope is the mean of the slopes per seed where all gaps
-    are positive, and otherwise that of the mean gaps (`Curve.slope_of_means`)."""
+    """Return a curve of mean gaps over seeds.
+
+    If all gaps are positive, its slope is the mean of the slopes of single seeds; otherwise it is
+    the slope of the mean gaps (`Curve.slope_of_means`).
+    """
     readings = tuple(statistics.mean_reading(column) for column in gaps.T)
     slope, of_means = None, not (gaps > 0).all()
     if len(at) > 1:
@@ -328,8 +341,8 @@ def gap_curve(axis: str, at: Sequence[int], gaps: np.ndarray) -> Curve:
 
 
 def _slope_of_means(at: Sequence[int], gaps: np.ndarray) -> Reading:
-    """The slope through the logarithms of mean gaps, with a jackknife standard error over seeds."""
+    """Return the slope of the log mean gap, with a jackknife standard error over seeds."""
     logs = statistics.log_of_mean(gaps)
-    if np.isnan(logs).any():  # also where a network diverged
+    if np.isnan(logs).any():  # a mean gap is not positive, or a network diverged
         return Reading(np.nan, np.nan, len(gaps), Status.GAP_NOT_POSITIVE)
     return statistics.mean_reading(statistics.slopes(np.log(at), logs))

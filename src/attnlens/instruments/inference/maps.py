@@ -1,8 +1,8 @@
 """Attention maps: the attention weights of an example, one panel per head.
 
 Attention is linear in its values, A(Q, K, V) = W(Q, K) V, so the output for the identity as values
-is the matrix of weights: W = A(Q, K, I). This works for every operator. For softmax attention row q
-of W sums to one: the distribution of query q over tokens (Vaswani et al., 2017).
+is the matrix of weights: W = A(Q, K, I). This works for every operator. For softmax attention, row
+q of W sums to one: it is the distribution of query q over tokens (Vaswani et al., 2017).
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ def attention_maps(
 ) -> Map:
     """The attention weights of one example as panels, one per head and layer.
 
-    subject: a network of `attnlens.networks`, with `example` its input; a PyTorch module (a model
-    of `transformers`, or one with `torch.nn.MultiheadAttention`), with `example` its input, a tuple
-    of inputs or a mapping of names to inputs; or the weights of any model, as an array (queries,
-    tokens), (heads, queries, tokens) or (layers, heads, queries, tokens).
-    names: the names of the tokens. query_names: the names of the queries; by default those of the
-    tokens, where there are as many queries as tokens.
+    subject: a network of `attnlens.networks`; or a PyTorch module (a model of `transformers`, or
+        one with `torch.nn.MultiheadAttention`); or the weights of any model, as an array (queries,
+        tokens), (heads, queries, tokens) or (layers, heads, queries, tokens).
+    example: the input of the network or module; for a module also a tuple of inputs or a mapping
+        from names to inputs. Not given with an array of weights.
+    names: the names of the tokens.
+    query_names: the names of the queries; by default the names of the tokens, if there are as many
+        queries as tokens.
 
     >>> print(attention_maps(np.array([[0.75, 0.25], [0.5, 0.5]]), names=["cat", "sat"]))
     Attention weights
@@ -48,7 +50,7 @@ def attention_maps(
             words += [f"head {head}"] if len(heads) > 1 else []
             panels.append((", ".join(words) or "weights", weights))
     queries, tokens = panels[0][1].shape
-    if isinstance(subject, Reader):  # one query per head: the heads are the rows
+    if isinstance(subject, Reader):  # it has one query per head, so each head is drawn as a row
         panels = [("weights", np.concatenate([weights for _, weights in panels]))]
         query_names, queries = (
             [f"head {i + 1}" for i in range(len(panels[0][1]))],
@@ -69,14 +71,14 @@ def attention_maps(
 
 
 def _layers(subject: Any, example: Any) -> list[np.ndarray]:
-    """Weights (heads, queries, tokens), one array per layer."""
-    if isinstance(subject, NETWORKS):  # trained networks hold NumPy arrays
+    """Return the weights (heads, queries, tokens), one array per layer."""
+    if isinstance(subject, NETWORKS):  # trained networks hold NumPy arrays; JAX arrays are needed
         subject, example = jax.tree.map(
             lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf,
             (subject, example),
         )
     if isinstance(subject, SelfAttention | MultiLayerSelfAttention):
-        # Their `attention` returns a(x), with queries as columns.
+        # The method `attention` of these networks returns weights with queries as columns.
         return [np.asarray(a, float).T[None] for a in subject.attention(example)]
     if isinstance(subject, Encoder):
         return [np.asarray(weights, float) for weights in subject.attention(example)]
@@ -95,7 +97,7 @@ def _layers(subject: Any, example: Any) -> list[np.ndarray]:
 
 
 def _torch_layers(module: Any, example: Any) -> list[np.ndarray]:
-    """The weights of one example, of every attention layer of a PyTorch module."""
+    """Return the weights of every attention layer of a PyTorch module for one example."""
     layers = record_torch_module(module, example).weights
     if not layers:
         raise checks.BadInput(

@@ -4,12 +4,11 @@ After n tokens x₁ … x_n of an episode with latent z, for n = 0 … L,
 
     E[m | x₁ … x_n]  and  sd(m | x₁ … x_n),
 
-where m is the quantity of interest: the conditional mean m(q, z) at one query where tokens carry
-keys, otherwise the latent itself (class probabilities where it is one of finitely many classes).
-The true value of the episode is reported with them. One program serves all n: tokens after the n-th
-are masked. Where the posterior is sampled, each n has draws of its own, and rows whose checks have
-failed are NaN. Where z is determined by infinitely many tokens, the posterior converges to it
-(Doob, 1949).
+where m is the quantity of interest: the conditional mean m(q, z) at one query q if tokens have
+keys, otherwise the latent itself (class probabilities if it is one of finitely many classes). The
+true value of m in the episode is reported, too. One compiled program serves all n: tokens after the
+n-th are masked. If the posterior is sampled, every n has its own draws, and rows whose checks
+failed are NaN. If infinitely many tokens determine z, the posterior converges to it (Doob, 1949).
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from attnlens.worlds.model import over_episodes
 
 from .latents import latent_moments, latent_vector
 
-MAX_DRAWN = 4  # components in one figure
+MAX_DRAWN = 4  # maximum number of components in one figure
 # Half-width of the central 95 % of a normal distribution. The standard deviation of a posterior is
 # exact, not estimated from replicates, so Student's t distribution does not apply. For posteriors
 # that are not normal the band is an approximation.
@@ -41,7 +40,10 @@ NORMAL_QUANTILE = float(ndtri(0.975))
 
 @dataclass(frozen=True)
 class Tightening(Tabular):
-    """Rows are n = 0 … L tokens, columns the components of the quantity of interest."""
+    """Posterior mean and standard deviation after n tokens (row n), one column per component.
+
+    The components are those of the quantity of interest; `truth` holds their true values.
+    """
 
     quantity: str
     mean: np.ndarray
@@ -72,7 +74,7 @@ class Tightening(Tabular):
         ]
 
     def figure(self) -> Figure:
-        """Mean and 95 % band of the first components over tokens; dashed lines: true values."""
+        """Posterior mean with 95 % band of the first components; true values are dashed lines."""
         series, last = [], len(self.mean) - 1
         for i in range(min(MAX_DRAWN, len(self.truth))):
             name = "posterior" if len(self.truth) == 1 else f"component {i + 1}"
@@ -81,7 +83,7 @@ class Tightening(Tabular):
                 Point(float(n), float(m), NORMAL_QUANTILE * float(s))
                 for n, (m, s) in enumerate(rows)
             ]
-            # With few tokens the variance of some laws is infinite: there is no band to draw.
+            # With few tokens the variance of some posteriors is infinite, so no band is drawn.
             finite = tuple(p for p in points if np.isfinite(p.half_width))
             series.append(Series(name, finite, curve=True))
             line = tuple(Point(float(n), float(self.truth[i])) for n in (0, last))
@@ -97,11 +99,11 @@ class Tightening(Tabular):
 def tightening(world: World, *, length: int = 64, seed: int = 0) -> Tightening:
     """How the posterior of `world` concentrates in one episode of `length` tokens.
 
-    world: any with a posterior, in closed form or sampled (`FromModel`); the latter takes one run
-        of NUTS per number of tokens.
+    world: a world with a posterior, in closed form or sampled (`FromModel`); a sampled posterior
+        takes one run of NUTS per number of tokens.
 
-    Returns `mean` and `standard_deviation`, both (length + 1, components): row n is the posterior
-    after n tokens; `truth`, the true values, has the shape (components,).
+    The result has `mean` and `standard_deviation`, both of shape (length + 1, components), whose
+    row n is the posterior after n tokens, and `truth`, the true values, of shape (components,).
 
     >>> from attnlens.worlds import NormalMean
     >>> result = tightening(NormalMean(noise_std=0.5), length=4)
@@ -140,7 +142,7 @@ def _follow(
 
 
 def _moments(world: ExactWorld, posterior: Any, episode: Episode) -> tuple[Array, Array]:
-    """Mean and variance of the quantity of interest."""
+    """Return posterior mean and variance of the quantity of interest; variance 0 for classes."""
     if episode.query is not None:
         law = world.predictive(posterior, episode.query)
         return jnp.ravel(law.mean), jnp.ravel(law.var)

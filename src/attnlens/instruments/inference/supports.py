@@ -1,11 +1,12 @@
-"""Latents with bounds, moved to the whole line and back, coordinate by coordinate.
+"""Transformations of bounded latents z to the whole real line (y) and back, per coordinate.
 
     a < z < b   y = log (z − a) − log (b − z)          z > a   y = log (z − a)
     no bounds   y = z                                  z < b   y = −log (b − z)
 
-A mixture of Gaussians has mass everywhere, so it is fitted to y, and no mass is lost outside of the
-bounds: q(z) = q(y) Π |dy/dz|. The bounds are those of the sites of a NumPyro model whose values the
-latent consists of; a coordinate that is computed from sites has none.
+A mixture of Gaussians has mass everywhere. It is therefore fitted to y, so that no mass lies
+outside of the bounds of z: q(z) = q(y) Π |dy/dz|. A coordinate of the latent has bounds if it is
+the value of a site of a NumPyro model with bounds; a coordinate that is computed from sites has
+none.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from attnlens.worlds.model import ReferenceWorld
 
 
 class Support(NamedTuple):
-    """The bounds of each coordinate of a latent, infinite where there are none.
+    """The bounds of each coordinate of a latent, infinite if there is no bound.
 
     >>> support = Support(np.array([0.0, -np.inf]), np.array([1.0, np.inf]))
     >>> support.opened(np.array([[0.5, 3.0]])).tolist()
@@ -32,39 +33,40 @@ class Support(NamedTuple):
     high: np.ndarray
 
     def opened(self, latent: np.ndarray) -> np.ndarray:
-        """y, with one row per latent; infinite or NaN outside of the bounds."""
+        """Return y for latents z, one per row; infinite or NaN outside of the bounds."""
         with np.errstate(divide="ignore", invalid="ignore"):
             above, below = np.log(latent - self.low), np.log(self.high - latent)
             return self._chosen(above - below, above, -below, latent)
 
     def closed(self, opened: np.ndarray) -> np.ndarray:
-        """z, with one row per y; rounding never leaves the bounds."""
+        """Return z for values of y, one per row, clipped to the bounds."""
         with np.errstate(over="ignore", invalid="ignore"):
             inside = self.low + (self.high - self.low) / (1 + np.exp(-opened))
             above, below = self.low + np.exp(opened), self.high - np.exp(-opened)
             return np.clip(self._chosen(inside, above, below, opened), self.low, self.high)
 
     def log_volume(self, latent: np.ndarray) -> np.ndarray:
-        """Σ log |dy/dz|, one number per latent."""
+        """Return Σ log |dy/dz|, one number per latent."""
         with np.errstate(divide="ignore", invalid="ignore"):
             above, below = -np.log(latent - self.low), -np.log(self.high - latent)
             both = above + below + np.log(self.high - self.low)
             return self._chosen(both, above, below, np.zeros_like(latent)).sum(-1)
 
     def contains(self, latent: np.ndarray) -> np.ndarray:
-        """Whether a latent is strictly inside, one truth value each."""
+        """Return for each latent whether it is strictly inside of the bounds."""
         return np.asarray(((latent > self.low) & (latent < self.high)).all(-1))
 
     def _chosen(self, both: Any, above: Any, below: Any, neither: Any) -> np.ndarray:
-        """Of four arrays, the entries of the coordinates with both bounds, one or neither."""
+        """Select per coordinate: `both` if it has both bounds, `above` if only a lower bound,
+        `below` if only an upper bound, `neither` if it has no bound."""
         low, high = np.isfinite(self.low), np.isfinite(self.high)
         return np.where(low & high, both, np.where(low, above, np.where(high, below, neither)))
 
 
 def support_of(world: World, dim: int) -> Support:
-    """The bounds of the coordinates of a world's latent, as far as its NumPyro program says them.
+    """Return the bounds of a world's latent that its NumPyro program declares.
 
-    Bounds that depend on another site differ between two draws of the prior, and count as none.
+    A bound that depends on another site differs between two draws from the prior; it is left out.
     """
     if not isinstance(world, ReferenceWorld):
         return Support(np.full(dim, -np.inf), np.full(dim, np.inf))
@@ -89,7 +91,7 @@ def _drawn_bounds(world: ReferenceWorld, seed: int) -> Support:
 
 
 def _ends(support: Any) -> tuple[Any, Any]:
-    """Lower and upper bound of a constraint of NumPyro that is an interval or a half-line."""
+    """Return the lower and upper bound of a NumPyro constraint, infinite if it has none."""
     while hasattr(support, "base_constraint"):
         support = support.base_constraint
     low, high = (getattr(support, f"{end}_bound", None) for end in ("lower", "upper"))

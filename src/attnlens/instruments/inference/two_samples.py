@@ -1,9 +1,9 @@
 """C2ST: can a classifier tell two samples apart?
 
-The accuracy on held-out points of a classifier that is trained to tell them apart: ½ where the
-samples have one law, 1 where they do not overlap (Lopez-Paz and Oquab, Revisiting classifier
-two-sample tests, 2017). A classifier can only be worse than the best one, so a difference that it
-does not find may still be there: a value near ½ says as much as the classifier can do.
+C2ST is the accuracy, on held-out points, of a classifier that is trained to tell the samples apart:
+½ if both samples come from the same distribution, 1 if the samples do not overlap (Lopez-Paz and
+Oquab, Revisiting classifier two-sample tests, 2017). A weak classifier may miss a difference, so a
+value near ½ does not prove that the distributions are equal.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ FOLDS = 5
 def c2st(first: Any, second: Any, *, classifier: Any = None, seed: int = 0) -> Reading:
     """The accuracy with which a classifier tells two samples (points, dim) apart.
 
-    Of the larger sample the first points are taken, so that guessing has accuracy ½. `classifier`
-    is any of scikit-learn; by default gradient-boosted trees. The standard error is that of the
-    share of held-out points.
+    If one sample is larger, only its first points are used, so that guessing has accuracy ½.
+    `classifier` is a scikit-learn classifier, by default gradient-boosted trees. The standard error
+    is that of a share of the held-out points.
 
     >>> random = np.random.default_rng(0)
     >>> apart = c2st(random.normal(size=(200, 1)), random.normal(size=(200, 1)) + 9)
     >>> apart.value > 0.99
     True
     """
-    from sklearn.base import clone  # here: slow to import
+    from sklearn.base import clone  # imported here because it is slow
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
@@ -60,9 +60,9 @@ def c2st(first: Any, second: Any, *, classifier: Any = None, seed: int = 0) -> R
             max_iter=40, max_leaf_nodes=8, random_state=seed
         )
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
-    with threadpool_limits(1, "openmp"):  # so small that threads only wait for each other
+    with threadpool_limits(1, "openmp"):  # the trees are too small for several threads
         named = np.asarray(cross_val_predict(clone(classifier), points, labels, cv=folds))
     accuracy = float(np.mean(named == labels))
-    # At accuracy 1 too, an error is estimated: one more point might have been wrong (Laplace).
+    # Laplace's rule of succession gives an error above zero even if the accuracy is 1.
     smooth = (accuracy * 2 * size + 1) / (2 * size + 2)
     return Reading(accuracy, math.sqrt(smooth * (1 - smooth) / (2 * size)), 2 * size)

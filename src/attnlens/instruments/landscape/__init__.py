@@ -1,1 +1,1 @@
-"""The loss around a point: curvature, slices, stationary points, paths between minima."""
+"""The loss landscape: curvature and slices at a point, stationary points, paths between minima."""

@@ -1,16 +1,18 @@
 """An audit of stationary points: the prediction error of the worst one, by index, over teachers.
 
-"Every stationary point has low prediction error" cannot be literally true: at w₁ = w_V = w_Q = w_K
-= 0 with w₂ fitted to the mean the gradient vanishes, at any number of samples, and the error
-relative to the variance of the answer is 1. So points are listed by index: local minima (index 0)
-and, separately, saddles. The error of a point is its relative test excess,
+The index of a point is the number of negative eigenvalues of its Hessian. "Every stationary point
+has low prediction error" cannot be literally true: at w₁ = w_V = w_Q = w_K = 0 with w₂ fitted to
+the mean the gradient vanishes, at any number of samples, and the error relative to the variance of
+the answer is 1. So points are listed by index: local minima (index 0) and, separately, saddles. The
+error of a point is its relative test excess,
 
     E (f(x) − m(x))² / Var m(x),    m(x) = E[y | x] the teacher's answer without noise,
 
-which is 0 for the teacher and 1 for the best constant. Teachers are the independent replicates:
-each has its own data and its own starts, and standard errors are over teachers. The statement is
-that of lens B (ICLR 2021 submission; docs/theory.md, "B Models and predictions");
-`training.stationary` says how points are found.
+which is 0 for the teacher and 1 for the best constant. A teacher is a random function that
+generates the data. Teachers are the independent replicates: each has its own data and its own
+starts, and standard errors are over teachers. The statement is that of lens B (ICLR 2021
+submission; docs/theory.md, "B Models and predictions"); `training.stationary` says how points are
+found.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ OFFSET = 0.15  # distance on the axis of indices between networks with the same 
 class DescentEnds:
     """Where the descent from each start ended, for one teacher: arrays of shape (starts,).
 
-    `index` is −1 where the gradient norm did not reach the tolerance. `loss` is that on the data,
+    `index` is −1 if the gradient norm did not reach the tolerance. `loss` is the training loss
     without the penalty.
     """
 
@@ -53,12 +55,12 @@ class DescentEnds:
 
 @eqx.filter_jit
 def draw_episode(world: World, seed: Any, samples: int, tested: int) -> Any:
-    """One teacher: `samples` tokens to train on, and `tested` queries with their answers."""
+    """Draw one teacher, with `samples` tokens to train on and `tested` queries with answers."""
     return world.sample(jax.random.key(seed), samples, tested)
 
 
 def training_data(world: World, seed: int, samples: int, tested: int = 1000) -> Any:
-    """(inputs, targets) that `descend` trains on for this seed."""
+    """Return the (inputs, targets) on which `descend` trains for this seed."""
     with jax.enable_x64(True):
         tokens = draw_episode(world, np.uint32(seed), samples, tested).tokens
         return np.asarray(tokens.key), np.asarray(tokens.value)
@@ -77,9 +79,10 @@ def descend(
     max_steps: int = 2000,
     map: Callable[..., Iterable[Any]] | None = None,
 ) -> DescentEnds:
-    """One teacher: its data, `starts` descents to stationary points, and their excess errors.
+    """Draw one teacher and its data, and descend from `starts` starts to stationary points.
 
-    `seed` determines the teacher, its samples and the starts.
+    `seed` determines the teacher, its samples and the starts. The other arguments are those of
+    `stationarity`.
     """
     with jax.enable_x64(True):
         episode = draw_episode(world, np.uint32(seed), samples, tested)
@@ -126,15 +129,15 @@ class Audit(Tabular):
     ended: Mapping[str, tuple[DescentEnds, ...]]
 
     def worst(self, name: str) -> Reading:
-        """The worst local minimum's excess: its geometric mean over teachers."""
+        """The largest excess of a local minimum, as a geometric mean over teachers."""
         return _geometric([_minima(teacher).max(initial=-math.inf) for teacher in self.ended[name]])
 
     def typical(self, name: str) -> Reading:
-        """The median local minimum's excess: its geometric mean over teachers."""
+        """The median excess of local minima, as a geometric mean over teachers."""
         return _geometric([np.median(_minima(teacher)) for teacher in self.ended[name]])
 
     def share_low(self, name: str) -> Reading:
-        """The share of starts that ended in a local minimum with excess at or below threshold."""
+        """The share of starts that ended in a local minimum with excess ≤ `threshold`."""
         shares = [
             np.mean((teacher.index == 0) & (teacher.excess <= self.threshold))
             for teacher in self.ended[name]
@@ -142,7 +145,7 @@ class Audit(Tabular):
         return statistics.mean_reading(shares)
 
     def by_index(self, name: str) -> dict[int, np.ndarray]:
-        """All excesses, one per start, by the index of the point; −1: did not converge."""
+        """Return the sorted excesses of all starts by index; index −1 means not converged."""
         index = np.concatenate([teacher.index for teacher in self.ended[name]])
         excess = np.concatenate([teacher.excess for teacher in self.ended[name]])
         return {int(i): np.sort(excess[index == i]) for i in np.unique(index)}
@@ -228,7 +231,7 @@ class Audit(Tabular):
         )
 
     def plot(self) -> Any:
-        """The distribution as a matplotlib figure; `map().plot()` draws excess against index."""
+        """Return `figure()`, drawn with matplotlib; `map().plot()` draws excess against index."""
         return self.figure().plot()
 
 
@@ -249,12 +252,16 @@ def stationarity(
 ) -> Audit:
     """Stationary points of each network on `teachers` draws of a world, and their test errors.
 
-    networks: by name, functions of a random key that return a network, such as
+    networks: a mapping from names to functions of a random key that return a network, such as
         {"attention": partial(SelfAttention, …), "baseline": partial(Baseline, …)}.
     world: a world whose tokens are samples (inputs, target), such as `TokenTeacher`.
-    l2: the penalty λ₂‖w‖². Without one the loss can fall for ever along valleys to infinity, and
-        such starts do not converge. It plays the role of the theory's bounded parameter set.
-    map: how the groups of starts of a teacher run, as in `fit`.
+    samples, starts: numbers of training samples and of random starts per teacher.
+    l2: λ₂ of the penalty λ₂‖w‖². Without a penalty the loss can fall without end while parameters
+        grow to infinity, and such starts do not converge. The penalty plays the role of the bounded
+        parameter set of the theory.
+    threshold: the excess up to which a minimum counts as low in `Audit.share_low`.
+    tested: number of test queries per teacher.
+    map: a function that runs the groups of starts of a teacher, as in `fit`.
 
     >>> from functools import partial
     >>> from attnlens.networks import Baseline
@@ -273,7 +280,7 @@ def stationarity(
     checks.whole("tested", tested, at_least=2)
     checks.positive("threshold", threshold)
     first = checks.seed_number("seed", seed) * teachers
-    # Starts have seeds of their own, from (seed × teachers) × starts on.
+    # Starts have their own seeds, of which the first is (seed × teachers) × starts.
     checks.seed_number("seed × teachers × starts", (first + teachers) * starts)
     search = partial(
         descend,
@@ -298,7 +305,7 @@ def _minima(teacher: DescentEnds) -> np.ndarray:
 
 
 def _geometric(values: list[Any]) -> Reading:
-    """exp of the mean logarithm; its standard error by the delta method, d e^x = e^x dx."""
+    """Return the geometric mean, with a standard error by the delta method (d e^x = e^x dx)."""
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = statistics.mean_reading(np.log(np.asarray(values, float)))
     value = math.exp(logs.value)

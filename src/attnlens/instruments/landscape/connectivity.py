@@ -1,11 +1,11 @@
-"""The loss between two minima: along the straight line, and along a curve trained to stay low.
+"""The loss on paths between two minima: a straight line, and a curve trained for low loss.
 
     straight   w(t) = (1 − t) w₀ + t w₁
     curved     w(t) = (1 − t)² w₀ + 2 t (1 − t) c + t² w₁,    c = argmin E_{t ~ U(0, 1)} L(w(t))
 
 (a quadratic Bézier curve; Garipov et al., 2018). The barrier of a path is its highest loss minus
-the loss at its higher end. A low barrier shows that two minima lie in one valley; a high barrier
-shows only that training did not find a low curve in this family.
+the loss at its higher end. A low barrier shows that a path of low loss connects the two minima; a
+high barrier shows only that training did not find such a path in this family of curves.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 import optax
 from jaxtyping import Array
 
-from attnlens.core import checks
+from attnlens.core import arrays, checks
 from attnlens.core.drawing import Figure, Point, Series
 from attnlens.core.frames import Tabular
 from attnlens.core.readings import Curve, Reading
@@ -32,7 +32,7 @@ from .slices import losses
 
 @dataclass(frozen=True)
 class Path(Tabular):
-    """The loss along line and curve, and the curve's control point c (a tree of parameters).
+    """The loss along the line and the curve; `middle` is the curve's control point c (a tree).
 
     >>> heights = tuple(Reading(value, 0.0, 1) for value in (0.0, 3.0, 1.0))
     >>> hill = Curve("position", "loss", (0, 1, 2), heights)
@@ -77,7 +77,7 @@ class Path(Tabular):
 
 
 def barrier(curve: Curve) -> float:
-    """The highest loss along a path minus the loss at its higher end."""
+    """Return the highest loss along a path minus the loss at its higher end."""
     values = [reading.value for reading in curve.readings]
     return max(values) - max(values[0], values[-1])
 
@@ -93,7 +93,9 @@ def interpolate(
     chunk: int | None = None,
     precision: str = "float64",
 ) -> Curve:
-    """The loss on the straight line from `start` (0) to `end` (1), extended by `beyond` both ways.
+    """The loss on the straight line from `start` (t = 0) to `end` (t = 1).
+
+    t runs from −`beyond` to 1 + `beyond`.
 
     >>> curve = interpolate(lambda w: (w[0] ** 2 - 1) ** 2, np.array([-1.0]), np.array([1.0]))
     >>> barrier(curve)
@@ -101,7 +103,7 @@ def interpolate(
     """
     checks.whole("points", points, at_least=2)
     subject = Subject(loss, start, data, chunk=chunk, precision=precision)
-    move = subject.flatten(end) - subject.vector
+    move = _finite_end(subject, end) - subject.vector
     at = np.linspace(-beyond, 1 + beyond, points)
     return _curve(at, losses(subject, move[None], at[:, None]))
 
@@ -122,8 +124,8 @@ def connect(
 ) -> Path:
     """A quadratic Bézier curve of low loss from `start` to `end`, trained with Adam.
 
-    Each step takes `nodes` positions, one at random in each of `nodes` equal parts of the curve,
-    and at most `batch` samples. The learning rate falls to zero along a cosine.
+    Each training step evaluates `nodes` random positions, one in each of `nodes` equal parts of the
+    curve, on at most `batch` samples. The learning rate follows a cosine schedule to zero.
 
     >>> ends = np.array([-1.0, 0.0]), np.array([1.0, 0.0])
     >>> path = connect(lambda w: (w[0] ** 2 + w[1] ** 2 - 1) ** 2, *ends, steps=50, points=5)
@@ -136,7 +138,7 @@ def connect(
     checks.positive("learning_rate", learning_rate)
     checks.whole("batch", batch, at_least=1)
     subject = Subject(loss, start, data, precision=precision)
-    first, last = subject.vector, subject.flatten(end)
+    first, last = subject.vector, _finite_end(subject, end)
     random = np.random.default_rng(checks.seed_number("seed", seed))
     optimiser = optax.adam(optax.cosine_decay_schedule(learning_rate, steps))
     with subject.numbers():
@@ -175,11 +177,17 @@ def _step(loss, optimiser, base, ends, middle, state, at, data):
 
 
 def _rows(subject: Subject, batch: int, random: np.random.Generator) -> Any:
-    """All samples, or a random batch of them."""
+    """Return a random batch of the samples, or all of them if they are at most `batch`."""
     if subject.data is None:
         return None
     chosen = np.sort(random.choice(subject.rows, min(batch, subject.rows), replace=False))
     return jax.tree.map(lambda leaf: subject.cast(leaf[chosen]), subject.data)
+
+
+def _finite_end(subject: Subject, end: Any) -> np.ndarray:
+    """Return `end` as a vector; raises `BadInput` if one of the two ends is not finite."""
+    arrays.finite_numbers("start", subject.vector)
+    return arrays.finite_numbers("end", subject.flatten(end))
 
 
 def _curve(at: np.ndarray, values: np.ndarray) -> Curve:

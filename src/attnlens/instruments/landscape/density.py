@@ -1,4 +1,7 @@
-"""The spectral density of a symmetric matrix, φ_σ(t) = (1/P) Σ_i N(t; λ_i, σ²)."""
+"""The spectral density of a symmetric matrix, φ_σ(t) = (1/P) Σ_i N(t; λ_i, σ²).
+
+λ_1 … λ_P are the eigenvalues of the matrix; σ is the bandwidth.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ GRID = 401  # points at which the density is evaluated
 
 @dataclass(frozen=True)
 class Density(Tabular):
-    """The spectral density on a grid, with standard errors over probes (0 where it is exact)."""
+    """The spectral density on a grid, with standard errors over probes (0 if it is exact)."""
 
     at: np.ndarray
     value: np.ndarray
@@ -35,7 +38,7 @@ class Density(Tabular):
         return self.mean(lambda nodes: (nodes <= level).astype(float))
 
     def mean(self, function: Callable[[np.ndarray], np.ndarray]) -> Reading:
-        """(1/P) Σ f(λ_i) for a function of an array of eigenvalues."""
+        """Return (1/P) Σ f(λ_i); `function` is f, applied to an array of eigenvalues."""
         estimates = self.quadrature.mean(function)
         if self.exact:
             return Reading(float(estimates[0]), 0.0, 1)
@@ -50,8 +53,8 @@ class Density(Tabular):
         ]
 
     def figure(self) -> Figure:
-        # Every second point. Values below a ten-thousandth of the highest are only the tails of the
-        # smoothing Gaussians: they are drawn at that level, without error bars.
+        # Every second point is drawn. Values below a ten-thousandth of the highest are only the
+        # tails of the smoothing Gaussians: they are drawn at that level, without error bars.
         rows = zip(self.at[::2], self.value[::2], self.standard_error[::2], strict=True)
         floor, probes = 1e-4 * self.value.max(), len(self.quadrature.nodes)
         points = tuple(
@@ -68,13 +71,13 @@ class Density(Tabular):
 
 
 def bandwidth(low: float, high: float) -> float:
-    """The width of the Gaussian: a hundredth of the spectrum, or of its only eigenvalue."""
+    """Return the default σ: a hundredth of the spectrum's range, or of its only eigenvalue."""
     spread = high - low
     return spread / 100 if spread > 0 else max(abs(high), 1.0) / 100
 
 
 def smoothed(rule: Quadrature, width: float, exact: bool) -> Density:
-    """The density of the nodes of a quadrature, smoothed by a Gaussian of this width."""
+    """Return the density of the nodes of the quadrature `rule`, smoothed with σ = `width`."""
     nodes = rule.nodes[rule.weights > 0]
     at = np.linspace(nodes.min() - 4 * width, nodes.max() + 4 * width, GRID)
 

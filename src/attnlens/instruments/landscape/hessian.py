@@ -8,13 +8,13 @@ For a matrix A (the Hessian, Gauss–Newton or the empirical Fisher) at paramete
     scaled_largest        λ_max(D_w A D_w),  D_w = diag(w)
     scaled_trace          tr(D_w A D_w) = Σ_i w_i² A_ii
 
-The raw measures change when the same function is written with other parameters. (w_Q, w_K) →
-(α w_Q, w_K/α) is the same function; with T the diagonal matrix of this rescaling, w' = T w and
-H' = T⁻¹ H T⁻¹, so D_w' H' D_w' = D_w H D_w: the scaled measures do not change (nor under
-(w_V, w₁) → (α w_V, w₁/α), nor under any other diagonal rescaling that keeps the function). Dinh,
-Pascanu, Bengio and Bengio (ICML 2017) showed that raw flatness can be changed at will. `spectrum`
-(Lanczos, XTrace, stochastic Lanczos quadrature) and `products` say how spectra and traces are
-computed.
+The unscaled measures change when the same function is written with other parameters. For example,
+(w_Q, w_K) → (α w_Q, w_K/α) leaves the function unchanged. With T the diagonal matrix of this
+rescaling, w' = T w and H' = T⁻¹ H T⁻¹, so D_w' H' D_w' = D_w H D_w: the scaled measures do not
+change. The same holds for (w_V, w₁) → (α w_V, w₁/α), and for any other diagonal rescaling that
+leaves the function unchanged. Dinh, Pascanu, Bengio and Bengio (ICML 2017) showed that unscaled
+flatness can be changed at will. The modules `spectrum` (Lanczos, XTrace, stochastic Lanczos
+quadrature) and `products` describe how spectra and traces are computed.
 """
 
 from __future__ import annotations
@@ -39,14 +39,21 @@ from .density import Density, bandwidth, smoothed
 from .products import MATRICES, Subject
 from .spectrum import Eigenpair, Quadrature, SpectrumEnds, Times
 
-DENSE = 500  # parameters up to which the matrix is formed: as many products as SLQ takes anyway
+# Number of parameters up to which the matrix is formed: this takes about as many products as
+# stochastic Lanczos quadrature.
+DENSE = 500
 COLUMNS = 50  # columns computed together when the matrix is formed
-LOOSE = 0.01  # of the largest |λ|; an eigenvalue lies within its residual of the value
+# An eigenvalue has not converged if its residual, which bounds its error, exceeds this share of the
+# largest |λ|.
+LOOSE = 0.01
 
 
 @dataclass(frozen=True)
 class PartialCurvature:
-    """The curvature within some of the parameters, all others fixed: a diagonal block of A."""
+    """The curvature with respect to some of the parameters: a diagonal block of A.
+
+    All other parameters are fixed. `size` is the number of parameters in the block.
+    """
 
     size: int
     largest: Eigenpair
@@ -56,7 +63,11 @@ class PartialCurvature:
 
 @dataclass(frozen=True)
 class Curvature(Tabular):
-    """The result of `curvature`. Eigenvectors are flat, in the order of the tree of parameters.
+    """The result of `curvature`.
+
+    `top` and `bottom` hold eigenpairs from the largest down and from the smallest up. Eigenvectors
+    are flat arrays, in the order of the tree of parameters. `exact` says whether the matrix was
+    formed.
 
     >>> bowl = curvature(lambda w: w[0] ** 2 + 3 * w[1] ** 2, np.ones(2))
     >>> round(bowl.largest, 9), round(bowl.smallest, 9)
@@ -86,8 +97,10 @@ class Curvature(Tabular):
 
     @property
     def not_converged(self) -> tuple[str, ...]:
-        """The names of eigenvalues with a residual above a hundredth of the largest one's size, and
-        of the trace where its 95 % interval is wider than its value; empty where all is well.
+        """The names of the numbers that have not converged, empty if all have.
+
+        An eigenvalue is listed if its residual is above a hundredth of the largest |λ|; the trace
+        is listed if the half-width of its 95 % interval exceeds its absolute value.
 
         >>> curvature(lambda w: w[0] ** 2 + 3 * w[1] ** 2, np.ones(2)).not_converged
         ()
@@ -105,7 +118,7 @@ class Curvature(Tabular):
 
     def __str__(self) -> str:
         how = "exact" if self.exact else "estimated"
-        # Ritz values lie inside of the spectrum.
+        # Estimated eigenvalues (Ritz values) lie inside of the spectrum, so they are bounds.
         at_least, at_most = ("", "") if self.exact else ("at least ", "at most ")
         rows = [
             f"{self.matrix} of {self.size} parameters ({how}): loss {self.loss:.6g}, gradient norm "
@@ -133,7 +146,7 @@ class Curvature(Tabular):
         return "\n".join(rows)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per number; `residual` is ‖A v − λ v‖ of an eigenvalue."""
+        """One row per number; `residual` is ‖A v − λ v‖ for an eigenvalue, otherwise None."""
         numbers: list[tuple[str, str, float | Eigenpair | Reading | None]] = [
             ("", "loss", self.loss),
             ("", "gradient norm", self.gradient_norm),
@@ -167,7 +180,7 @@ class Curvature(Tabular):
 
 
 def _row(number: float | Eigenpair | Reading) -> dict[str, Any]:
-    """A number of `Curvature` as a row: every row has the same columns."""
+    """Return a number of `Curvature` as a row; all rows have the same columns."""
     if isinstance(number, Reading):
         return {**number.row(), "residual": None}
     value, residual = (
@@ -220,30 +233,31 @@ def curvature(
     """The curvature of a loss at `params`: exact for few parameters, from products for many.
 
     loss: a function of (params, data) that is a mean over the rows of `data`, or of params alone.
-        `Supervised(criterion, apply)` makes one whose Gauss–Newton and Fisher matrices are known.
+        "gauss-newton" and "fisher" need a `Supervised(criterion, apply)`.
     params: any tree; its floating-point arrays are the parameters. They are never changed.
     data: a tree of arrays with samples along the first axis.
     matrix: "hessian", "gauss-newton" or "fisher".
-    eigenpairs: how many at each end of the spectrum.
-    blocks: sets of parameters whose curvature is also computed alone, with all others fixed:
-        {"attention": "layer", "head": ("first", "second")}, by the beginnings of their paths in the
-        tree, or "top" for one set per top-level name.
+    eigenpairs: the number of eigenpairs at each end of the spectrum.
+    blocks: named sets of parameters; the curvature of each set is also computed, with all other
+        parameters fixed. A mapping from names to one or more path prefixes in the tree, such as
+        {"attention": "layer", "head": ("first", "second")}; or "top" for one set per top-level
+        name.
     scaled: whether to compute the rescaling-invariant measures as well.
 
-    How to compute is given by these keywords, or by `settings=CurvatureSettings(…)`, of which these
-    keywords then change single fields (defaults in brackets):
+    The following keywords control the computation (defaults in brackets). They may be given as
+    `settings=CurvatureSettings(…)`; keywords given in addition replace single fields of it.
 
-    probes (10), steps (80): of stochastic Lanczos quadrature (steps=0 leaves the density out); the
-        trace takes 2·probes products.
-    bandwidth (None): the density's σ; left out, a hundredth of the spectrum's range, because
+    probes (10), steps (80): numbers of probes and steps of stochastic Lanczos quadrature (with
+        steps=0 no density is computed); the trace takes 2·probes products.
+    bandwidth (None): σ of the density; by default a hundredth of the spectrum's range, because
         Lanczos does not resolve much finer details.
-    dense (None): whether to form the matrix, which is exact; left out, up to 500 parameters.
+    dense (None): whether to form the matrix, which is exact; by default up to 500 parameters.
     rtol (1e-6), max_products (1000): eigenpairs are computed to a residual of `rtol` · max |λ|, or
         until `max_products` products.
-    chunk (None): rows of data in one computation; left out, as many as fit the processor's cache.
+    chunk (None): rows of data per computation; by default as many as fit the processor's cache.
     precision ("float64"): "float32" computes products in single precision; sums and Lanczos stay in
         double precision.
-    seed (0): of the random probes and starting vectors.
+    seed (0): random seed of the probes and starting vectors.
 
     >>> bowl = curvature(lambda w: 0.5 * (3 * w[0] ** 2 + w[1] ** 2), np.array([1.0, 2.0]))
     >>> round(bowl.largest, 6), round(bowl.smallest, 6), round(bowl.trace.value, 6)
@@ -290,7 +304,7 @@ def curvature(
 
 
 class _Exact:
-    """All numbers from the matrix itself."""
+    """Computes all numbers from the matrix itself."""
 
     def __init__(self, subject: Subject, matrix: str):
         width = min(COLUMNS, subject.size)
@@ -323,7 +337,7 @@ class _Exact:
 
 
 class _Sampled:
-    """All numbers from products with the matrix."""
+    """Computes all numbers from products with the matrix, which is not formed."""
 
     def __init__(self, subject: Subject, matrix: str, settings: CurvatureSettings):
         self.subject, self.kind, self.settings = subject, matrix, settings
@@ -363,7 +377,7 @@ class _Sampled:
 
 
 def _blocks(subject: Subject, blocks: Any) -> dict[str, np.ndarray]:
-    """For each block, the places of its parameters in the vector."""
+    """Return for each block the indices of its parameters in the parameter vector."""
     if blocks is None:
         return {}
     arrays = list(subject.places())

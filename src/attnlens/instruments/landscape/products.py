@@ -6,14 +6,15 @@
     gauss-newton   G = (1/N) Σ_i J_iᵀ ℓ''_i J_i    J_i = ∂f(w, x_i)/∂w      (Schraudolph, 2002)
     fisher         F = (1/N) Σ_i g_i g_iᵀ          g_i = ∇ℓ_i: empirical, with y_i as observed
 
-No matrix is formed: a product with H is the derivative of the gradient along a direction
-(Pearlmutter, 1994), and products with G and F are a forward and a backward pass with ℓ'', or the
-slopes of the samples, in between. Several directions are computed together, so that the gradient
-itself is computed once for all of them. Data are processed in chunks, whose products are summed in
-NumPy, so data that do not fit into memory can stay on disk (`np.memmap`).
+No matrix is formed. A product with H is the derivative of the gradient along a direction
+(Pearlmutter, 1994). A product with G is a forward pass, a multiplication by ℓ'' and a backward
+pass; a product with F is a forward and a backward pass through the losses of single samples.
+Several directions are computed together, so that the gradient itself is computed once for all of
+them. Data are processed in chunks, whose products are summed in NumPy, so data that do not fit into
+memory can stay on disk (`np.memmap`).
 
-All compiled functions take parameters and data as arguments: data closed over would be folded into
-the program as constants, which takes minutes.
+All compiled functions take parameters and data as arguments: data in a closure would become
+constants of the compiled program, and compilation would take minutes.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ from attnlens.networks.losses import Loss, named
 
 MATRICES = ("hessian", "gauss-newton", "fisher")
 PRECISIONS = ("float32", "float64")
-# Bytes of intermediate arrays that are computed together, where `chunk` is left out. More do not
-# fit the processor's cache: on a transformer of 20,000 parameters a product with 512 rows took 1.6
-# times as long as with 16 rows at a time.
+# Maximum size in bytes of the intermediate arrays of one chunk, if `chunk` is not given. Larger
+# arrays do not fit the processor's cache: for a transformer of 20,000 parameters, a product with
+# 512 rows at a time took 1.6 times as long as with 16 rows at a time.
 CACHE = 1 << 24
-REUSED = 1 << 28  # bytes of data up to which converted chunks are kept for the next product
+REUSED = 1 << 28  # data of at most this many bytes stay converted for the next product
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,8 +49,8 @@ class Supervised:
     """The mean loss of a model over data = (inputs, targets), as Gauss–Newton and Fisher need it.
 
     `criterion` is a loss of one sample, (outputs, target) -> number, or its name (`squared`,
-    `logistic`, `softmax`, …). `apply(params, input)` returns the outputs of one sample; left out,
-    the parameters are a model, which is called.
+    `logistic`, `softmax`, …). `apply(params, input)` returns the outputs of one sample; without it,
+    the parameters must be a model that can be called: params(input).
 
     >>> from attnlens.networks import Baseline
     >>> model = Baseline(jax.random.key(0), features=2, hidden=3)
@@ -78,9 +79,9 @@ class Supervised:
 class ExternalLoss(ABC):
     """A loss that does not consist of JAX operations and computes its own derivatives.
 
-    Its arguments are trees of arrays (parameters, a direction of the same structure, a chunk of
-    data); it returns numbers and trees of NumPy arrays. Of the matrices only the Hessian is
-    available.
+    The arguments of its methods are trees of arrays (parameters, a direction of the same structure,
+    a chunk of data); the methods return numbers and trees of NumPy arrays. Only the Hessian is
+    available, not the Gauss–Newton and Fisher matrices.
     """
 
     @abstractmethod
@@ -99,10 +100,12 @@ class ExternalLoss(ABC):
 class Subject:
     """A loss at one point of its parameters, on its data, in one precision; never changed.
 
-    loss: a function of (params, data) that is a *mean* over the rows of data; of params alone
-        where there are no data.
+    loss: a function of (params, data) that is a *mean* over the rows of data; without data, a
+        function of params alone.
     params: any tree; its floating-point arrays are the parameters, in the order of the tree.
     data: any tree of arrays with samples along the first axis.
+    chunk: rows of data per computation; by default as many as fit the processor's cache.
+    precision: the precision of computations, "float64" or "float32".
     """
 
     def __init__(
@@ -114,19 +117,15 @@ class Subject:
         chunk: int | None = None,
         precision: str = "float64",
     ):
-        self.loss, self.data, self.precision = (
-            loss,
-            data,
-            checks.one_of("precision", precision, PRECISIONS),
-        )
+        self.loss, self.precision = loss, checks.one_of("precision", precision, PRECISIONS)
         if not callable(loss):
             raise checks.BadInput(
                 f"loss must be a function of (params, data); got {type(loss).__name__}."
             )
         self.chunk = None if chunk is None else checks.whole("chunk", chunk, at_least=1)
-        self.rows = 0 if data is None else _rows(data)
+        self.data = None if data is None else jax.tree.map(self._native, data)
+        self.rows = 0 if data is None else _rows(self.data)
         _check_masks("params", params)
-        _check_masks("data", data)
         with self.numbers():
             trainable, self.rest = eqx.partition(params, is_parameter)
             self.leaves, self.tree = jax.tree.flatten(trainable)
@@ -134,6 +133,8 @@ class Subject:
                 raise checks.BadInput(
                     "params must hold at least one floating-point array; got none."
                 )
+            if not any(np.size(leaf) for leaf in self.leaves):
+                raise checks.BadInput("params must hold at least one number; got empty arrays.")
             self.paths = [
                 jax.tree_util.keystr(path, simple=True, separator=".")
                 for path, _ in jax.tree_util.tree_flatten_with_path(trainable)[0]
@@ -146,12 +147,31 @@ class Subject:
         self._converted: dict[int, list[tuple[float, Any]]] = {}
         self._row_bytes: int | None = None
 
+    def _native(self, leaf: Any) -> Any:
+        """Convert a leaf of the data to a type that JAX supports; `np.memmap` stays on disk."""
+        if isinstance(leaf, np.memmap):
+            arrays.real_numbers("data", leaf[:0])
+            return leaf
+        if not (isinstance(leaf, np.ndarray) or hasattr(leaf, "to_numpy")):
+            return leaf
+        array = arrays.real_numbers("data", leaf)
+        if array.dtype.itemsize > 8:  # a float type of more than 64 bits
+            return array.astype(np.float64)
+        if self.precision == "float32" and array.dtype.kind in "iu" and array.size:
+            limits = np.iinfo(np.int32)
+            if array.min() < limits.min or array.max() > limits.max:
+                raise checks.BadInput(
+                    f"whole numbers of data must fit into 32 bits in float32; got {array.min()} "
+                    f"to {array.max()}; convert them to floating point."
+                )
+        return array.astype(array.dtype.newbyteorder("="), copy=False)
+
     def numbers(self) -> Any:
-        """The context of all computations: float64 is enabled or not."""
+        """Return a context in which float64 is enabled if `precision` is "float64"."""
         return jax.enable_x64(self.precision == "float64")
 
     def places(self) -> Iterator[tuple[str, slice]]:
-        """The name of each array of parameters and its entries in the vector."""
+        """Yield the path of each array of parameters in the tree, and its slice of the vector."""
         start = 0
         for path, shape in zip(self.paths, self.shapes, strict=True):
             size = int(np.prod(shape))
@@ -159,7 +179,7 @@ class Subject:
             start += size
 
     def restore(self, vector: np.ndarray) -> Any:
-        """A vector as a tree of the parameters' structure."""
+        """Return a parameter vector as a tree with the structure of the parameters."""
         parts = [
             np.asarray(vector[place], self.precision).reshape(shape)
             for (_, place), shape in zip(self.places(), self.shapes, strict=True)
@@ -167,7 +187,7 @@ class Subject:
         return eqx.combine(jax.tree.unflatten(self.tree, parts), self.rest)
 
     def flatten(self, params: Any) -> np.ndarray:
-        """A tree of the parameters' structure as a vector."""
+        """Return a tree with the structure of the parameters as a vector."""
         _check_masks("every tree", params)
         leaves, tree = jax.tree.flatten(eqx.filter(params, is_parameter))
         shapes = [np.shape(leaf) for leaf in leaves]
@@ -178,14 +198,15 @@ class Subject:
         return np.concatenate([np.asarray(leaf, float).ravel() for leaf in leaves])
 
     def rows_at_once(self, width: int = 1) -> int:
-        """Rows per chunk, if intermediate arrays exist `width` times at the same time."""
-        if self.chunk is not None or isinstance(self.loss, ExternalLoss):  # cannot be traced
+        """Return the number of rows per chunk if `width` directions are computed together."""
+        # The memory of an external loss is not known, because it cannot be traced.
+        if self.chunk is not None or isinstance(self.loss, ExternalLoss):
             return min(self.chunk or self.rows, self.rows)
         most = int(np.clip(CACHE // (width * self.row_bytes()), 1, self.rows))
-        return math.ceil(self.rows / math.ceil(self.rows / most))  # about equal chunks
+        return math.ceil(self.rows / math.ceil(self.rows / most))  # chunks of about equal size
 
     def row_bytes(self) -> int:
-        """Bytes that one sample adds to all intermediate arrays of the loss together."""
+        """Return how many bytes one sample adds to the intermediate arrays of the loss."""
         if self._row_bytes is None:
             with self.numbers():
                 point = self.point(None)
@@ -197,7 +218,7 @@ class Subject:
         return self._row_bytes
 
     def chunks(self, width: int = 1) -> Iterator[tuple[float, Any]]:
-        """(share of the samples, data) per chunk; (1, None) where there are no data."""
+        """Yield (share of the samples, data) per chunk; (1, None) if there are no data."""
         if self.data is None:
             yield 1.0, None
             return
@@ -206,7 +227,7 @@ class Subject:
             yield from self._converted[count]
             return
         leaves = jax.tree.leaves(self.data)
-        # Small data are kept as JAX arrays for the next product; files are read each time.
+        # Small data are kept as JAX arrays for the next product; data on disk are read each time.
         keep = not any(isinstance(leaf, np.memmap) for leaf in leaves)
         keep &= sum(leaf.nbytes for leaf in leaves) <= REUSED
         parts = []
@@ -239,7 +260,10 @@ class Subject:
         at: np.ndarray | None = None,
         width: int = 1,
     ) -> np.ndarray:
-        """The matrix times each row of `vectors`, `width` rows in one compiled call."""
+        """Return the matrix times each row of `vectors`; a compiled call computes `width` rows.
+
+        The matrix is taken at the parameters `at`, by default at the subject's own parameters.
+        """
         checks.one_of("matrix", matrix, MATRICES)
         if matrix != "hessian" and not isinstance(self.loss, Supervised):
             raise checks.BadInput(
@@ -255,7 +279,7 @@ class Subject:
                 return np.reshape(products, np.shape(vectors))
             for start in range(0, len(directions), width):
                 part = directions[start : start + width]
-                # The last part is padded with zeros: another number of rows is another program.
+                # The last part is padded: another number of rows would need another compilation.
                 full = np.zeros((width, self.size), self.precision)
                 full[: len(part)] = part
                 rows = jnp.asarray(full)
@@ -266,7 +290,7 @@ class Subject:
         return products.reshape(np.shape(vectors))
 
     def _product(self, point: Any, row: np.ndarray) -> np.ndarray:
-        """The Hessian of an external loss times one direction."""
+        """Return the Hessian of an external loss times one direction."""
         loss, direction = cast(ExternalLoss, self.loss), self.restore(row)
         parts = [
             share * self.flatten(loss.product(point, direction, data))
@@ -285,7 +309,7 @@ class Subject:
 
 
 def _check_masks(name: str, tree: Any) -> None:
-    """Raise `BadInput` if an array of a tree has masked entries: JAX drops masks."""
+    """Raise `BadInput` if an array of a tree has masked entries, because JAX ignores masks."""
     for leaf in jax.tree.leaves(tree):
         if isinstance(leaf, np.ma.MaskedArray):
             arrays.plain(name, leaf)
@@ -299,15 +323,16 @@ def is_parameter(leaf: Any) -> bool:
 def _rows(data: Any) -> int:
     counts = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(data)}
     if len(counts) != 1 or () in counts or (0,) in counts:
+        shapes = [str(np.shape(leaf)) for leaf in jax.tree.leaves(data)]
         raise checks.BadInput(
             f"data must be arrays with equally many samples along the first axis; got shapes "
-            f"{[np.shape(leaf) for leaf in jax.tree.leaves(data)]}."
+            f"{', '.join(shapes[:4])}{', …' * (len(shapes) > 4)}; convert lists by numpy.asarray."
         )
     return counts.pop()[0]
 
 
 def traced_bytes(loss: Any, params: Any, data: Any) -> int:
-    """Bytes of all intermediate arrays of one evaluation of the loss; traced, not computed."""
+    """Return the bytes of all intermediate arrays of one evaluation of the loss, by tracing it."""
 
     def one(params: Any, data: Any) -> Any:
         vector, value = flat_loss(loss, params, data)
@@ -320,7 +345,7 @@ def _bytes(jaxpr: Any) -> int:
     total = 0
     for equation in jaxpr.eqns:
         total += sum(v.aval.size * v.aval.dtype.itemsize for v in equation.outvars)
-        # Inner programs (jit, scan, custom derivatives) are among the equation's parameters.
+        # The parameters of an equation hold its inner programs (jit, scan, custom derivatives).
         for value in jax.tree.leaves(list(equation.params.values())):
             inner = getattr(value, "jaxpr", value)
             total += _bytes(inner) if hasattr(inner, "eqns") else 0
@@ -328,7 +353,7 @@ def _bytes(jaxpr: Any) -> int:
 
 
 def flat_loss(loss: Any, params: Any, data: Any) -> tuple[Any, Any]:
-    """(the vector of parameters, the loss as a function of such a vector); called while tracing."""
+    """Return the parameter vector and the loss as a function of it; called while tracing."""
     trainable, rest = eqx.partition(params, is_parameter)
     vector, restore = ravel_pytree(trainable)
     arguments = () if data is None else (data,)

@@ -2,20 +2,21 @@
 
     f(a, b) = L(w + a·u + b·v)
 
-Directions u, v are random, those of most curvature, or those in which training moved:
+The directions u, v are one of:
 
     random      normal, then filter-normalised (Li et al., 2018): each row d_f of a matrix of
-                weights is scaled to d_f ‖w_f‖/‖d_f‖, so that a network and the same network with
-                larger weights show the same picture. Arrays of one axis (biases, norm scales) do
-                not move (`biases="ignore"`, their default) or are scaled as a whole (`"own"`).
+                weights is scaled to d_f ‖w_f‖/‖d_f‖, so that the picture does not depend on the
+                scale of the weights. Arrays with one axis (biases, norm scales) do not move
+                (`biases="ignore"`, the default) or are scaled as a whole (`biases="own"`).
     hessian     unit eigenvectors of the two largest eigenvalues; "hessian-ends": of the largest and
                 the smallest
-    principal   unit principal directions of a trajectory, w_i − w; its path is drawn as well
+    principal   unit principal directions of a training trajectory, from its differences w_i − w;
+                the path of the trajectory is drawn as well
 
 A random line shows a property of that line, not of the loss. With several `draws` the mean over
-lines is returned with its standard error. A plane of another quantity than the loss, such as
-|λ_min/λ_max| of the Hessian, shows where the picture hides a saddle: a point that is a minimum in
-two directions may be a maximum in a third.
+random lines is returned with its standard error. A plane of another quantity than the loss, such as
+|λ_min/λ_max| of the Hessian, shows where the plane of the loss hides a saddle: a point that is a
+minimum in two directions may be a maximum in a third.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ DIRECTIONS = ("random", "hessian", "hessian-ends", "principal")
 NORMALISED = ("filter", "array", "none")
 BIASES = ("ignore", "own")
 QUANTITIES = ("loss", "smallest-eigenvalue", "hessian-ratio")
-MOST_POINTS = {1: 1_000_000, 2: 2000}  # per axis, by the number of axes
+MOST_POINTS = {1: 1_000_000, 2: 2000}  # maximum number of points per axis, by number of axes
 CALL = 64  # points per compiled call
 MEMORY = 1 << 30  # limit in bytes for the intermediate arrays of one batch of points
 
@@ -81,15 +82,19 @@ def surface(
     """The loss over a plane through `params` (a `LossPlane`), or along a line (a `Curve`).
 
     loss, params, data, chunk, precision: as for `curvature`; `params` are not changed.
-    dims: 2, or 1 for a line; the mean over `draws` random lines, with its standard error.
-    directions: "random", "hessian", "hessian-ends", "principal" (of a `trajectory`: a sequence of
-        trees of parameters from training), or `dims` trees of the parameters' structure.
-    normalise: "filter" (the default for random directions), "array" (each array as a whole) or
-        "none" (the default for others). `filter_axis` is the axis of the output units: 0 where a
-        layer is W x, −1 where it is x W.
-    quantity: "loss", "smallest-eigenvalue" or "hessian-ratio", |λ_min/λ_max|, of the Hessian at
-        each point.
-    span: the largest coordinate; left out, 1, or 1.2 times the largest of the trajectory.
+    dims: 2 for a plane, 1 for a line.
+    directions: "random", "hessian", "hessian-ends", "principal", or a sequence of `dims` trees with
+        the structure of the parameters. Along random lines, the result is the mean over `draws`
+        lines with its standard error.
+    normalise: how directions are scaled to the parameters: "filter" (each row of a matrix; the
+        default for random directions), "array" (each array as a whole) or "none" (the default for
+        other directions).
+    filter_axis: the axis of the output units: 0 if a layer computes W x, −1 if it computes x W.
+    trajectory: for "principal", a sequence of trees of parameters from training.
+    quantity: "loss", or a property of the Hessian at each point: "smallest-eigenvalue" or
+        "hessian-ratio", |λ_min/λ_max|.
+    span: the largest coordinate; by default 1, or 1.2 times the largest of the trajectory.
+    points: the number of points per axis.
 
     >>> bowl = surface(lambda w: w[0] ** 2 + 4 * w[1] ** 2, np.zeros(2),
     ...                directions=[np.array([1.0, 0]), np.array([0, 1.0])], points=5)
@@ -142,7 +147,8 @@ def surface(
 def normalised(
     subject: Subject, direction: np.ndarray, kind: str, biases: str = "ignore", filter_axis: int = 0
 ) -> np.ndarray:
-    """`direction` with each row, or each array, scaled to the norm of that of the parameters."""
+    """Return `direction` with each row ("filter") or array ("array") scaled to the norm of the same
+    row or array of the parameters."""
     if kind == "none":
         return direction
     scaled = np.zeros_like(direction)
@@ -162,11 +168,11 @@ def normalised(
 def losses(
     subject: Subject, directions: np.ndarray, coordinates: np.ndarray, together: int | None = None
 ) -> np.ndarray:
-    """L(w + c · directions) for each row c, `CALL` points in one compiled call.
+    """Return L(w + c · directions) for each row c of `coordinates`.
 
-    Of these, `together` are computed as one batch. Left out, it is one on a CPU, where a batch of
-    points, each with its own weights, was never faster than one after the other and up to three
-    times as slow; elsewhere as many as fit into `MEMORY`.
+    A compiled call computes `CALL` points, `together` of them as one batch. By default `together`
+    is 1 on a CPU, where batches of points, each with its own weights, were never faster than single
+    points and up to three times as slow; on other devices, as many as fit into `MEMORY`.
     """
     if isinstance(subject.loss, ExternalLoss):
         return _external_losses(subject, directions, coordinates)
@@ -190,7 +196,7 @@ def losses(
 def _external_losses(
     subject: Subject, directions: np.ndarray, coordinates: np.ndarray
 ) -> np.ndarray:
-    """`losses` for a loss that does not consist of JAX operations: one point at a time."""
+    """Return `losses` of a loss that does not consist of JAX operations, one point at a time."""
     values = np.zeros(len(coordinates))
     with subject.numbers():
         for i, coordinate in enumerate(coordinates):
@@ -200,7 +206,7 @@ def _external_losses(
 
 
 def _batch_size(subject: Subject, base: Any) -> int:
-    """Points whose intermediate arrays fit into `MEMORY` together."""
+    """Return the number of points whose intermediate arrays fit into `MEMORY` together."""
     if subject.data is None:
         size = traced_bytes(subject.loss, base, None)
     else:
@@ -248,7 +254,7 @@ def _eigenvalues(quantity: str) -> Callable[..., np.ndarray]:
 
 
 def _directions(subject, given, count, trajectory, seed):
-    """(directions, their names, coordinates of the trajectory or None)."""
+    """Return (directions, their names, coordinates of the trajectory or None)."""
     if not isinstance(given, str):
         if len(given) != count:
             raise checks.BadInput(f"directions must be {count} trees; got {len(given)}.")
@@ -268,7 +274,7 @@ def _directions(subject, given, count, trajectory, seed):
         raise checks.BadInput("Hessian directions need at least two parameters; got one.")
     ends = spectrum.extremes(subject.times, subject.size, 2, seed=seed)
     pairs = ends.top if given == "hessian" else (ends.top[0], ends.bottom[0])
-    # The sign of an eigenvector is arbitrary: its largest entry is made positive.
+    # The sign of an eigenvector is arbitrary, so its largest entry is made positive.
     vectors = [p.vector * np.sign(p.vector[np.abs(p.vector).argmax()]) for p in pairs[:count]]
     return np.array(vectors), [f"eigenvector of {p.value:.3g}" for p in pairs[:count]], None
 
@@ -287,7 +293,7 @@ def _principal(subject, trajectory, count):
 
 
 def _reading(values: np.ndarray) -> Reading:
-    if len(values) == 1:  # one given line: no sampling error
+    if len(values) == 1:  # a single line has no sampling error
         return Reading(float(values[0]), 0.0, 1)
     return statistics.mean_reading(values)
 

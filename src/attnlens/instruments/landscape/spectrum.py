@@ -1,6 +1,7 @@
-"""The spectrum of a symmetric matrix A from products with it. NumPy only: A is a function.
+"""The spectrum of a symmetric matrix A, from products with it.
 
-`times` maps rows to rows: times(V) holds A v for each row v of V.
+A is given as a function `times` that maps rows to rows: times(V) holds A v for each row v of V. The
+computations here use NumPy only.
 
     extremes   eigenpairs at both ends: Lanczos with full orthogonalisation and thick restarts
                (Wu and Simon, 2000), each with its residual ‖A v − λ v‖. An eigenvalue of A lies
@@ -31,7 +32,7 @@ EPS = float(np.finfo(float).eps)
 
 
 class Eigenpair(NamedTuple):
-    """An eigenvalue, ‖A v − λ v‖ for its unit vector v, and that vector."""
+    """An eigenvalue λ, its residual ‖A v − λ v‖, and its unit eigenvector v."""
 
     value: float
     residual: float
@@ -47,7 +48,7 @@ class SpectrumEnds(NamedTuple):
 
 
 def matrix(times: Times, size: int) -> np.ndarray:
-    """The matrix itself, column by column, symmetric to the last bit."""
+    """Return the matrix, from products with all unit vectors, symmetric to the last bit."""
     formed = times(np.eye(size))
     return 0.5 * (formed + formed.T)
 
@@ -55,7 +56,7 @@ def matrix(times: Times, size: int) -> np.ndarray:
 def exact_extremes(
     values: np.ndarray, vectors: np.ndarray, formed: np.ndarray, count: int
 ) -> SpectrumEnds:
-    """`count` eigenpairs at each end of a full eigendecomposition, with residuals."""
+    """Return `count` eigenpairs at each end of a full eigendecomposition, with residuals."""
 
     def pair(i: int) -> Eigenpair:
         residual = formed @ vectors[:, i] - values[i] * vectors[:, i]
@@ -75,11 +76,12 @@ def extremes(
     max_products: int = 1000,
     seed: int = 0,
 ) -> SpectrumEnds:
-    """`count` eigenpairs at each end, until residuals are below rtol · max |λ| or products run out.
+    """Return `count` eigenpairs at each end of the spectrum.
 
-    A Krylov space holds one vector of each eigenspace: an eigenvalue of multiplicity two appears
-    once. `basis` is an orthonormal basis Q and `images` is W = Q A; Ritz pairs are those of Q Wᵀ.
-    Where both would take more than `KRYLOV_BYTES`, they are kept in float32, and there are fewer
+    The iteration ends when all residuals are below rtol · max |λ|, or after `max_products`
+    products. A Krylov space holds one vector of each eigenspace: an eigenvalue of multiplicity two
+    appears once. `basis` is an orthonormal basis Q and `images` is W = Q A; Ritz pairs are those of
+    Q Wᵀ. If both would take more than `KRYLOV_BYTES`, they are kept in float32, and there are fewer
     vectors before a restart.
     """
     capacity, dtype = krylov_space(size, count)
@@ -91,7 +93,7 @@ def extremes(
     following = random.normal(size=size)
     while True:
         new = _orthogonal(following, basis[:held])
-        if new is None:  # the space is invariant: continue from a direction outside of it
+        if new is None:  # the space is invariant: continue with a random direction outside of it
             new = _orthogonal(random.normal(size=size), basis[:held])
         if new is not None:
             basis[held] = new
@@ -115,8 +117,8 @@ def extremes(
         if done or products >= max_products:
             return SpectrumEnds(tuple(pairs[:number]), tuple(pairs[number:]), products)
         # Restart with the Ritz vectors at both ends. The next direction is the part of the last
-        # image outside of the whole basis: all Ritz residuals are along it, so the space stays
-        # Krylov.
+        # image that is orthogonal to the whole basis: all Ritz residuals are multiples of it, so
+        # the space remains a Krylov space.
         outside = _orthogonal(following, basis[:held])
         following = random.normal(size=size) if outside is None else outside
         low = keep // 2
@@ -130,7 +132,7 @@ KRYLOV_BYTES = 3 << 30  # limit for the basis and its images in `extremes`
 
 
 def krylov_space(size: int, count: int) -> tuple[int, type[np.floating]]:
-    """The number of vectors before a restart for `count` pairs at each end, and their precision.
+    """Return the number of vectors before a restart for `count` pairs per end, and their precision.
 
     >>> krylov_space(30, 1), krylov_space(20_000_000, 1)
     ((30, <class 'numpy.float64'>), (20, <class 'numpy.float32'>))
@@ -143,30 +145,34 @@ def krylov_space(size: int, count: int) -> tuple[int, type[np.floating]]:
 
 
 def _orthogonal(vector: np.ndarray, basis: np.ndarray) -> np.ndarray | None:
-    """The part of `vector` orthogonal to the basis, normalised; None if it is only rounding."""
+    """Return the part of `vector` orthogonal to `basis`, normalised; None if it is only rounding.
+
+    A part is only rounding if it is smaller than 100 ε times the vector.
+    """
     vector = np.asarray(vector, basis.dtype)
     before = float(np.linalg.norm(vector))
     if before == 0 or len(basis) == len(vector):
         return None
-    for _ in range(2):  # twice is enough (Giraud, Langou and Rozložník, 2005)
+    for _ in range(2):  # orthogonalising twice is enough (Giraud, Langou and Rozložník, 2005)
         vector = vector - (basis @ vector) @ basis
     after = float(np.linalg.norm(vector))
     return None if after <= 100 * float(np.finfo(basis.dtype).eps) * before else vector / after
 
 
 def trace(times: Times, size: int, probes: int, *, seed: int = 0) -> Reading:
-    """The trace from 2·probes products, with the leave-one-out standard error.
+    """Return the trace from 2·probes products (XTrace), with its leave-one-out standard error.
 
-    With Ω normal, A Ω = Q R and Q_i the same without probe i, estimate i is
+    Let Ω (P × m) be a random normal matrix with one column ω_i per probe, let A Ω = Q R, and let
+    Q_i be the factor Q of the same matrix without probe i. Estimate i is
 
         tr(Q_iᵀ A Q_i) + c_i · ω̂_iᵀ A ω̂_i,    ω̂_i = (I − Q_i Q_iᵀ) ω_i,  c_i = (P − m + 1)/‖ω̂_i‖²:
 
-    exact on the range of Q_i, where A is large, and estimated by a random probe elsewhere. Q_i Q_iᵀ
-    = Q (I − s_i s_iᵀ) Qᵀ with s_i the normalised columns of R^(−ᵀ). The estimates are unbiased and
-    exchangeable, but not independent, so √(variance/m) only approximates the standard error of
-    their mean: over 400 seeds it was 0.75 of the true one for a geometrically falling spectrum,
-    0.99 for a flat one with outliers. Where 2·probes reaches the size, the exact diagonal is used
-    instead.
+    The first term is exact on the range of Q_i, where A is large; the second term estimates the
+    rest with a random probe. Q_i Q_iᵀ = Q (I − s_i s_iᵀ) Qᵀ with s_i the normalised columns of
+    R^(−ᵀ). The estimates are unbiased and exchangeable, but not independent, so √(variance/m) only
+    approximates the standard error of their mean: over 400 seeds it was 0.75 of the true one for a
+    geometrically falling spectrum, 0.99 for a flat one with outliers. If 2·probes is at least the
+    size, the exact diagonal is used instead.
     """
     if 2 * probes >= size:
         return Reading(float(np.trace(times(np.eye(size)))), 0.0, size)
@@ -177,7 +183,7 @@ def trace(times: Times, size: int, probes: int, *, seed: int = 0) -> Reading:
     inner = q.T @ z
     diagonal = np.abs(np.diag(r))
     if diagonal.min() <= size * EPS * diagonal.max():
-        # The probes span the whole range of A: the trace is exact.
+        # A has a lower rank than the number of probes, which span its range: the trace is exact.
         return Reading(float(np.trace(inner)), 0.0, probes)
     s = np.linalg.solve(r.T, np.eye(probes))
     s /= np.linalg.norm(s, axis=0)
@@ -186,30 +192,34 @@ def trace(times: Times, size: int, probes: int, *, seed: int = 0) -> Reading:
     captured = np.trace(inner) - (s * (inner @ s)).sum(0)
     form = (omega * images).sum(0) - (x * r).sum(0) - ((z.T @ omega) * x).sum(0)
     form += (x * (inner @ x)).sum(0)
-    squared_norm = (omega**2).sum(0) - (x**2).sum(0)  # of ω̂_i
+    squared_norm = (omega**2).sum(0) - (x**2).sum(0)  # ‖ω̂_i‖²
     estimates = captured + (size - probes + 1) / squared_norm * form
     error = float(estimates.std(ddof=1) / math.sqrt(probes))
     return Reading(float(estimates.mean()), error, probes)
 
 
 class Quadrature(NamedTuple):
-    """One row per probe: nodes θ and weights τ, which sum to one; padded with weights of zero."""
+    """Nodes θ and weights τ, one row per probe.
+
+    The weights of a row sum to one; shorter rows are padded with weights of zero.
+    """
 
     nodes: np.ndarray
     weights: np.ndarray
 
     def mean(self, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        """One estimate of (1/P) Σ f(λ_i) per probe; f may return a trailing axis."""
+        """Return one estimate of (1/P) Σ f(λ_i) per probe; f may return an array with one more axis
+        than its argument."""
         values = function(self.nodes)
         weights = self.weights.reshape(self.weights.shape + (1,) * (values.ndim - 2))
         return (weights * values).sum(1)
 
 
-BASIS_BYTES = 1 << 30  # limit for the Lanczos vectors in memory; probes run in groups that fit
+BASIS_BYTES = 1 << 30  # limit for Lanczos vectors in memory; probes run in groups that fit it
 
 
 def quadrature(times: Times, size: int, probes: int, steps: int, *, seed: int = 0) -> Quadrature:
-    """Nodes and weights of stochastic Lanczos quadrature; the probes are random signs."""
+    """Return nodes and weights of stochastic Lanczos quadrature; the probes are random signs."""
     steps = min(steps, size)
     signs = np.random.default_rng(seed).integers(0, 2, size=(probes, size)) * 2.0 - 1.0
     group = int(np.clip(BASIS_BYTES // (8 * size * (steps + 1)), 1, probes))
@@ -235,7 +245,7 @@ def _lanczos(times: Times, starts: np.ndarray, steps: int) -> tuple[np.ndarray, 
                 known = basis[i, : k + 1]
                 image[i] -= (known @ image[i]) @ known
         off_diagonal[:, k] = np.linalg.norm(image, axis=1)
-        # Only rounding remains: this probe's Krylov space is exhausted, and its rule is exact.
+        # If only rounding remains, the probe's Krylov space is exhausted and its rule is exact.
         exhausted = off_diagonal[:, k] <= 100 * EPS * size**0.5 * scale
         lengths = np.where(exhausted, np.minimum(lengths, k + 1), lengths)
         if (lengths <= k + 1).all():

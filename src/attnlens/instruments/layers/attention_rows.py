@@ -12,7 +12,8 @@ it). Averages are over the queries of an input.
     distance           Σ a_j |i − j|
     stays              Σ_j min(a_j, a'_j), with a' the row at the same position after a shuffle of
                        the tokens: 1 for a head that looks at positions only
-    follows            the same, after the shuffle is undone: 1 for a head that looks at content
+    follows            Σ_j min(a_j, a'_j), with a' the row of the same token after the shuffle, its
+                       entries in the original order: 1 for a head that looks at content only
     induction          a_(i−n+1) of query i in the second of two equal halves of length n: the token
                        after the earlier occurrence of this one (Olsson et al., 2022)
 """
@@ -25,11 +26,11 @@ from jaxtyping import Bool, Float, Int
 Weights = Float[np.ndarray, "heads query key"]
 PerHead = Float[np.ndarray, " heads"]
 
-DISTANCES = (0, 1, 2, 4, 8, 16, 32, 64, 128)  # lower ends of the bins of the distance profile
+DISTANCES = (0, 1, 2, 4, 8, 16, 32, 64, 128)  # lower limits of the bins of `distance_profile`
 
 
 def effective_tokens(weights: Weights) -> Float[np.ndarray, "heads query"]:
-    """e^H of every row.
+    """Return e^H of every row.
 
     >>> effective_tokens(np.array([[[0.5, 0.5, 0.0, 0.0], [0.25, 0.25, 0.25, 0.25]]])).tolist()
     [[2.0, 4.0]]
@@ -39,7 +40,7 @@ def effective_tokens(weights: Weights) -> Float[np.ndarray, "heads query"]:
 
 
 def visible(length: int, causal: bool) -> Int[np.ndarray, " query"]:
-    """The number of tokens that each query can see.
+    """Return the number of tokens that each query can see.
 
     >>> visible(3, causal=True).tolist()
     [1, 2, 3]
@@ -50,9 +51,10 @@ def visible(length: int, causal: bool) -> Int[np.ndarray, " query"]:
 def row_measures(
     weights: Weights, *, causal: bool, separators: Bool[np.ndarray, " key"] | None = None
 ) -> dict[str, PerHead]:
-    """All measures of rows for one input, by name; the mean over its queries.
+    """Return the measures of one input by name, each the mean over its queries, per head.
 
-    In a decoder the first query sees itself only, so it is left out of all but effective tokens.
+    Measures that need a shuffled or repeated input are not included. In a decoder (`causal`) the
+    first query sees only itself, so it is left out of all measures except "effective tokens".
     """
     _, length, _ = weights.shape
     effective = effective_tokens(weights)
@@ -74,7 +76,7 @@ def row_measures(
 
 
 def distance_profile(weights: Weights) -> Float[np.ndarray, "heads bins"]:
-    """The share of attention by distance |i − j|, in the bins that start at `DISTANCES`.
+    """Return the share of attention per distance |i − j|, in bins that start at `DISTANCES`.
 
     >>> distance_profile(np.eye(3)[None])[0, :2].tolist()
     [1.0, 0.0]
@@ -87,23 +89,25 @@ def distance_profile(weights: Weights) -> Float[np.ndarray, "heads bins"]:
 
 
 def overlap(one: Weights, other: Weights) -> PerHead:
-    """Σ_j min(a_j, a'_j), the mean over queries: one minus the total variation distance of rows."""
+    """Return Σ_j min(a_j, a'_j), averaged over queries: one minus the total variation distance."""
     return np.minimum(one, other).sum(-1).mean(-1)
 
 
 def shuffle_measures(
     weights: Weights, shuffled: Weights, order: Int[np.ndarray, " tokens"]
 ) -> dict[str, PerHead]:
-    """`stays` and `follows`: `shuffled` are the weights when token i has moved to the place where
-    order holds i."""
+    """Return `stays` and `follows`; `shuffled` holds the weights for the shuffled input, which has
+    token order[i] at position i."""
     undone = np.argsort(order)
     back = shuffled[:, undone][:, :, undone]
     return {"stays": overlap(weights, shuffled), "follows": overlap(weights, back)}
 
 
 def induction(weights: Weights, start: int, half: int) -> PerHead:
-    """The mean weight on the token after the earlier occurrence, over the second half of a sequence
-    in which the tokens start, …, start + half − 1 are repeated.
+    """Return the mean weight on the token after the earlier occurrence of the query's token.
+
+    The sequence repeats the tokens at start, …, start + half − 1 directly after them; the mean is
+    over the queries in the repetition.
 
     >>> row = np.zeros((1, 4, 4))
     >>> row[0, 2, 1] = row[0, 3, 2] = 1.0

@@ -5,14 +5,14 @@ With keys k_j, values v_j and logits ⟨q, k⟩/τ,
     softmax   SM(q)  = Σ_j a_j v_j,     a_j ∝ exp(⟨q, k_j⟩/τ) = κ(q, k_j) e^(‖k_j‖²/2τ) e^(‖q‖²/2τ)
     CME       CM(q)  = v̄ + (V − v̄)ᵀ (κ(K, K) + λ I)⁻¹ κ(K, q),   κ(q, k) = exp(−‖q − k‖²/2τ)
 
-are two estimates of the conditional mean of values given a key from the same pairs (kernel
-regression, and the conditional mean embedding; lens A (Zhang et al., 2022), docs/theory.md,
-predictions 4 to 7). On keys of equal norm the kernel of both is the same. λ minimises the
-leave-one-out error of predicting each value from the other pairs,
+are two estimates of the conditional mean of values given a key from the same pairs of keys and
+values (kernel regression, and the conditional mean embedding; lens A (Zhang et al., 2022),
+docs/theory.md, predictions 4 to 7). If all keys have the same norm, both use the same kernel. λ
+minimises, over a grid, the leave-one-out error of predicting each value from the other pairs,
 
     Σ_j ‖(v_j − CM(k_j))/(1 − M_jj)‖²,   M = κ(K, K)(κ(K, K) + λ I)⁻¹
 
-over a grid. In units of the values' variance around their mean v̄:
+The module measures, in units of the values' variance around their mean v̄:
 
     passed     mean ‖SM(q) − v̄‖²: 0 for a head that smooths everything to the mean, 1 for one that
                passes single values through (it interpolates)
@@ -28,8 +28,8 @@ from jaxtyping import Float
 
 from .token_subsets import measured_queries
 
-RIDGES = np.logspace(-3, 2, 6)  # κ has the diagonal 1, so a ridge of 100 leaves the mean
-LEAST = 8  # tokens that a query must see
+RIDGES = np.logspace(-3, 2, 6)  # κ(k, k) = 1, so with a ridge of 100 CM(q) is nearly the mean
+LEAST = 8  # minimum number of tokens that a query must see
 
 PerHead = Float[np.ndarray, " heads"]
 
@@ -40,7 +40,7 @@ def passed_share(
     *,
     causal: bool,
 ) -> PerHead | None:
-    """`passed` of one input; None where it has too few tokens."""
+    """Return `passed` of one input, one number per head, or None if it has too few tokens."""
     queries = measured_queries(weights.shape[1], causal, LEAST)
     if not queries.size:
         return None
@@ -65,7 +65,7 @@ def distance_to_cme(
     *,
     causal: bool,
 ) -> PerHead | None:
-    """`to CME` of one input, where logits are scale · ⟨q, k⟩; None where it has too few tokens."""
+    """Return `to CME` of one input per head (None: too few tokens); logits are scale · ⟨q, k⟩."""
     places = measured_queries(weights.shape[1], causal, LEAST)
     if not places.size:
         return None
@@ -83,7 +83,7 @@ def _distance(
     places: np.ndarray,
     causal: bool,
 ) -> float:
-    """`to CME` of one head."""
+    """Return `to CME` of one head."""
     gram = gaussian(keys, keys, scale)
     ridge = leave_one_out_ridge(gram, values)
     cross = gaussian(keys, queries[places], scale)
@@ -99,22 +99,22 @@ def _distance(
 
 
 def _groups(seen: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Each number of keys in `seen`, with the indices of the queries that see that many keys."""
+    """Yield each number of keys in `seen` with the indices of the queries that see so many keys."""
     for count in np.unique(seen):
         yield int(count), np.flatnonzero(seen == count)
 
 
 def gaussian(keys: np.ndarray, queries: np.ndarray, scale: float) -> np.ndarray:
-    """κ(k, q) = exp(−scale ‖k − q‖²/2), (keys, queries)."""
+    """Return the matrix (keys, queries) of κ(k, q) = exp(−scale ‖k − q‖²/2)."""
     squares = (keys**2).sum(-1)[:, None] + (queries**2).sum(-1) - 2 * keys @ queries.T
     return np.exp(-0.5 * scale * np.maximum(squares, 0))
 
 
 def leave_one_out_ridge(gram: np.ndarray, values: np.ndarray) -> float:
-    """The ridge of `RIDGES` with the smallest leave-one-out error, by one eigendecomposition.
+    """Return the ridge in `RIDGES` with the smallest leave-one-out error.
 
-    v̄ is the mean of all n values also where one is left out: this neglects a change of
-    (v̄ − v_j)/(n − 1).
+    One eigendecomposition serves all ridges. v̄ stays the mean of all n values when value j is left
+    out, which neglects a change of (v̄ − v_j)/(n − 1).
     """
     spectrum, vectors = np.linalg.eigh(gram)
     spectrum = np.maximum(spectrum, 0)

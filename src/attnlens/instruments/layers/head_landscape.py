@@ -1,4 +1,4 @@
-"""The loss surface of a linear head on a layer, in closed form.
+"""The loss surface of a linear head (a classifier or regression) on a layer, in closed form.
 
 On standardised features x (with a 1 for the bias; leading principal coordinates) and parameters W,
 
@@ -6,9 +6,10 @@ On standardised features x (with a 1 for the bias; leading principal coordinates
               ∇²L  = mean (diag(p) − p pᵀ) ⊗ x xᵀ + ρ I
     numbers   L(w) = mean (wᵀx − y)²/2 + ρ‖w‖²/2,  ∇²L = mean x xᵀ + ρ I
 
-at the optimum. Both are convex, so the largest eigenvalue and the condition number describe all of
-the surface that gradient descent feels: steps above 2/λ_max diverge, and the number of steps grows
-with λ_max/λ_min (Boyd and Vandenberghe, Convex Optimization, 2004, section 9.3).
+The Hessian ∇²L is that at the optimum. Both losses are convex, so its largest eigenvalue and its
+condition number determine the speed of gradient descent: it diverges with a learning rate above
+2/λ_max, and its number of steps grows with λ_max/λ_min (Boyd and Vandenberghe, Convex Optimization,
+2004, section 9.3).
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from jaxtyping import Float
 
 from .layer_measures import leading_coordinates
 
-COORDINATES = 16  # of features: below a third of the inputs of a part, of 48 or more
+COORDINATES = 16  # principal coordinates used: at most a third of a part's inputs (48 or more)
 PARTS = 4  # separate parts of the inputs, each with its own head
 RIDGE = 0.01  # ρ; the Hessian is singular without it, because p sums to one
-NEWTON = 50  # steps; with ρ = 0.01 about ten are needed
-SMALLEST = 1e-9  # of a step, in weights of order one
+NEWTON = 50  # maximum number of Newton steps; with ρ = 0.01 about ten are needed
+SMALLEST = 1e-9  # Newton's method stops at steps below this; weights are of order one
 
 
 def probe_hessians(
     features: Float[np.ndarray, "inputs width"], labels: np.ndarray, *, seed: int = 0
 ) -> Float[np.ndarray, "parts 2"] | None:
-    """(λ_max, log10 λ_max/λ_min) of each part of the inputs; None where a part lacks a class."""
+    """Return (λ_max, log10 λ_max/λ_min) per part of the inputs; None if a part lacks a class."""
     classes = labels.dtype.kind in "iub"
     rows = leading_coordinates(features, COORDINATES)
     spread = rows.std(0)
@@ -51,8 +52,11 @@ def probe_hessians(
 def class_hessian(
     x: Float[np.ndarray, "inputs width"], y: np.ndarray
 ) -> Float[np.ndarray, "parameters parameters"]:
-    """∇²L without ρ I at the optimum, by Newton's method from zero; a step is halved until the loss
-    does not rise, which makes it converge for every convex loss."""
+    """Return ∇²L without ρ I at the optimum, which is found by Newton's method from zero.
+
+    Steps are halved until the loss does not rise, so that the method converges for every convex
+    loss.
+    """
     classes = int(y.max()) + 1
     wanted, weights = np.eye(classes)[y], np.zeros((classes, x.shape[1]))
     for _ in range(NEWTON):
@@ -71,12 +75,12 @@ def class_hessian(
 
 def _loss(weights: np.ndarray, x: np.ndarray, y: np.ndarray) -> float:
     picked = probabilities(x @ weights.T)[np.arange(len(y)), y]
-    with np.errstate(divide="ignore"):  # an infinite loss: the step is too long
+    with np.errstate(divide="ignore"):  # the loss is infinite if a step is too long
         return float(-np.log(picked).mean() + RIDGE * (weights**2).sum() / 2)
 
 
 def probabilities(logits: np.ndarray) -> np.ndarray:
-    """softmax of each row."""
+    """Return the softmax of each row."""
     powers = np.exp(logits - logits.max(1, keepdims=True))
     return powers / powers.sum(1, keepdims=True)
 

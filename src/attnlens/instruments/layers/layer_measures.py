@@ -8,13 +8,15 @@ With h(x) the mean over tokens of a layer's hidden states of an input x:
              and π moves every token together with its position: 0 to rounding where tokens with
              their positions are exchangeable (lens A (Zhang et al., 2022)), as in every encoder
              that reads positions from the tokens alone; a causal mask breaks it
-    probe    the error of a linear predictor of the label from h, on inputs that it has not seen:
-             the share of wrong classes or, for numbers, of the variance. Five folds; the ridge
-             penalty is chosen inside each training part by its leave-one-out error
-    tokens   the same for tokens that the model cannot see where it is read (masked, or the next
-             one): the share of the variance of their input embeddings, in leading principal
-             coordinates, that a linear map of the hidden state there leaves unexplained, on inputs
-             that it was not fitted to; 1 is what the mean embedding achieves
+    probe    the error of a linear predictor of the label from h, on inputs that it was not fitted
+             to: the share of wrong classes or, for numbers, the unexplained share of the variance.
+             Five folds; the ridge penalty is chosen inside each training part by its leave-one-out
+             error
+    tokens   how well hidden states predict tokens that the model cannot see at their position
+             (masked tokens, or the next one): the share of the variance of the tokens' input
+             embeddings, in leading principal coordinates, that a linear map of the hidden state
+             leaves unexplained, on inputs that it was not fitted to; predicting the mean embedding
+             gives 1
 """
 
 from __future__ import annotations
@@ -30,13 +32,13 @@ from attnlens.core.statistics import mean_reading
 from ..samples.labelled import inflation
 
 FOLDS = 5
-PENALTIES = np.logspace(-3, 5, 9)  # for columns of variance one
+PENALTIES = np.logspace(-3, 5, 9)  # ridge penalties, for columns of variance one
 
 
 def ratio_of_means(
     above: Float[np.ndarray, " inputs"], below: Float[np.ndarray, " inputs"]
 ) -> Reading:
-    """mean(above)/mean(below), with the standard error of a ratio (Cochran, 1977, section 2.11).
+    """Return mean(above)/mean(below), with the standard error of a ratio (Cochran, 1977, 2.11).
 
     >>> print(ratio_of_means(np.array([1.0, 1.0]), np.array([2.0, 2.0])))
     0.5 ± 0 (n = 2)
@@ -51,7 +53,7 @@ def ratio_of_means(
 def order_sensitivity(
     original: Float[np.ndarray, "inputs width"], shuffled: Float[np.ndarray, "inputs width"]
 ) -> Reading:
-    """`order` from the mean tokens of inputs and of the same inputs shuffled."""
+    """Return `order`, given h(x) of inputs (`original`) and h(x∘π) of the same inputs shuffled."""
     squared = ((shuffled - original) ** 2).sum(-1)
     # The mean squared distance of two independent inputs is twice their variance.
     between = 2 * ((original - original.mean(0)) ** 2).sum(-1)
@@ -64,7 +66,8 @@ def pair_deviation(
     permuted: Float[np.ndarray, "tokens width"],
     order: Int[np.ndarray, " tokens"],
 ) -> tuple[float, float]:
-    """(numerator, denominator) of `pairs` for one input; `permuted` has token order[i] at i."""
+    """Return numerator and denominator of `pairs` for one input; `permuted` has token order[i] at
+    position i."""
     hidden, permuted = np.asarray(hidden, float), np.asarray(permuted, float)
     moved = float(((permuted - hidden[order]) ** 2).sum(-1).mean())
     return moved, float(((hidden - hidden.mean(0)) ** 2).sum(-1).mean())
@@ -73,8 +76,10 @@ def pair_deviation(
 def probe_errors(
     features: Float[np.ndarray, "inputs width"], labels: np.ndarray, *, seed: int = 0
 ) -> Float[np.ndarray, " inputs"]:
-    """The error on each input of a probe that has not seen it; labels are class numbers (integers)
-    or numbers."""
+    """Return the error on each input of a probe that was not fitted to it.
+
+    Integer labels are classes, other labels are numbers.
+    """
     from sklearn.linear_model import RidgeClassifierCV, RidgeCV
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -96,8 +101,12 @@ def token_probe_errors(
     *,
     seed: int = 0,
 ) -> Float[np.ndarray, " inputs"]:
-    """The squared error of a linear probe that predicts a target for every token, as a share of the
-    targets' variance: one mean per input. All tokens of an input are in the same fold."""
+    """Return the mean squared error per input of a linear probe of tokens, as a share of variance.
+
+    The probe predicts the row of `targets` of every token from its features; errors are divided by
+    the variance of the targets. `inputs` says to which input a token belongs; all tokens of an
+    input are in the same fold.
+    """
     from sklearn.linear_model import RidgeCV
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -117,14 +126,14 @@ def token_probe_errors(
 def leading_coordinates(
     rows: Float[np.ndarray, "rows _columns"], count: int
 ) -> Float[np.ndarray, "rows _count"]:
-    """The leading principal coordinates of rows."""
+    """Return the first `count` principal coordinates of each row."""
     centred = np.asarray(rows, float) - rows.mean(0, dtype=float)
     left, scales, _ = np.linalg.svd(centred, full_matrices=False)
     return (left * scales)[:, :count]
 
 
 def probe_reading(errors: Float[np.ndarray, " inputs"]) -> Reading:
-    """The mean of `probe_errors`, or of the difference between two of them.
+    """Return the mean of `probe_errors`, or of a difference of two such arrays, as a reading.
 
     Training parts overlap, so the standard error over inputs is multiplied by the variance
     inflation factor (after Nadeau and Bengio, 2003).
@@ -135,7 +144,7 @@ def probe_reading(errors: Float[np.ndarray, " inputs"]) -> Reading:
 
 
 def folds(labels: np.ndarray, seed: int):
-    """(train, test) rows of `FOLDS` parts, with the classes in equal shares."""
+    """Return the rows (train, test) of each of `FOLDS` folds, stratified by class."""
     from sklearn.model_selection import KFold, StratifiedKFold
 
     kind = StratifiedKFold if np.asarray(labels).dtype.kind in "iub" else KFold

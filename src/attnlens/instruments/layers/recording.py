@@ -1,4 +1,4 @@
-"""What a transformer computed for some inputs: the material of all measures of layers and heads."""
+"""Recordings of what a transformer computed: the data for all measures of layers and heads."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Recording:
 
     lengths   (inputs,) numbers of tokens without padding
     hidden    one array (inputs, tokens, width) per layer, the embedding first
-    weights   one array (inputs, heads, query, key) per layer, or nothing
-    queries, keys, values   one array (inputs, heads, tokens, dim) per layer, or nothing
-    scales    per layer the factor of ⟨q, k⟩ in the logits, where these are nothing but its products
-              (no bias by position); otherwise NaN
+    weights   one array (inputs, heads, query, key) per layer; empty if not recorded
+    queries, keys, values   one array (inputs, heads, tokens, dim) per layer; empty if not recorded
+    scales    one number per layer: the factor s if logits are s ⟨q, k⟩, and NaN if they contain
+              other terms, such as a bias by position
     """
 
     lengths: np.ndarray
@@ -30,7 +30,7 @@ class Recording:
     scales: tuple[float, ...] = ()
 
     def each(self, arrays: tuple[np.ndarray, ...], layer: int) -> Iterator[np.ndarray]:
-        """The array of a layer for each input, without padding: (…, tokens, …) cut to its length.
+        """Yield the array of a layer for each input, without padding.
 
         >>> batch = Recording(np.array([2, 1]), (np.ones((2, 2, 3)),))
         >>> [one.shape for one in batch.each(batch.hidden, 0)]
@@ -44,23 +44,23 @@ class Recording:
                 yield one[..., :length, :]
 
     def pooled(self) -> np.ndarray:
-        """The mean of the hidden states over the tokens of each input: (layers, inputs, width)."""
+        """Return the mean hidden state over the tokens of each input: (layers, inputs, width)."""
         means = [[h.mean(0, dtype=float) for h in self.each(self.hidden, i)] for i in self.layers]
         return np.array(means)
 
     @property
     def layers(self) -> range:
-        """The numbers of the hidden states: 0 is the embedding."""
+        """The indices of the hidden states: 0 is the embedding."""
         return range(len(self.hidden))
 
     @property
     def has_heads(self) -> bool:
-        """Whether queries, keys and values of every head are known."""
+        """Whether weights, queries, keys and values of every head were recorded."""
         return bool(self.weights and self.values and self.keys and self.queries)
 
 
 def recording_from(mapping: Any, lengths: np.ndarray) -> Recording:
-    """A recording from what a function returns: a mapping with the names of the fields.
+    """Return a recording from a mapping of field names (`hidden`, …) to sequences of arrays.
 
     >>> found = recording_from({"hidden": [[[[1.0]]]]}, np.array([1]))
     >>> found.hidden[0].shape

@@ -2,9 +2,9 @@
 
     models of `transformers`        their outputs `hidden_states` and `attentions`
     torch.nn.TransformerEncoderLayer   input of the first layer, output of every layer (hooks)
-    torch.nn.MultiheadAttention     its weights, which are asked for by a hook
+    torch.nn.MultiheadAttention     its weights, which a hook requests
 
-Torch is imported only where a module was given.
+Torch is imported only if a module is given.
 """
 
 from __future__ import annotations
@@ -22,8 +22,12 @@ from attnlens.core import checks
 
 @dataclass
 class TorchRecording:
-    """The output of a module, hidden states (inputs, tokens, width) per layer with the input of the
-    first, and weights (inputs, heads, queries, tokens) per attention layer."""
+    """What a PyTorch module computed.
+
+    output: the output of the module.
+    hidden: arrays (inputs, tokens, width): the input of the first layer, then each layer's output.
+    weights: one array (inputs, heads, queries, tokens) per attention layer.
+    """
 
     output: Any = None
     hidden: list[np.ndarray] = field(default_factory=list)
@@ -31,7 +35,7 @@ class TorchRecording:
 
 
 def is_torch_module(subject: Any) -> bool:
-    """Whether it is a `torch.nn.Module`, without an import of torch.
+    """Whether `subject` is a `torch.nn.Module`; torch is not imported.
 
     >>> is_torch_module(len)
     False
@@ -43,8 +47,10 @@ def is_torch_module(subject: Any) -> bool:
 
 
 def record_torch_module(module: Any, inputs: Any) -> TorchRecording:
-    """Run a module without gradients; `inputs` are one array, a tuple of them, or a mapping with
-    the names of arguments."""
+    """Run a module without gradients and record it.
+
+    `inputs` is one array, a tuple of arrays, or a mapping from argument names to arrays.
+    """
     import torch
 
     if module.training:
@@ -78,8 +84,11 @@ def _array(tensor: Any) -> np.ndarray:
 
 @contextlib.contextmanager
 def _eager(module: Any) -> Iterator[dict[str, bool]]:
-    """Arguments with which a model of `transformers` returns its layers; its attention is computed
-    by the plain code meanwhile, because fused kernels give no weights."""
+    """Yield the arguments with which a model of `transformers` returns hidden states and weights.
+
+    Inside the context the model uses its "eager" attention, because fused kernels return no
+    weights. For other modules no arguments are needed.
+    """
     if not hasattr(module, "set_attn_implementation"):
         yield {}
         return
@@ -93,7 +102,7 @@ def _eager(module: Any) -> Iterator[dict[str, bool]]:
 
 @contextlib.contextmanager
 def _hooks(torch: Any, module: Any, found: TorchRecording) -> Iterator[None]:
-    """Hooks on layers and attention; torch's fused encoder layer, which skips them, is off."""
+    """Record layers and attention by hooks, with torch's fused layers off, which skip hooks."""
 
     def ask(attention: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         bound = inspect.signature(type(attention).forward).bind(attention, *arguments, **keywords)

@@ -13,13 +13,14 @@ Effects of a sequence y_1 … y_L that is centred and has mean square one (`sequ
     drift        numbers: the change of the fitted line from the first token to the last, in
                  standard deviations; vectors and categories: the squared length of that change
                  beyond what a shuffle gives, in total variances
-    scale        log of the variance in the second half over that in the first
+    scale        log(variance in the second half / variance in the first half)
 
 Over the L! orders of a sequence the first two have mean exactly zero (a shuffled sequence has
 E⟨y_ℓ, y_(ℓ+1)⟩ = −1/(L − 1), and E‖Σ w_ℓ y_ℓ‖² = L/(L − 1) with w ⊥ 1, ‖w‖ = 1) and the third is as
 likely above zero as below. The first two are averaged over sequences; for the third the variances
-are averaged before the logarithm is taken. Standard errors come from the spread over sequences. A
-single sequence has them from its shuffles; they are then those of an exchangeable sequence.
+are averaged before the logarithm is taken. Standard errors come from the spread over sequences. For
+a single sequence they come from the spread over its shuffles, so they are the standard errors that
+an exchangeable sequence would have.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from .martingale import Wealth, bet
 from .permutation import permutation_test, ramp, shuffled
 from .sequences import Sequences, columns, read
 
-SHUFFLES = 200  # of a single sequence: its standard error is then accurate to about 5 %
+SHUFFLES = 200  # of a single sequence: enough for a standard error accurate to about 5 %
 LEVEL = 0.05  # significance level of the printed sentence; the p-value does not depend on it
 WORDS = {
     "neighbours": "autocorrelation of neighbouring tokens",
@@ -57,12 +58,13 @@ class Exchangeability(Reading):
     """A p-value with its interpretation.
 
     effects: how strong each dependence on order is.
-    statistics: by name, each in standard deviations above shuffled orders.
-    wealth: the sequential test; None where it was left out.
-    kind: what tokens are: numbers, vectors or categories.
-    sequences, left_out: how many were permuted, and how many of one token were left out.
+    statistics: each test statistic by name, in standard deviations above its mean over orders.
+    wealth: the sequential test; None if it was not asked for.
+    kind: what tokens are: "numbers", "vectors" or "categories".
+    sequences: the number of sequences that were tested.
+    left_out: the number of sequences of a single token, which have no order.
     constant: whether every sequence is constant.
-    enumerated: whether all orders were compared, and not only random ones.
+    enumerated: whether all orders were compared, instead of random ones.
 
     The standard error is the Monte Carlo error of using m permutations instead of infinitely many:
     if b of m statistics reach the observed one, it is the standard deviation of
@@ -188,8 +190,9 @@ def p_values(
 ) -> Float[np.ndarray, " batches"]:
     """One p-value per batch, for many batches of one shape at once.
 
-    Batches share permutations, but not their offsets. For independent exchangeable batches each
-    p-value is exact and rejections are uncorrelated (see `permutation`).
+    All batches use the same pool of permutations, but each has its own random offsets. For
+    independent exchangeable batches, each p-value is exact and rejections are uncorrelated (see
+    `permutation`).
     """
     batches, count, length, dim = tokens.shape
     lengths = np.full(batches * count, length)
@@ -205,7 +208,7 @@ def p_values(
 def effects(
     kind: str, y: Float[np.ndarray, "tokens dims"], lengths: np.ndarray, random: np.random.Generator
 ) -> dict[str, Reading]:
-    """Every effect as a reading; sequences that are constant or too short are left out."""
+    """Return every effect as a reading; constant and too short sequences are left out."""
     signed, starts = kind == "numbers", np.cumsum(lengths) - lengths
     usable = (lengths > 2) & np.logical_or.reduceat(y.any(1), starts)
     same_length = [
@@ -230,7 +233,11 @@ def effects(
 def _of_one_length(
     y: Float[np.ndarray, "sequences length dims"], signed: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(neighbours, drift, variance of the first half, variance of the second), one per sequence."""
+    """Return (neighbours, drift, variance of the first half, variance of the second half).
+
+    All sequences have the same length; each array has one entry per sequence. `signed` says that
+    tokens are numbers, for which drift has a sign.
+    """
     length = y.shape[1]
     neighbours = (np.einsum("sld,sld->s", y[:, 1:], y[:, :-1]) + 1) / (length - 1)
     # The fitted line is (Σ w y) w with w = positions/norm; w rises by (L − 1)/norm in total.
@@ -255,10 +262,10 @@ def _log_scale(
 
 
 def _single_sequence(values: Float[np.ndarray, " orders"]) -> Reading:
-    """The effect in the first (observed) order, with its standard error from the others.
+    """Return the effect in the observed order, with the spread over shuffled orders as its error.
 
-    One less than the number of shuffled orders is the number of degrees of freedom: they estimate
-    the standard error, though only one sequence was observed.
+    `values` holds the effect in the observed order first, then in each shuffled order. With m
+    shuffled orders the standard error has m − 1 degrees of freedom, though there is one sequence.
     """
     others = values[1:][np.isfinite(values[1:])]
     if not np.isfinite(values[0]) or len(others) < 2:
@@ -267,7 +274,7 @@ def _single_sequence(values: Float[np.ndarray, " orders"]) -> Reading:
 
 
 def _log_ratio(first: np.ndarray, second: np.ndarray) -> Reading:
-    """log(mean second / mean first); d log x = dx/x carries the standard error over."""
+    """Return log(mean second / mean first), with a delta-method standard error (d log x = dx/x)."""
     defined = np.isfinite(first)
     first, second = first[defined], second[defined]
     if len(first) < 2 or not (first.mean() > 0 and second.mean() > 0):

@@ -13,9 +13,10 @@ gain: with t = 2p − 1, each of these betting factors has mean one given the pa
     neighbours   1 + ε t_n t_(n−1)            a token resembles the one before, or is its opposite
 
 for ε in BETS. The initial wealth is one unit, held as a reserve. Before token n, 1/n − 1/(n + 1) of
-it is spread evenly over the bets and stays with them. The wealth, bets plus reserve, is a mixture
-of strategies that start at every time: it never falls below 1/(n + 1), so a late change is detected
-with a delay that grows only as log n. The wealth is a martingale, and by Ville's inequality
+this unit moves from the reserve to the bets, in equal parts, and stays there. The wealth, bets plus
+reserve, is a mixture of strategies that start at every time: it never falls below 1/(n + 1), so a
+late change is detected with a delay that grows only as log n. The wealth is a martingale, and by
+Ville's inequality
 
     P( wealth ever reaches 1/α ) ≤ α       under exchangeability, for every stopping rule.
 
@@ -62,13 +63,13 @@ from .vector_ranks import vector_counts
 
 BETS = (-1.0, -0.5, 0.5, 1.0)  # ε; for |ε| up to 1 no factor is below zero
 TOKENS_AT_ONCE = 256  # tokens of a sequence that are compared with each other at a time
-COMPARISONS_AT_ONCE = 2**18  # in memory
-LEVELS = (0.05, 0.01)  # drawn in the figure
+COMPARISONS_AT_ONCE = 2**18  # comparisons of tokens held in memory at a time
+LEVELS = (0.05, 0.01)  # significance levels drawn in the figure
 
 
 @dataclass(frozen=True)
 class Wealth(Tabular):
-    """Wealth from one unit: `log_values[n]` is its logarithm after n tokens of every sequence."""
+    """Wealth that starts at one; `log_values[n]` is its log after n tokens of every sequence."""
 
     log_values: tuple[float, ...]
     sequences: int
@@ -79,11 +80,14 @@ class Wealth(Tabular):
 
     @property
     def p_value(self) -> float:
-        """1 / (largest wealth so far): it ever falls to α with probability at most α."""
+        """1 / (largest wealth so far), a p-value that is valid after any number of tokens.
+
+        Under exchangeability, the probability that it ever falls to α or below is at most α.
+        """
         return math.exp(-max(0.0, *self.log_values))
 
     def reached(self, level: float = 0.05) -> int | None:
-        """After how many tokens exchangeability could be rejected at `level`; None if never."""
+        """The number of tokens after which exchangeability is rejected at `level`, or None."""
         if not 0 < level < 1:
             raise checks.BadInput(f"level must be between 0 and 1; got {level!r}.")
         steps = (n for n, value in enumerate(self.log_values) if value >= -math.log(level))
@@ -135,7 +139,8 @@ class Wealth(Tabular):
 def wealth(tokens: Any, *, mask: Any = None, seed: int = 0) -> Wealth:
     """Bet against exchangeability, token by token; `tokens` and `mask` as in `exchangeability`.
 
-    May be called again as tokens arrive, with the same seed: earlier values do not change.
+    As more tokens arrive, call it again with all tokens and the same seed: the values of earlier
+    tokens do not change.
 
     >>> rising = wealth(np.arange(100.0))
     >>> rising.reached(0.05)
@@ -146,17 +151,17 @@ def wealth(tokens: Any, *, mask: Any = None, seed: int = 0) -> Wealth:
 
 
 def bet(sequences: Sequences, random: np.random.Generator) -> Wealth:
-    """The wealth after 0, 1, … tokens of every sequence; no bets on sequences that have ended."""
+    """Return the wealth after 0, 1, … tokens of every sequence; an ended one gets no more bets."""
     if sequences.kind == "vectors":
         t = 2 * tie_broken(*vector_counts(sequences, random), random) - 1
     else:
         t = 2 * ranks(_table(scores(sequences, random), sequences.lengths), random) - 1
     before = np.concatenate([np.zeros((len(t), 1)), t[:, :-1]], axis=1)
     with np.errstate(divide="ignore"):
-        # A sequence that has ended multiplies by one.
+        # A sequence that has ended has the betting factor one.
         gains = np.nan_to_num(log_factors(t, before), nan=0.0, neginf=-np.inf).sum(1)
     log_values = [0.0]
-    stakes = np.full(len(gains), -np.inf)  # log of what each bet holds: it may be below 1e−308
+    stakes = np.full(len(gains), -np.inf)  # log of the wealth of each bet, which may underflow
     for n in range(t.shape[1]):
         # Before token n + 1 the reserve falls from 1/(n + 1) to 1/(n + 2) of the initial unit.
         released = -math.log((n + 1) * (n + 2) * len(stakes))
@@ -175,10 +180,10 @@ def _table(flat: np.ndarray, lengths: np.ndarray) -> Float[np.ndarray, "sequence
 def ranks(
     table: Float[np.ndarray, "sequences length"], random: np.random.Generator
 ) -> Float[np.ndarray, "sequences length"]:
-    """p_n of every token; NaN where a sequence has ended.
+    """Return p_n of every token, NaN where a sequence has ended.
 
-    TOKENS_AT_ONCE tokens at a time are compared with each other, and with those before by binary
-    search in sorted order.
+    The tokens of a block of TOKENS_AT_ONCE are compared with each other directly, and with all
+    tokens before the block by binary search in these tokens, sorted.
     """
     count, length = table.shape
     below, equal = np.zeros(table.shape), np.zeros(table.shape)
@@ -205,16 +210,16 @@ def tie_broken(
     equal: Float[np.ndarray, "sequences length"],
     random: np.random.Generator,
 ) -> Float[np.ndarray, "sequences length"]:
-    """p_n from the number of tokens below the n-th and the number equal to it, itself included."""
+    """Return p_n, given how many tokens are below the n-th and how many equal it (with itself)."""
     count, length = below.shape
-    ties = random.random((length, count)).T  # drawn step by step: later tokens change no draw
+    ties = random.random((length, count)).T  # drawn per step, so later tokens change no draw
     return (below + ties * equal) / np.arange(1, length + 1)
 
 
 def log_factors(
     t: Float[np.ndarray, "sequences length"], before: Float[np.ndarray, "sequences length"]
 ) -> Float[np.ndarray, "bets sequences length"]:
-    """log of the factor by which each bet multiplies its share of the wealth."""
+    """Return the log of each bet's factor; t = 2p − 1, and `before` is t of the token before."""
     signals = np.stack([t, (3 * t**2 - 1) / 2, t * before])
     return np.log(1 + np.multiply.outer(BETS, signals)).reshape(-1, *t.shape)
 

@@ -27,9 +27,9 @@ from `sequences.columns`, and with sums over the sequences i of a batch,
 
     drift         ‖Σ_i Σ_ℓ w_ℓ y_iℓ‖²                 the same movement in every sequence
     own drift     Σ_i ‖Σ_ℓ w_ℓ y_iℓ‖²                 each sequence in its own direction
-    scale, own scale                                  the same of s
+    scale, own scale                                  drift and own drift of s instead of y
     neighbours    (Σ_i Σ_ℓ ⟨y_iℓ, y_i(ℓ+1)⟩ − mean)²    dependence at lag one
-    transitions   ‖Σ_i Σ_ℓ y_iℓ y_i(ℓ+1)ᵀ − mean‖²      … between any two components
+    transitions   ‖Σ_i Σ_ℓ y_iℓ y_i(ℓ+1)ᵀ − mean‖²      the same between any two components
     clusters      (Σ_i Σ_ℓ s_iℓ s_i(ℓ+1) − mean)²       large tokens beside large ones
 
 where "mean" is the mean over replicates. Each statistic is approximately χ², so its cube root is
@@ -49,12 +49,12 @@ from jaxtyping import Float, Int
 
 CACHE_SIZE = 2**16  # numbers gathered at a time: half a megabyte fits into a core's own cache
 POOL_SIZE = 2**24  # entries of the largest pool; longer sequences draw permutations one by one
-MEMORY_SIZE = 2**22  # sums, or tokens of copies, in memory at a time
-DIGITS = 9  # sums are of order one and rounded to these digits, so that ties stay ties
+MEMORY_SIZE = 2**22  # number of sums, or of entries of copied sequences, in memory at a time
+DIGITS = 9  # sums, of order one, are rounded to these digits, so that equal sums compare as equal
 
 
 class PermutationTest(NamedTuple):
-    """p-values, and each statistic's standardised value in the observed order; one per batch."""
+    """Per batch: the p-value, and each statistic's standardised value in the observed order."""
 
     p: Float[np.ndarray, " batches"]
     replicates: int
@@ -69,7 +69,11 @@ def permutation_test(
     random: np.random.Generator,
     batches: int = 1,
 ) -> PermutationTest:
-    """Test every batch of sequences; `batches` equal batches follow one another."""
+    """Test every batch of sequences.
+
+    `y` and `s` are those of `sequences.columns`, with the sequences one after the other; `lengths`
+    are the lengths of the sequences, which form `batches` batches of equal size.
+    """
     sequences = len(lengths)
     columns = np.concatenate([y, s[:, None]], axis=1)
     starts, batch = np.cumsum(lengths) - lengths, np.arange(sequences) * batches // sequences
@@ -112,12 +116,12 @@ def permutation_test(
 
 
 def uniform(rows: int, length: int, random: np.random.Generator) -> Int[np.ndarray, "rows length"]:
-    """Independent uniform permutations, one per row."""
+    """Return independent uniform permutations, one per row."""
     return random.permuted(np.broadcast_to(np.arange(length), (rows, length)), axis=1)
 
 
 class Pool(NamedTuple):
-    """P_k(ℓ) = A_i(B_j(ℓ)) with i = k mod a, j = ⌊k/a⌋, for k below `size`."""
+    """Permutations P_k(ℓ) = A_i(B_j(ℓ)) with i = k mod a, j = ⌊k/a⌋, for k below `size`."""
 
     a: Int[np.ndarray, "a length"]
     b: Int[np.ndarray, "b length"]
@@ -135,9 +139,12 @@ class Pool(NamedTuple):
 def draw_pool(
     replicates: int, length: int, width: int, sequences: int, random: np.random.Generator
 ) -> Pool | None:
-    """A pool for sequences of one length; None if it would be too large to keep."""
+    """Return a pool of permutations for sequences of one length, or None if it would be too large.
+
+    width: the number of columns. sequences: the number of sequences that share the pool.
+    """
     root = math.isqrt(replicates - 1) + 1
-    # With at least `root` sequences, array operations are long enough: copies would gain nothing.
+    # With at least `root` sequences, array operations are long enough without copies.
     copies = 1 if sequences >= root else max(1, min(root, MEMORY_SIZE // (length * width)))
     rows = -(-replicates // copies)
     if max(copies, rows) * length > POOL_SIZE:
@@ -154,8 +161,8 @@ def pooled(
     offsets: Int[np.ndarray, " sequences"],
     pairs: list[tuple[int, int]],
 ) -> Float[np.ndarray, "replicates sequences sums"]:
-    """`_sums` where replicate 0 is the order of `tokens`."""
-    # Rearranged so that permutation o_i puts sequence i back into its observed order.
+    """Return `_sums` of every replicate; replicate 0 is the order in which `tokens` are given."""
+    # Rearrange tokens so that permutation o_i restores the observed order of sequence i.
     inverse = np.argsort(pool.orders(offsets), axis=1)
     rearranged = np.take_along_axis(tokens, inverse[:, :, None], axis=1)
     sequences, copies = len(tokens), len(pool.a)
@@ -170,7 +177,7 @@ def pooled(
 def shuffled(
     rows: int, tokens: Float[np.ndarray, "length dims"], random: np.random.Generator
 ) -> Float[np.ndarray, "rows length dims"]:
-    """`rows` permutations of one sequence, each uniform, and pairwise independent."""
+    """Return one sequence in `rows` random orders, each uniform, and pairwise independent."""
     length, dims = tokens.shape
     pool = draw_pool(rows, length, dims, 1, random) or Pool.of(uniform(rows, length, random))
     ordered = np.take(np.take(tokens, pool.a, axis=0), pool.b, axis=1)
@@ -178,7 +185,7 @@ def shuffled(
 
 
 def ramp(length: int) -> Float[np.ndarray, " length"]:
-    """Positions with mean zero and norm one."""
+    """Return the positions of a sequence, shifted to mean zero and scaled to norm one."""
     position = np.arange(length) - (length - 1) / 2
     return position / np.linalg.norm(position)
 
@@ -186,7 +193,10 @@ def ramp(length: int) -> Float[np.ndarray, " length"]:
 def _stream(
     replicates: int, length: int, random: np.random.Generator
 ) -> Iterator[Int[np.ndarray, "rows length"]]:
-    """The observed order, then uniform ones, as many at a time as fit: for one long sequence."""
+    """Yield the observed order, then blocks of uniform permutations that fit into memory.
+
+    It serves sequences that are too long for a pool, one sequence at a time.
+    """
     yield np.arange(length)[None]
     rows = max(1, POOL_SIZE // length)
     for first in range(1, replicates, rows):
@@ -198,12 +208,13 @@ def _sums(
     pools: Iterator[Int[np.ndarray, "rows length"]],
     pairs: list[tuple[int, int]],
 ) -> Float[np.ndarray, "replicates sequences sums"]:
-    """For every permutation π and sequence: Σ_ℓ w_ℓ c_π(ℓ) for every column c, then
+    """Return, for every permutation π and sequence, Σ_ℓ w_ℓ c_π(ℓ) for every column c, then
     Σ_ℓ a_π(ℓ) b_π(ℓ+1) for every pair (a, b) of columns."""
     sequences, length, width = tokens.shape
     table = np.ascontiguousarray(tokens.transpose(1, 2, 0)).reshape(length, -1)
     weights, results = ramp(length), []
-    diagonal = pairs == [(i, i) for i in range(width)]  # only columns with themselves: one einsum
+    # If every column is paired with itself only, one einsum computes all pairs.
+    diagonal = pairs == [(i, i) for i in range(width)]
     rows = max(1, CACHE_SIZE // table.size)
     gathered = np.empty((rows, length, width * sequences))
     for pool in pools:
@@ -220,7 +231,8 @@ def _sums(
                 continue
             z = flat.reshape(len(order), length, width, sequences)
             for i, (a, b) in enumerate(pairs, width):
-                # Summed into contiguous memory, then copied: sums into strided memory are slower.
+                # Sums are written to contiguous memory and then copied: this is faster than writing
+                # them to strided memory.
                 here[..., i] = np.einsum("rls,rls->rs", z[:, :-1, a], z[:, 1:, b])
         results.append(sums)
     return results[0] if len(results) == 1 else np.concatenate(results)
@@ -229,8 +241,11 @@ def _sums(
 def _statistics(
     shared: np.ndarray, own: np.ndarray, lagged: np.ndarray, single: bool
 ) -> dict[str, np.ndarray]:
-    """The statistics (replicate, batch) by name. With a `single` sequence per batch, own drift and
-    own scale equal drift and scale and are left out."""
+    """Return the statistics (replicate, batch) by name.
+
+    With a `single` sequence per batch, "own drift" and "own scale" equal "drift" and "scale" and
+    are left out.
+    """
     dims = shared.shape[2] - 1
     excess = lagged - lagged.mean(0)
     statistics = {
@@ -247,7 +262,7 @@ def _statistics(
 
 
 def largest(values: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """T (replicate, batch), and the standardised statistics (statistic, replicate, batch)."""
+    """Return T (replicate, batch) and the standardised statistics (statistic, replicate, batch)."""
     normal = np.cbrt(np.stack(list(values.values())))
     spread = normal.std(1, keepdims=True)
     # A statistic that is the same in every order, up to rounding, carries no information.

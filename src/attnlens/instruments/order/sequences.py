@@ -8,8 +8,8 @@ numbers,
     s      the size of a token, for "scale": its distance from its sequence's mean in standard
            deviations; for a category its surprisal, −log of its frequency
 
-with every sequence centred at zero and scaled to mean square one. All of this depends on the tokens
-of a sequence as a set, never on their order, which is what keeps a permutation test exact.
+with every sequence centred at zero and scaled to mean square one. These computations depend on the
+tokens of a sequence as a set, never on their order; this keeps a permutation test exact.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from jaxtyping import Float, Int
 from attnlens.core import arrays, checks
 from attnlens.worlds.base import Pairs
 
-# Number of whitened components, or of most frequent categories, in use. Dependence between
-# neighbours is tested for every pair of them, so the cost grows with the square.
+# Maximum number of whitened components, or of most frequent categories, that are used. Dependence
+# between neighbours is tested for every pair of them, so the cost grows with the square of DIMS.
 DIMS = 8
 EPSILON = float(np.finfo(float).eps)
 
@@ -32,11 +32,11 @@ class Sequences(NamedTuple):
     """Sequences of two or more tokens, concatenated."""
 
     kind: str  # "numbers", "vectors" or "categories"
-    tokens: Float[np.ndarray, "tokens dim"]  # categories: one column for each of the most frequent
-    codes: Int[np.ndarray, " tokens"] | None  # of categories: 0, 1, …
+    tokens: Float[np.ndarray, "tokens dim"]  # categories: 0/1 columns of the most frequent ones
+    codes: Int[np.ndarray, " tokens"] | None  # for categories only: the codes 0, 1, … of tokens
     lengths: Int[np.ndarray, " sequences"]
     left_out: int  # number of sequences of a single token: they have no order
-    labels: np.ndarray | None = None  # of categories: the labels of codes 0, 1, …
+    labels: np.ndarray | None = None  # for categories only: the labels of codes 0, 1, …
 
     @property
     def starts(self) -> Int[np.ndarray, " sequences"]:
@@ -44,11 +44,12 @@ class Sequences(NamedTuple):
 
 
 def read(tokens: Any, mask: Any = None) -> Sequences:
-    """`tokens` as sequences; raises `BadInput` with one sentence if they are not valid.
+    """Return `tokens` as `Sequences`; raises `BadInput` if they are not valid.
 
-    (L,) is one sequence, (B, L) a batch, (B, L, d) a batch of vectors, a list is ragged: arrays of
-    shape (L,) or (L, d). Integers, booleans and strings are categories; give counts that are meant
-    as numbers as floats. Pairs of keys and values are vectors.
+    An array of shape (L,) is one sequence, (B, L) a batch of B sequences, and (B, L, d) a batch of
+    sequences of vectors. Sequences of different lengths are given as a list of arrays of shape (L,)
+    or (L, d). Integers, booleans and strings are categories; convert counts to floats if they are
+    meant as numbers. `Pairs` of keys and values become vectors.
     """
     parts = _parts(tokens, mask)
     if not parts or not sum(map(len, parts)):
@@ -95,9 +96,12 @@ def read(tokens: Any, mask: Any = None) -> Sequences:
 def columns(
     sequences: Sequences, batches: int = 1
 ) -> tuple[Float[np.ndarray, "tokens dims"], Float[np.ndarray, " tokens"]]:
-    """(y, s) of every token. Each of `batches` equal batches is standardised separately."""
+    """Return (y, s) of every token (see the module's docstring).
+
+    The sequences form `batches` batches of equal size; each batch is standardised separately.
+    """
     lengths, starts, tokens = sequences.lengths, sequences.starts, sequences.tokens
-    # First scaled to at most one: squares of very large tokens would overflow.
+    # Scale tokens to at most one first, because squares of very large tokens would overflow.
     largest = np.abs(tokens).max(0)
     centred = _centred(tokens / np.where(largest > 0, largest, 1), starts, lengths)
     per_batch = centred.reshape(batches, -1, centred.shape[1])
@@ -146,7 +150,7 @@ def _parts(tokens: Any, mask: Any) -> list[np.ndarray]:
 
 
 def _present(tokens: np.ma.MaskedArray) -> np.ndarray:
-    """Where a masked array has a token; the coordinates of a vector are masked together."""
+    """Return where a masked array has a token; a vector must be masked as a whole."""
     hidden = np.ma.getmaskarray(tokens)
     if hidden.ndim < 3:
         return ~hidden
@@ -164,10 +168,10 @@ def _array(tokens: Any) -> np.ndarray:
 
 
 def _categories(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Indicators of the most frequent categories (ties in label order), the code of every token,
-    and the label of every code."""
+    """Return indicators of the most frequent categories (ties in label order), the code of every
+    token, and the label of every code."""
     labels, code, counts = np.unique(flat, return_inverse=True, return_counts=True)
-    # Indicators add up to one, so that of the last category would add nothing.
+    # The indicators of all categories add up to one, so the last one would be redundant.
     frequent = np.argsort(-counts, kind="stable")[: min(DIMS, max(len(counts) - 1, 1))]
     return (code[:, None] == frequent).astype(float), code, labels
 
@@ -175,8 +179,11 @@ def _categories(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def _centred(
     x: np.ndarray, starts: np.ndarray, lengths: np.ndarray, slack: float = 4.0
 ) -> np.ndarray:
-    """x minus its sequence's mean, and exactly zero where a sequence is constant up to rounding
-    (`slack` ε of its largest entry): later scaling must not amplify rounding errors."""
+    """Return x minus the mean of its sequence, and exactly zero where a sequence is constant.
+
+    A sequence counts as constant if it varies by at most `slack` ε of its largest entry: later
+    scaling must not amplify rounding errors.
+    """
     low, high = np.minimum.reduceat(x, starts), np.maximum.reduceat(x, starts)
     constant = high - low <= slack * EPSILON * np.maximum(np.abs(low), np.abs(high))
     mean = np.add.reduceat(x, starts) / lengths[:, None]
@@ -184,7 +191,7 @@ def _centred(
 
 
 def _rescaled(x: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Every sequence divided by its root mean square; constant ones stay zero."""
+    """Return every sequence divided by its root mean square; constant sequences stay zero."""
     square = np.add.reduceat((x**2).sum(1), starts) / lengths
     root = np.sqrt(np.where(square > 0, square, 1))
     return x / np.repeat(root, lengths)[:, None]
@@ -193,8 +200,9 @@ def _rescaled(x: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndar
 def _whitened(x: Float[np.ndarray, "batches tokens dim"]) -> np.ndarray:
     """The leading principal components, each of mean square one: with x = U S Vᵀ, √n U.
 
-    From the eigenvectors of xᵀx (V and S²), or of xxᵀ (U) where tokens are fewer than dimensions.
-    Directions with less than 1e−10 of the largest variance are rounding errors, and set to zero.
+    They are computed from the eigenvectors of xᵀx (V and S²), or of xxᵀ (U) if there are fewer
+    tokens than dimensions. Components with less than 1e−10 of the largest variance are rounding
+    errors, and are set to zero.
     """
     count, dim = x.shape[1:]
     wide = dim > count

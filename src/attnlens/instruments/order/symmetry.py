@@ -5,8 +5,9 @@ For a function f of tokens x_1 … x_L and a permutation π,
     equivariant   f(x∘π) = f(x)∘π     an encoder: permuting tokens permutes the representation
     invariant     f(x∘π) = f(x)       a pooled output
 
-and the deviation is the largest entry of the difference over the largest entry of f(x). A model
-that keeps the symmetry deviates only by rounding, from sums that are added in another order.
+and the deviation is the largest absolute entry of the difference of the two sides, divided by the
+largest absolute entry of f(x). A model that has the symmetry deviates only by rounding errors,
+because sums are added in another order.
 (Zaheer et al., Deep sets, NeurIPS 2017; lens A (Zhang et al., 2022) on encoders without positions.)
 """
 
@@ -32,7 +33,7 @@ class Deviation(Reading):
     """The largest deviation from a symmetry.
 
     mean: the mean deviation over permutations.
-    scale: the largest entry of the output, which deviations are relative to.
+    scale: the largest absolute entry of the output, by which deviations are divided.
     """
 
     mean: float = field(kw_only=True)
@@ -64,7 +65,7 @@ def equivariance(
     checks.whole("permutations", permutations, at_least=2, at_most=100_000)
     random = np.random.default_rng(checks.seed_number("seed", seed))
     given = arrays.plain("tokens", tokens)
-    if given.dtype.kind not in arrays.NUMBERS:  # embeddings, or the numbers of tokens
+    if given.dtype.kind not in arrays.NUMBERS:  # embeddings and token indices keep their type
         given = arrays.numbers("tokens", given)
     if given.ndim == 0 or len(given) < 2:
         raise checks.BadInput(

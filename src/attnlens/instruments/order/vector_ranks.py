@@ -1,8 +1,8 @@
 """Ranks of vectors among those before them, along a direction that does not depend on their order.
 
-At step n, with the first n tokens of every sequence (all tokens of one that has ended),
+At step n, with the first n tokens of every sequence (all tokens of a sequence that has ended),
 
-    scatter     S_n = Σ over sequences of Σ_i (x_i − mean)(x_i − mean)ᵀ, mean that of the sequence
+    scatter     S_n = Σ over sequences of Σ_i (x_i − mean)(x_i − mean)ᵀ, with each sequence's mean
     direction   v_n = the leading eigenvector of S_n's correlation matrix, C = D S_n D with
                 D = diag(S_n)^(−1/2); its sign so that ⟨v_n, g⟩ ≥ 0, where g is a random vector
     score       ⟨D v_n, x_i⟩ of the tokens i ≤ n: the n-th token of a sequence is compared with
@@ -10,19 +10,20 @@ At step n, with the first n tokens of every sequence (all tokens of one that has
 
 No token after step n is used, so earlier ranks do not change as a stream continues. S_n is the same
 in every order of the first n tokens of a sequence, which is what makes ranks uniform (see
-`martingale`). It grows by (n − 1)/n δδᵀ per token, with δ = x_n − the mean of those before
-(Welford, 1962): a sum of squares, without cancellation.
+`martingale`). Each token adds (n − 1)/n δδᵀ to it, where δ is x_n minus the mean of the tokens
+before (Welford, 1962): a sum of squares, without cancellation.
 
-Sums are rounded, and rounding depends on the order. It could break ties, which are frequent for
-discrete vectors, in favour of some order. So C and D are rounded to multiples of GRID, far above
-the rounding error, before they are used; and scores are computed entry by entry, never by a matrix
-product, whose rounding depends on the position in the matrix. Equal tokens then have equal scores.
+Sums are rounded, and rounding errors depend on the order of the terms. They could break ties, which
+are frequent for discrete vectors, in favour of some order. So C and D are rounded to multiples of
+GRID, far above the rounding error, before they are used; and scores are computed entry by entry,
+never by a matrix product, whose rounding depends on the position in the matrix. Equal tokens then
+have equal scores.
 
-Vectors of more than MAX_COORDINATES coordinates are first folded into so many: every coordinate,
-with a random sign, is added to one of MAX_COORDINATES sums (a count sketch: Charikar, Chen and
-Farach-Colton, 2002; here with equally many coordinates per sum). Signs and sums are drawn once, for
-all tokens. Coordinates are standardised only after that, so those of one sum should have similar
-units.
+Vectors of more than MAX_COORDINATES coordinates are first reduced to MAX_COORDINATES sums: every
+coordinate, with a random sign, is added to one of the sums (a count sketch: Charikar, Chen and
+Farach-Colton, 2002; here with equally many coordinates per sum). The signs and the assignment to
+sums are drawn once, for all tokens. Coordinates are standardised only after that, so coordinates in
+the same sum should have similar units.
 
 Time grows as L² d + L d³ for a sequence of length L, memory as L d.
 """
@@ -34,17 +35,17 @@ from jaxtyping import Bool, Float, Int
 
 from .sequences import EPSILON, Sequences
 
-MAX_COORDINATES = 16  # an eigenvector of so many takes about a tenth of a millisecond
+MAX_COORDINATES = 16  # an eigenvector of a 16 × 16 matrix takes about a tenth of a millisecond
 STEPS_AT_ONCE = 64
-TOKENS_AT_ONCE = 512  # with 64 steps, 2¹⁵ scores at a time stay in the caches
-GRID = 2.0**-24  # rounding of sums is about ε√n: 2⁻⁴² after a million tokens
+TOKENS_AT_ONCE = 512  # with 64 steps, 2¹⁵ scores are computed at a time and stay in the caches
+GRID = 2.0**-24  # the rounding error of sums is about ε√n: 2⁻⁴² after a million tokens
 
 
 def vector_counts(
     sequences: Sequences, random: np.random.Generator
 ) -> tuple[Float[np.ndarray, "sequences length"], Float[np.ndarray, "sequences length"]]:
-    """For every token, how many of the tokens up to it have a lower score, and how many the same
-    score, itself included; NaN where a sequence has ended."""
+    """Return, for every token, how many of the tokens up to it have a lower score, and how many
+    have the same score, itself included; NaN where a sequence has ended."""
     lengths, starts = sequences.lengths, sequences.starts
     x = coordinates(sequences.tokens, random)
     dims = x.shape[1]
@@ -87,7 +88,7 @@ def vector_counts(
 def coordinates(
     tokens: Float[np.ndarray, "tokens dim"], random: np.random.Generator
 ) -> Float[np.ndarray, "tokens dims"]:
-    """At most MAX_COORDINATES per token, none above one in absolute value.
+    """Return at most MAX_COORDINATES coordinates per token, each at most one in absolute value.
 
     Values are scaled by powers of two, so that squares do not overflow: this is exact and does not
     change the order of scores, unless the tokens of a coordinate span more than 150 orders of
@@ -103,7 +104,10 @@ def coordinates(
 
 
 def _increments(x: Float[np.ndarray, "length dims"]) -> Float[np.ndarray, "length dims"]:
-    """√((n − 1)/n) (x_n − the mean of those before): their outer products add up to the scatter."""
+    """Return √((n − 1)/n) (x_n − mean of the tokens before) for every token n of a sequence.
+
+    The sum of their outer products is the scatter matrix.
+    """
     shifted = x - x[0]  # a constant coordinate is exactly zero
     before = np.arange(1.0, len(x))[:, None]
     increments = np.zeros(x.shape)
@@ -118,7 +122,11 @@ def directions(
     moving: Bool[np.ndarray, "steps dims"],
     reference: Float[np.ndarray, " dims"],
 ) -> Float[np.ndarray, "steps dims"]:
-    """The direction D v of each step (module docstring); zero where a coordinate is constant."""
+    """Return the direction D v of each step (see the module's docstring).
+
+    `moving` says which coordinates vary; the direction is zero in the others. `reference` is the
+    vector g that determines the sign.
+    """
     spread = np.sqrt(np.where(moving, np.diagonal(scatter, axis1=1, axis2=2), 1.0))
     size, power = np.frexp(spread)
     spread = np.ldexp(np.round(size / GRID) * GRID, power)
@@ -132,8 +140,8 @@ def directions(
 def compare_scores(
     weights: Float[np.ndarray, "steps dims"], x: Float[np.ndarray, "tokens dims"]
 ) -> tuple[Int[np.ndarray, " steps"], Int[np.ndarray, " steps"]]:
-    """For each of the last tokens of x, with the weights of its step: how many of the tokens up to
-    it have a lower score, and how many the same."""
+    """Return, for each of the last tokens of x, how many of the tokens up to it have a lower score,
+    and how many have the same score. Row i of `weights` gives the scores of step i."""
     steps, first = len(weights), len(x) - len(weights)
     below, equal = np.zeros(steps, int), np.zeros(steps, int)
     own = scores(weights.T, x[first:].T)

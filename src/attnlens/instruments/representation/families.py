@@ -14,8 +14,8 @@ is infinite.
 `hessian(η)` is the linear map d ↦ ∇²A(η) d, the derivative of the expected statistic. ∇²A(η) is
 also the Fisher information.
 
-Rows are episodes, columns parameters. Written in plain NumPy: shapes change with every probe, so
-compilation would cost more than it saves.
+Rows are episodes, columns are parameters. The code is plain NumPy: shapes change with every probe,
+so compilation would cost more time than it saves.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ LinearMap = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class GaussianFamily:
-    """η = (Λ m, lower triangle of Λ) with precision Λ; T(z) = (z, −½ z zᵀ), off-diagonal entries
-    doubled."""
+    """Normal distributions with mean m and precision Λ: η = (Λ m, lower triangle of Λ) and
+    T(z) = (z, −½ z zᵀ), off-diagonal entries doubled."""
 
     dim: int
 
     def log_partition(self, eta: Rows) -> PerRow:
-        """A = ½ hᵀ Λ⁻¹ h − ½ log det Λ, with h = Λ m."""
+        """Return A = ½ hᵀ Λ⁻¹ h − ½ log det Λ, with h = Λ m."""
         linear, precision = self._split(eta)
         allowed = self.allowed(eta)
         safe = np.where(allowed[:, None, None], precision, np.eye(self.dim))
@@ -72,7 +72,7 @@ class GaussianFamily:
         return self._join(mean, covariance + mean[:, :, None] * mean[:, None, :])
 
     def hessian(self, eta: Rows) -> LinearMap:
-        """dC = −C dΛ C and dm = C (dh − dΛ m), with the covariance C."""
+        """Return d ↦ ∇²A(η) d, by dC = −C dΛ C and dm = C (dh − dΛ m) with the covariance C."""
         linear, precision = self._split(eta)
         covariance = np.linalg.inv(precision)
         mean = covariance @ linear[..., None]
@@ -113,12 +113,16 @@ class GaussianFamily:
 
 @dataclass(frozen=True)
 class NormalInverseGammaFamily:
-    """η = (κ m, κ, ν, E = ν s² + κ m²); T(μ, σ²) = (μ/σ², −μ²/2σ², −½ log σ², −1/2σ²)."""
+    """Normal-inverse-gamma distributions of (μ, σ²), independent between dimensions.
+
+    η = (κ m, κ, ν, E = ν s² + κ m²); T(μ, σ²) = (μ/σ², −μ²/2σ², −½ log σ², −1/2σ²).
+    """
 
     dim: int
 
     def log_partition(self, eta: Rows) -> PerRow:
-        """A = Σ [−½ log κ + log Γ(a) − a log b], a = ν/2 and b = (E − (κ m)²/κ)/2, over dim."""
+        """Return A = Σ [−½ log κ + log Γ(a) − a log b], summed over dimensions, with a = ν/2 and
+        b = (E − (κ m)²/κ)/2."""
         allowed = self.allowed(eta)
         first, count, freedom, energy = self._split(np.where(allowed[:, None], eta, self._safe()))
         scale = (energy - first**2 / count) / 2
@@ -138,7 +142,7 @@ class NormalInverseGammaFamily:
         return np.concatenate(parts, axis=1)
 
     def hessian(self, eta: Rows) -> LinearMap:
-        """The derivative of each part of `expected`, with r = a/b = E 1/σ²."""
+        """Return d ↦ ∇²A(η) d, the derivative of each part of `expected`; r = a/b = E 1/σ²."""
         first, count, freedom, energy = self._split(eta)
         mean, half, scale = first / count, freedom / 2, (energy - first**2 / count) / 2
         ratio, trigamma = half / scale, polygamma(1, half)
@@ -164,7 +168,7 @@ class NormalInverseGammaFamily:
         return np.concatenate(parts, axis=1)
 
     def latent_mean(self, eta: Rows) -> Latents:
-        """E μ: the squared error is that of the latent mean, not of the latent variance."""
+        """Return E μ only: squared errors compare the latent mean, not the latent variance."""
         first, count, _, _ = self._split(eta)
         return first / count
 
@@ -184,12 +188,12 @@ class NormalInverseGammaFamily:
 
 @dataclass(frozen=True)
 class DirichletFamily:
-    """η = α; T(θ) = log θ."""
+    """Dirichlet distributions of probabilities θ: η = α; T(θ) = log θ."""
 
     classes: int
 
     def log_partition(self, eta: Rows) -> PerRow:
-        """A = Σ log Γ(α_c) − log Γ(Σ α_c)."""
+        """Return A = Σ log Γ(α_c) − log Γ(Σ α_c)."""
         allowed = self.allowed(eta)
         safe = np.where(allowed[:, None], eta, 1.0)
         return np.where(allowed, gammaln(safe).sum(-1) - gammaln(safe.sum(-1)), np.inf)
@@ -213,12 +217,16 @@ class DirichletFamily:
 
 @dataclass(frozen=True)
 class CategoricalFamily:
-    """η = log-odds of every class but the last against the last; T(c) the one-hot row of c."""
+    """Categorical distributions of a class c.
+
+    η = log-odds of every class but the last against the last; T(c) = the one-hot row of c without
+    its last entry.
+    """
 
     classes: int
 
     def log_partition(self, eta: Rows) -> PerRow:
-        """A = log(1 + Σ e^η)."""
+        """Return A = log(1 + Σ e^η)."""
         return np.asarray(logsumexp(self._full(eta), axis=-1))
 
     def expected(self, eta: Rows) -> Rows:
@@ -232,7 +240,7 @@ class CategoricalFamily:
         return np.eye(self.classes)[np.asarray(latent)][:, :-1]
 
     def latent_mean(self, eta: Rows) -> Latents:
-        """The classes' probabilities: the squared error is the Brier score."""
+        """Return the probabilities of the classes; their squared error is the Brier score."""
         return softmax(self._full(eta), axis=-1)
 
     def allowed(self, eta: Rows) -> Allowed:
@@ -246,7 +254,7 @@ Family = GaussianFamily | NormalInverseGammaFamily | DirichletFamily | Categoric
 
 
 def divergence(family: Family, eta: Rows, other: Rows) -> PerRow:
-    """KL(p_η ‖ p_η') per row, in nats; infinite where η' is not allowed."""
+    """Return KL(p_η ‖ p_η') per row, in nats; infinite where η' (`other`) is not allowed."""
     slope = family.expected(eta)
     with np.errstate(invalid="ignore"):
         return (
@@ -268,11 +276,11 @@ FUNCTION_VALUES = 4  # a latent function is represented by its values at this ma
 
 
 def posterior_family(world: ExactWorld) -> PosteriorFamily:
-    """The family of the world's posterior.
+    """Return the family of the world's posterior.
 
-    A latent function has infinitely many coordinates; its values at the first four of the
-    world's landmarks represent it. A sampled posterior is represented by the normal distribution
-    with the same mean and covariance.
+    A latent function has infinitely many coordinates, so it is represented by its values at the
+    first four of the world's landmarks. A sampled posterior is represented by the normal
+    distribution with the same mean and covariance.
     """
     if isinstance(world, NormalMean):
         return PosteriorFamily(GaussianFamily(world.dim), world.representation)
@@ -298,8 +306,10 @@ def posterior_family(world: ExactWorld) -> PosteriorFamily:
 
 
 def from_moments(moments: Rows, dim: int) -> Rows:
-    """The natural parameters of normal distributions from (mean, lower triangle of covariance), one
-    row each."""
+    """Return the natural parameters of normal distributions, one per row.
+
+    A row of `moments` holds the mean, then the lower triangle of the covariance.
+    """
     rows, columns = np.tril_indices(dim)
     covariance = np.zeros((len(moments), dim, dim))
     covariance[:, rows, columns] = covariance[:, columns, rows] = moments[:, dim:]
@@ -317,7 +327,7 @@ def from_moments(moments: Rows, dim: int) -> Rows:
 
 
 def _at_landmarks(world: GaussianProcess, tokens: Any) -> Array:
-    """η = (Λ m, lower triangle of Λ) of the function's values at the first landmarks."""
+    """Return η = (Λ m, lower triangle of Λ) of the function's values at the first landmarks."""
     import jax.numpy as jnp
 
     points = world.landmarks(tokens.key.dtype)[:FUNCTION_VALUES]

@@ -1,14 +1,14 @@
-"""Probes of a law: the law of the latent, predicted from a representation R.
+"""Probes of a law: the probability distribution (law) of the latent, predicted from R.
 
-In the family of the posterior (`families`) let η̂(R) = η₀ + W φ(R), with a feature map φ of
-`probes`. Then
+R is a representation of the tokens X. In the family of the posterior (`families`) let η̂(R) = η₀ +
+W φ(R), with a feature map φ of `probes`. Then
 
     E KL(P(z|X) ‖ p_η̂(R)) = E[ A(η̂(R)) − ⟨η̂(R), t⟩ ] + const,   t = E[T(z) | X], or T(z) itself
 
 is convex in W and smallest where ∇A(η̂(R)) = E[T(z) | R]. This is a generalised linear model:
-logistic regression for classes and, for a Gaussian, a joint regression of mean and variance. Where
-an η̂ falls outside of the allowed set it is moved towards η₀ until it is inside. Every function of
-R is a valid probe: a worse one can only raise the expected KL.
+logistic regression for classes and, for a Gaussian, a joint regression of mean and variance. An η̂
+outside of the allowed set is moved towards η₀ until it is inside. Every function of R is a valid
+probe: a worse one can only raise the expected KL.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import numpy as np
 from .families import Family, LinearMap
 from .probes import PENALTIES, Rotation, Splits, Table, feature_map
 
-MAX_DENSE = 16  # most parameters of a law for which its Hessian is computed as a matrix
-NEGLIGIBLE = 1e-6  # nats: a thousandth of any difference between gaps that matters
+MAX_DENSE = 16  # maximum number of parameters for which the Hessian of A is formed as a matrix
+NEGLIGIBLE = 1e-6  # nats: a thousandth of the smallest relevant difference between gaps
 
 
 class FittedLaw(NamedTuple):
-    """Natural parameters η̂(R) on the test rows, the chosen probe, its validation loss, and η₀."""
+    """η̂(R) on the test rows, the name of the chosen probe, its validation loss, and η₀."""
 
     eta: Table
     winner: str
@@ -45,11 +45,16 @@ def fit_law(
     random: np.random.Generator,
     exact: bool,
 ) -> FittedLaw:
-    """The law of the latent given R: probe and penalty with the lowest validation loss.
+    """Fit the law of the latent given R; return the probe and penalty with the lowest validation
+    loss.
 
-    `labels` are t of the module's docstring; `eta`, the exact posterior's parameters, is only the
-    starting point of the search for η₀; `hints` are the numbers that trees learn to predict. With
-    `exact` labels the loss of η itself is a lower bound, and the search ends near it.
+    inputs: the representation R, one row per episode.
+    eta: the exact posterior's parameters η; their mean is the start of the search for η₀.
+    labels: t of the module's docstring.
+    hints: the numbers that trees learn to predict.
+    rows: the rows of the training, validation and test split.
+    exact: whether t = E[T(z) | X]. Then the loss of η is a lower bound, and the search for a better
+        probe ends close to it.
     """
 
     def loss(estimate: Table, part: np.ndarray) -> float:
@@ -69,7 +74,7 @@ def fit_law(
     for probe in probes:
         if best.loss <= floor:
             break
-        # Trees overfit the rows that they were grown on, so the law is fitted on others.
+        # Trees overfit their training rows, so the law is fitted on other rows.
         half = len(rows.train) // 2 if probe == "trees" else len(rows.train)
         learn, used = rows.train[:half], rows.train[-half:]
         features = feature_map(probe, inputs[learn], hints[learn], random)
@@ -81,7 +86,7 @@ def fit_law(
         rotation = Rotation.of(train)
         train, validation, test = rotation(train), rotation(validation), rotation(test)
         slopes = None
-        # From the strongest penalty to the weakest; each solution is the start for the next.
+        # Penalties go from strong to weak; each solution is the start for the next penalty.
         for penalty in reversed(PENALTIES):
             objective = _LawObjective(family, train, labels[used], rotation.spread, penalty, centre)
             slopes = objective.fit(slopes)
@@ -92,7 +97,7 @@ def fit_law(
 
 
 class _LawObjective:
-    """min over W of mean[A(η̂) − ⟨η̂, t⟩] + penalty, with η̂ = η₀ + W·(1, φ).
+    """The objective mean[A(η̂) − ⟨η̂, t⟩] + penalty as a function of W, with η̂ = η₀ + W·(1, φ).
 
     Features have variance 1 and are divided by √(1 + λ/spread²), so that the Hessian with respect
     to features is near the identity. `precondition` does the same for the parameters of the law.
@@ -100,8 +105,8 @@ class _LawObjective:
 
     def __init__(self, family, features, labels, spread, penalty, centre):
         self.family, self.labels, self.centre = family, labels, centre
-        # The penalty on W is weighted by the diagonal of the Fisher information at η₀. It then
-        # measures the distance of η̂ from η₀ in nats, as the loss does.
+        # The penalty on W is weighted by the diagonal of the Fisher information at η₀, so that it
+        # measures the distance of η̂ from η₀ in nats, the unit of the loss.
         fisher = _fisher(family, centre)
         ratio = penalty / spread**2
         self.shrink = 1 / np.sqrt(1 + ratio)
@@ -119,7 +124,7 @@ class _LawObjective:
         return self.design.T @ residual / len(residual) + self.penalties * weights
 
     def hessian(self, weights: np.ndarray) -> LinearMap:
-        """The Hessian, as a linear map of directions."""
+        """Return the Hessian as a linear map of directions."""
         eta = self.centre + self.design @ weights
         inner = self.family.hessian(eta)
         if len(self.centre) <= MAX_DENSE:
@@ -134,21 +139,21 @@ class _LawObjective:
         return apply
 
     def precondition(self, weights: np.ndarray) -> np.ndarray:
-        """The inverse Fisher information at the mean of η̂: the inverse Hessian if η̂ were
-        constant."""
+        """Return the inverse Fisher information at the mean of η̂: if η̂ were constant, this would
+        be the inverse Hessian."""
         fisher = _fisher(self.family, self.centre + weights[0])
         values, vectors = np.linalg.eigh(fisher)
         return (vectors / np.maximum(values, 1e-10 * values.max())) @ vectors.T
 
     def fit(self, slopes: np.ndarray | None = None) -> np.ndarray:
-        """The optimal W, in the features' own units; `slopes` is a starting point."""
+        """Return the optimal W for the unscaled features; `slopes` is a starting point."""
         scale = np.concatenate([[1.0], self.shrink])[:, None]
         start = np.zeros((len(scale), len(self.centre))) if slopes is None else slopes / scale
         return minimise(self, start) * scale
 
     def predict(self, slopes: np.ndarray, features: np.ndarray) -> np.ndarray:
-        """η̂; where it is not allowed, its distance to η₀ is halved until it is (the set of allowed
-        parameters is convex)."""
+        """Return η̂. If it is not allowed, its distance to η₀ is halved until it is: the set of
+        allowed parameters is convex."""
         step = slopes[:1] + features @ slopes[1:]
         outside = ~self.family.allowed(self.centre + step)
         while outside.any():
@@ -162,19 +167,19 @@ def _times(matrices: np.ndarray) -> LinearMap:
 
 
 def _fisher(family: Family, eta: np.ndarray) -> np.ndarray:
-    """∇²A(η) as a matrix: one product per unit direction."""
+    """Return ∇²A(η) as a matrix, from one product per unit direction."""
     size = len(eta)
     return family.hessian(np.tile(eta, (size, 1)))(np.eye(size))
 
 
 def minimise(objective: _LawObjective, start: np.ndarray, tolerance: float = 1e-9) -> np.ndarray:
-    """Newton's method for a convex function that is infinite outside of its domain.
+    """Minimise a convex function that is infinite outside of its domain, by Newton's method.
 
     Directions come from conjugate gradients on the Hessian, stopped early while far from the
     minimum, and steps are halved until the value falls (Nocedal and Wright, Numerical Optimization,
     2006, algorithm 7.1). Half the Newton decrement estimates how far the value is above its
-    minimum; the search stops when it is below `tolerance` nats. (Quasi-Newton steps make no
-    progress near the boundary of the domain, where A diverges.)
+    minimum; the search stops when this estimate is below `tolerance` nats. (Quasi-Newton steps make
+    no progress near the boundary of the domain, where A diverges.)
     """
     point, value = start, objective.value(start)
     for _ in range(100):
@@ -186,7 +191,7 @@ def minimise(objective: _LawObjective, start: np.ndarray, tolerance: float = 1e-
         size, new_value = 1.0, objective.value(point + direction)
         while not new_value <= value - 1e-4 * size * decrement:
             size *= 0.5
-            if size < 1e-10:  # only rounding is left: the minimum is reached
+            if size < 1e-10:  # the value changes by rounding only: the minimum is reached
                 return point
             new_value = objective.value(point + size * direction)
         point, value = point + size * direction, new_value
@@ -196,7 +201,7 @@ def minimise(objective: _LawObjective, start: np.ndarray, tolerance: float = 1e-
 def _newton_direction(
     objective: _LawObjective, point: np.ndarray, gradient: np.ndarray
 ) -> np.ndarray:
-    """−H⁻¹ g by preconditioned conjugate gradients, to 10 % of g or, near the minimum, better."""
+    """Return −H⁻¹ g by preconditioned conjugate gradients, to 10 % of g (near the minimum less)."""
     hessian, inverse = objective.hessian(point), objective.precondition(point)
     direction, residual = np.zeros_like(gradient), -gradient
     scaled = residual @ inverse

@@ -5,9 +5,9 @@
     kernel     kernel ridge regression with a Gaussian kernel, on Nyström features
     trees      gradient-boosted trees
 
-Each probe is a feature map φ(R) and a penalised linear fit on it. It predicts numbers by
-least squares; `law_probes` predicts a law of the latent. Penalties and probes are chosen on a
-validation split; predictions on the test split are left to the caller to evaluate.
+Each probe is a feature map φ(R) and a penalised linear fit on it. This module predicts numbers by
+least squares; `law_probes` predicts the distribution of the latent. Penalties and probes are chosen
+on a validation split; the caller evaluates the predictions on the test split.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import numpy as np
 from jaxtyping import Float
 
 PROBES = ("ridge", "quadratic", "kernel", "trees")
-PENALTIES = (1e-8, 1e-6, 1e-4, 1e-2)  # of features with variance 1: from none to strong
-MAX_QUADRATIC = 40  # most coordinates whose products are used: 860 features
-CENTRES = 200  # of the Nyström features
+PENALTIES = (1e-8, 1e-6, 1e-4, 1e-2)  # for features of variance 1: from almost none to strong
+MAX_QUADRATIC = 40  # maximum number of coordinates whose products are used: 860 features
+CENTRES = 200  # maximum number of centres of the Nyström features
 TREES = 100  # rounds of boosting, scikit-learn's default
 
 Table = Float[np.ndarray, "_rows _columns"]
@@ -29,7 +29,7 @@ FeatureMap = Callable[[Table], Table]
 
 
 class Splits(NamedTuple):
-    """Row numbers: to fit probes, to choose among them, and to evaluate the chosen one."""
+    """Row numbers: `train` to fit probes, `validation` to choose one, `test` to evaluate it."""
 
     train: np.ndarray
     validation: np.ndarray
@@ -37,13 +37,13 @@ class Splits(NamedTuple):
 
 
 def split(rows: int, random: np.random.Generator) -> Splits:
-    """60 % train, 15 % validation (for a dozen fits), 25 % test; in random order."""
+    """Split rows at random: 60 % train, 15 % validation (of about a dozen fits), 25 % test."""
     order = random.permutation(rows)
     return Splits(*np.split(order, [int(0.6 * rows), int(0.75 * rows)]))
 
 
 class ProbeScaling(NamedTuple):
-    """Standardises columns; those that are constant up to rounding are left out."""
+    """Standardises columns; columns that are constant up to rounding are left out."""
 
     mean: np.ndarray
     std: np.ndarray
@@ -52,7 +52,7 @@ class ProbeScaling(NamedTuple):
     @staticmethod
     def of(table: Table) -> ProbeScaling:
         mean, std = table.mean(0), table.std(0)
-        # The computed mean and spread of n equal numbers are off by rounding.
+        # The computed standard deviation of n equal numbers is not 0, because of rounding errors.
         size = np.abs(table).max(0, initial=0)
         return ProbeScaling(mean, std, std > 1e-9 * np.maximum(size, np.finfo(float).tiny))
 
@@ -63,7 +63,7 @@ class ProbeScaling(NamedTuple):
 def feature_map(
     probe: str, inputs: Table, targets: Table, random: np.random.Generator
 ) -> FeatureMap | None:
-    """φ of a probe, fitted to training rows; None where the probe is not applicable."""
+    """Return φ of a probe, fitted to training rows, or None if the probe is not applicable."""
     scale = ProbeScaling.of(inputs)
     if not scale.varies.any():
         return None
@@ -88,8 +88,10 @@ def _quadratic(scale: ProbeScaling) -> FeatureMap | None:
 
 
 def _kernel(scale: ProbeScaling, inputs: Table, random: np.random.Generator) -> FeatureMap:
-    """Nyström features of exp(−‖x − y‖²/2d), and the linear ones: far from the data a Gaussian
-    kernel vanishes, and the linear features extrapolate."""
+    """Return Nyström features of exp(−‖x − y‖²/2d) together with linear features.
+
+    Far from the data a Gaussian kernel vanishes; there the linear features extrapolate.
+    """
     from sklearn.kernel_approximation import Nystroem
 
     standard = scale(inputs)
@@ -107,7 +109,7 @@ def _kernel(scale: ProbeScaling, inputs: Table, random: np.random.Generator) -> 
 
 
 def _trees(inputs: Table, targets: Table, random: np.random.Generator) -> FeatureMap:
-    """One feature per target: its prediction by boosted trees (the first feature is zero)."""
+    """Return φ: a column of zeros, then a prediction of each target by boosted trees."""
     from sklearn.ensemble import HistGradientBoostingRegressor
 
     scale = ProbeScaling.of(targets)
@@ -127,10 +129,10 @@ def _trees(inputs: Table, targets: Table, random: np.random.Generator) -> Featur
 
 
 class Rotation(NamedTuple):
-    """Centred features in their principal axes, scaled to variance 1; `spread` is the standard
-    deviation before scaling.
+    """Maps features to their principal axes, centred and scaled to variance 1.
 
-    Ridge regression on φ with penalty λ is, in these axes, a penalty λ/spread² on each.
+    `spread` is the standard deviation along each axis before scaling. Ridge regression on φ with
+    penalty λ is the same as a penalty of λ/spread² on each of these axes.
     """
 
     mean: np.ndarray
@@ -159,7 +161,7 @@ class FittedNumbers(NamedTuple):
 def fit_numbers(
     inputs: Table, targets: Table, rows: Splits, probes: Sequence[str], random: np.random.Generator
 ) -> FittedNumbers:
-    """Least-squares predictions; probe and penalty are chosen for each column separately."""
+    """Return least-squares predictions; probe and penalty are chosen for each column separately."""
     constant = targets[rows.train].mean(0)
     best = ((targets[rows.validation] - constant) ** 2).mean(0)
     predicted = np.broadcast_to(constant, (len(rows.test), targets.shape[1])).copy()
@@ -178,10 +180,10 @@ def fit_numbers(
 
 
 def _least_squares(probe: str, features: FeatureMap, inputs: Table, targets: Table, rows: Splits):
-    """(name, validation predictions, test predictions) for each penalty."""
+    """Yield (name, validation predictions, test predictions) for each penalty."""
     mapped = [features(inputs[part]) for part in rows]
     mean, scale = targets[rows.train].mean(0), ProbeScaling.of(targets[rows.train])
-    if probe == "trees":  # these features are the predictions, standardised
+    if probe == "trees":  # the features of trees are already standardised predictions
         spread = np.zeros(targets.shape[1])
         spread[scale.varies] = scale.std[scale.varies]
         full = [np.zeros((len(part), targets.shape[1])) for part in rows]

@@ -9,26 +9,27 @@ For tokens X with latent z, the posterior P(z|X) and a representation R(X)
 (docs/theory.md, "A(a) Representation"). Posterior statistics have S = M = 0; the sorted tokens of a
 continuous world have S = 0 and M > 0; the first token has S > 0.
 
-S is estimated with the exact posterior on one side and, on the other, the best law in the
-posterior's family that probes can predict from R (`law_probes`, `families`). The reading is the
-mean of KL(P(z|X) ‖ P̂(z|R)) over held-out episodes, without noise from sampled latents
-(Rao–Blackwell). Since
+To estimate S, the exact posterior is compared with P̂(z|R), the best distribution in its family
+that probes can predict from R (`law_probes`, `families`). The reading is the mean of
+KL(P(z|X) ‖ P̂(z|R)) over held-out episodes, without noise from sampled latents (Rao–Blackwell).
+Since
 
     E KL(P(z|X) ‖ P̂(z|R)) = S(R) + E KL(P(z|R) ‖ P̂(z|R)),
 
-it is an *upper* bound of S, up to its standard error: a weak probe can only raise it, and so can
-a P(z|R) that lies outside of the family. For classes, for a Gaussian R of a Gaussian world, and
-wherever R is an invertible function of the posterior's parameter, the family contains P(z|R) and
-the bound is attained.
+the reading is an *upper* bound of S, up to its standard error: a weak probe can only raise it, and
+so can a P(z|R) that lies outside of the family. For classes, for a Gaussian R of a Gaussian world,
+and if R is an invertible function of the posterior's parameter, the family contains P(z|R) and the
+bound is attained.
 
-Where the posterior is sampled (`FromModel`), it is replaced by the normal law with its mean and
-covariance, on both sides. The gap is then what R has lost about these: 0 exactly if R determines
-them. The Monte Carlo error of mean and covariance (k numbers, n effective draws) raises the gap by
-about k/(2 n), and M.
+A sampled posterior (`FromModel`) is replaced by the normal distribution with its mean and
+covariance, on both sides. The gap is then what R has lost about this mean and covariance: 0 exactly
+if R determines them. Their Monte Carlo error (k numbers, n effective draws) raises the gap by about
+k/(2 n); it raises M, too.
 
-M is the unexplained share of variance, 1 − R², averaged over R's standardised coordinates, of the
-best least-squares probe from the posterior's statistics to R, on held-out episodes. Here too, a
-weak probe can only raise M. It is undefined where R does not vary.
+M is measured with the best least-squares probe that predicts R from the posterior's statistics: it
+is the share of variance that this probe leaves unexplained on held-out episodes (one minus the
+coefficient of determination), averaged over R's standardised coordinates. Here too, a weak probe
+can only raise M. M is undefined if R does not vary.
 """
 
 from __future__ import annotations
@@ -57,14 +58,13 @@ from .law_probes import fit_law
 from .probes import PROBES, ProbeScaling, Splits, fit_numbers, split
 
 LABELS = ("exact", "drawn")
-EPISODES, SAMPLED_EPISODES = 4096, 256  # with closed forms, and with sampled posteriors
+EPISODES, SAMPLED_EPISODES = 4096, 256  # defaults for exact and for sampled posteriors
 Encoder = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
 class ProbedReading(Reading):
-    """A reading that the best of several probes determines; `probes` names the best one of each
-    regression."""
+    """A reading from the best of several probes; `probes` names the best one per regression."""
 
     probes: tuple[str, ...] = field(default=(), kw_only=True)
 
@@ -73,8 +73,8 @@ class ProbedReading(Reading):
 class SufficiencyGap(ProbedReading):
     """A sufficiency gap in nats.
 
-    of_nothing: the gap of a constant representation: the mutual information between tokens and
-        latent, if the family contains the prior.
+    of_nothing: the gap of a constant representation. If the family contains the prior, it is the
+        mutual information between tokens and latent.
     """
 
     of_nothing: float = field(kw_only=True)
@@ -89,10 +89,10 @@ class SufficiencyGap(ProbedReading):
 class Representation(Tabular):
     """The readings about a representation.
 
-    gap: S(R) in nats.
-    excess: M(R).
-    squared_error: E‖E[z|X] − ẑ(R)‖², the squared error of predicting the latent from R minus that
-        of the exact posterior mean (for classes, of their probabilities).
+    gap: the sufficiency gap S(R) in nats.
+    excess: the excess content M(R), a share.
+    squared_error: E‖E[z|X] − ẑ(R)‖², the excess squared error of the prediction ẑ(R) of the latent
+        (for classes, of their probabilities) over that of the exact posterior mean.
     """
 
     gap: SufficiencyGap
@@ -125,14 +125,19 @@ class Representation(Tabular):
         return Figure(title, "", "measured", series, False, False, tuple(rows))
 
     def plot(self) -> Any:
-        """The three numbers as a matplotlib figure."""
+        """Return the three readings as a matplotlib figure."""
         return self.figure().plot()
 
 
 class EpisodeSamples(NamedTuple):
-    """One row per episode: representation R, natural parameters η of the posterior, labels
-    t = E[T(z)|X] or T(z), hints for trees (t, and η if labels are exact), and the posterior's
-    statistics."""
+    """Arrays with one row per episode.
+
+    encoded: the representation R.
+    eta: the natural parameters η of the posterior.
+    labels: t = E[T(z)|X] or T(z).
+    hints: the numbers that trees learn to predict: t, and η if labels are exact.
+    statistics: the posterior's statistics.
+    """
 
     encoded: np.ndarray
     eta: np.ndarray
@@ -153,16 +158,16 @@ def representation(
 ) -> Representation:
     """Sufficiency gap and excess content of `encode(tokens)`, in nats and as a share.
 
-    world: any with a posterior, in closed form or sampled (`FromModel`).
+    world: a world with a posterior, in closed form or sampled (`FromModel`).
     encode: a function of one episode's tokens (an array (L, dim), or `Pairs`) that returns
         numbers, equally many for every length. A function that JAX cannot trace is called with
         NumPy arrays, one episode at a time.
-    length: the number of tokens, or several; episodes are divided equally among them.
-    episodes: how many are drawn: 60 % for training the probes, 15 % for validation, 25 % for the
-        readings. Left out, 4,096, or 256 where posteriors are sampled. If one of those has failed
-        its checks, the readings are NaN.
+    length: the number of tokens, or several numbers, among which episodes are divided equally.
+    episodes: the number of episodes: 60 % for training the probes, 15 % for validation, 25 % for
+        the readings. By default 4,096, or 256 if posteriors are sampled. If one of the sampled
+        posteriors has failed its checks, the readings are NaN.
     labels: what probes are trained on: "exact" expectations under the posterior (less noise), or
-        "drawn" latents; then only the final comparison uses the posterior.
+        "drawn" latents; with these, only the final comparison uses the posterior.
 
     >>> from attnlens.worlds import NormalMean
     >>> result = representation(lambda tokens: tokens.mean(0), NormalMean(), episodes=400,
@@ -174,7 +179,7 @@ def representation(
     world = require_posterior("representation", world)
     if episodes is None:
         episodes = SAMPLED_EPISODES if isinstance(world, ReferenceWorld) else EPISODES
-    # 15 % are for validation: with fewer episodes there would be less than ten of them.
+    # 15 % of the episodes are for validation: with fewer than 64, they would be fewer than ten.
     checks.whole("episodes", episodes, at_least=64)
     checks.one_of("labels", labels, LABELS)
     probes = [checks.one_of("each probe", probe, PROBES) for probe in probes]
@@ -193,7 +198,7 @@ def representation(
 
 
 def _refused(episodes: int) -> Representation:
-    """The result where the posterior of an episode has failed its checks."""
+    """Return NaN readings, for the case that a sampled posterior has failed its checks."""
     nothing = Reading(np.nan, np.nan, episodes, Status.SOME_NOT_CONVERGED)
     return Representation(
         SufficiencyGap.of(nothing, of_nothing=np.nan),
@@ -210,7 +215,7 @@ def _gap(
     random: np.random.Generator,
     exact: bool,
 ) -> tuple[SufficiencyGap, ProbedReading]:
-    """(sufficiency gap, squared error), both on the test rows."""
+    """Return (sufficiency gap, squared error), both on the test rows."""
     inputs, eta, labels, hints, _ = samples
     law = fit_law(family, inputs, eta, labels, hints, rows, probes, random, exact)
     eta = eta[rows.test]
@@ -232,11 +237,11 @@ def unexplained_share(
     probes: Sequence[str],
     random: np.random.Generator,
 ) -> ProbedReading:
-    """1 − R² of the best probe from inputs to outputs, the mean over standardised coordinates.
+    """Return the share of the outputs' variance that the best probe from `inputs` leaves.
 
-    It is u/v with u the squared residuals and v the squared deviations, averaged over coordinates;
-    the standard error of such a ratio M is that of the mean of (u_i − M v_i)/v (Cochran, Sampling
-    Techniques, 1977, section 2.11).
+    The share is M = u/v, with u the squared residuals and v the squared deviations of the
+    standardised outputs, both averaged over coordinates and test rows. The standard error of such a
+    ratio is that of the mean of (u_i − M v_i)/v (Cochran, Sampling Techniques, 1977, section 2.11).
     """
     scale = ProbeScaling.of(outputs[rows.train])
     if not scale.varies.any():
@@ -262,7 +267,7 @@ def draw(
     labels: str,
     seed: int,
 ) -> EpisodeSamples:
-    """New episodes of the world, ordered by length; call it under x64."""
+    """Draw new episodes of the world, ordered by length; call it with x64 enabled."""
     family, natural = posterior_family(world)
     if labels == "drawn" and isinstance(world, GaussianProcess):
         raise checks.BadInput(
@@ -301,12 +306,12 @@ def draw(
 def sample_episodes(
     world: ExactWorld, natural: Callable[[Any], Array], keys: Key[Array, " episodes"], length: int
 ) -> tuple[Any, Any, Array, Array]:
-    """Latents, tokens, natural parameters and statistics of new episodes, one per key."""
+    """Draw one episode per key: latents, tokens, natural parameters and statistics."""
 
     def one(key: Key[Array, ""]) -> tuple[Any, Any, Array, Array]:
         episode = world.sample(key, length)
         eta = natural(episode.tokens)
-        if not isinstance(world, GaussianProcess):  # then η is the representation
+        if not isinstance(world, GaussianProcess):  # `natural` is the world's representation
             return episode.latent, episode.tokens, eta, eta
         later = jax.lax.optimization_barrier((episode.tokens, eta))[0]
         return episode.latent, episode.tokens, eta, world.representation(later)
@@ -315,23 +320,24 @@ def sample_episodes(
 
 
 def _flat(latent: Any) -> np.ndarray:
-    """All parts of latents with a leading axis of episodes, one row per episode."""
+    """Concatenate all parts of latents (leading axis: episodes), one row per episode."""
     parts = [np.asarray(leaf, float) for leaf in jax.tree.leaves(latent)]
     return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
 
 
 def encode_episodes(encode: Encoder, tokens: Any) -> np.ndarray:
-    """R, one row per episode, from tokens with a leading axis of episodes."""
+    """Return R, one row per episode, for tokens with a leading axis of episodes."""
     rows = jax.tree.leaves(tokens)[0].shape[0]
     try:
-        # A plain function may read variables that change between two calls: it is traced each time.
-        # One that is a pytree (a method of a world or network) holds everything it reads.
+        # A plain function may read variables that change between two calls, so it is traced each
+        # time. A function that is a pytree (a method of a world or network) holds all that it
+        # reads, so its compiled program is reused.
         plain = any(leaf is encode for leaf in jax.tree.leaves(encode))
         if plain:
             values = jax.jit(partial(_map_episodes, encode))(tokens)
         else:
             values = _compiled_map(encode, tokens)
-    except (jax.errors.JAXTypeError, TypeError):  # not made of JAX operations
+    except (jax.errors.JAXTypeError, TypeError):  # `encode` does not consist of JAX operations
         episodes = (jax.tree.map(lambda leaf, i=i: leaf[i], tokens) for i in range(rows))
         values = [np.asarray(encode(episode), float) for episode in episodes]
     table = np.asarray(values, float).reshape(rows, -1)
@@ -350,5 +356,5 @@ def _compiled_map(encode: Encoder, tokens: Any) -> Array:
 
 
 def _map_episodes(encode: Encoder, tokens: Any) -> Array:
-    """In sequence: an encoder may call LAPACK, and such calls must not overlap."""
+    """Encode episodes in sequence: an encoder may call LAPACK, and these calls must not overlap."""
     return jax.lax.map(encode, tokens)

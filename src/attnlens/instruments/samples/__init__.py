@@ -1,1 +1,1 @@
-"""Samples: how many samples an error needs."""
+"""Samples: learning curves, and how many samples a given error needs."""

@@ -1,9 +1,9 @@
-"""Learning curves: test error over the number of labels, and the gain from more labels.
+"""Learning curves: test error against the number of labels, and the gain from more labels.
 
 Every learner is trained on the same nested samples of the same folds, so differences between
-learners are paired. See `labelled` for the folds and the variance inflation factor of overlapping
-training sets (Nadeau and Bengio, 2003), `learners` for what is trained, and `sample_size` for n(ε)
-and its intervals.
+learners are paired. `labelled` describes the folds and the variance inflation factor of overlapping
+training sets (Nadeau and Bengio, 2003), `learners` describes the learners, and `sample_size`
+describes n(ε), the number of labels for error ε, and its interval.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .sample_size import (
 
 SIZES = 8  # default number of sizes
 FOLDS = 8  # default number of folds
-FEWEST_FOR_BACK_TEST = 3  # sizes: a power law goes through two points, and is tested at a third
+FEWEST_FOR_BACK_TEST = 3  # sizes: two for the fit of a power law, and a third to test it
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ class LearningCurves(Tabular):
 
     `errors[name]` has one row per fold and one column per size. `target_error` is the default ε of
     the methods. `inflation` has one factor per size, by which standard errors are multiplied
-    because training sets overlap. `test_rows`, for classes only, is the number of test rows in all
-    folds together: an error is a count of wrong rows among these. `none_wrong[name]` says at which
-    sizes no test row was wrong; `errors` holds half a wrong row there (`above_zero`). An error
-    that is not finite is that of a learner that diverged or predicted NaN: its reading, its n(ε)
-    and everything else that is computed from it have the status `NOT_FINITE`.
+    because training sets overlap. `test_rows` (0 except for error rates) is the number of test rows
+    in all folds together: an error rate is a count of wrong rows among these. `none_wrong[name]`
+    says at which sizes no test row was wrong; there, `errors` counts half a wrong row
+    (`above_zero`). If a learner diverged or predicted NaN, its error is not finite, and its
+    readings, its n(ε) and all results computed from them have the status `NOT_FINITE`.
     """
 
     data: str
@@ -65,7 +65,7 @@ class LearningCurves(Tabular):
     none_wrong: Mapping[str, tuple[bool, ...]] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Curve:
-        """A learner's curve with standard errors; its slope is that of a law with no floor."""
+        """Return a learner's curve with standard errors; its slope is that of a n^(−b)."""
         values = np.array(self.errors[checks.one_of("the model", name, self.errors)])
         count, factors = len(values), np.array(self.inflation)
         errors = values.std(0, ddof=1) * factors / math.sqrt(count)
@@ -82,33 +82,36 @@ class LearningCurves(Tabular):
         return iter(self.errors)
 
     def error_text(self, name: str, index: int = -1) -> str:
-        """The error at one of the sizes, in words."""
+        """Return the error at size number `index` as text."""
         if self.none_wrong_at(name, index):
             return f"none of {self.test_rows:,} test rows wrong"
         return _cell(self[name].readings[index])
 
     def none_wrong_at(self, name: str, index: int = -1) -> bool:
-        """Whether no test row was wrong at one of the sizes."""
+        """Whether no test row was wrong at size number `index`."""
         return bool(self._none_wrong(name)[index])
 
     def _none_wrong(self, name: str) -> np.ndarray:
-        """True at the sizes where no test row was wrong."""
+        """Return for each size whether no test row was wrong."""
         return np.array(self.none_wrong.get(name, (False,) * len(self.sizes)), bool)
 
     def samples(self, error: float | None = None) -> dict[str, SampleSize]:
-        """n(ε): how many labels each learner needs for this error."""
+        """Return n(ε) of each learner, the number of labels for error `error`.
+
+        By default ε is `target_error`.
+        """
         goal = self._goal(error)
         return {name: sample_size(draws, goal) for name, draws in self._draws.items()}
 
     def ratio(self, first: str, second: str, error: float | None = None) -> SampleSize:
-        """How many times as many labels the first learner needs as the second."""
+        """The number of labels that the first learner needs, divided by that of the second."""
         one, two = (
             self._draws[checks.one_of("the model", n, self.errors)] for n in (first, second)
         )
         return ratio(one, two, self._goal(error))
 
     def difference(self, first: str, second: str) -> Reading:
-        """By how much the first learner's error with all labels is larger, paired by fold."""
+        """The first learner's error minus the second's with all labels, paired by fold."""
         one, two = (np.array(self.errors[name])[:, -1] for name in (first, second))
         mean = mean_reading(one - two)
         error = mean.standard_error * self.inflation[-1]
@@ -116,8 +119,11 @@ class LearningCurves(Tabular):
 
     @property
     def recommended(self) -> str:
-        """The first model, in the order given, that is not shown to be worse than the best with all
-        labels: list models from the simplest on. Bonferroni over the comparisons."""
+        """The first model, in the given order, that is not significantly worse than the best model.
+
+        Models are compared with all labels, with Bonferroni's correction. List the models from
+        simple to complex, so that the simplest adequate one is recommended.
+        """
         last = {name: self[name].readings[-1] for name in self.errors}
         usable = [name for name in last if last[name].status is Status.OK]
         if not usable:
@@ -127,7 +133,7 @@ class LearningCurves(Tabular):
         return next(n for n in usable if not self.difference(n, best).interval(level)[0] > 0)
 
     def more_labels(self, labels: int) -> dict[str, tuple[SampleSize, SampleSize]]:
-        """Each learner's error at the largest size and, extrapolated, with `labels` more."""
+        """Return each learner's error at the largest size, and extrapolated to `labels` more."""
         checks.whole("labels", labels, at_least=1)
         errors = {}
         for name, draws in self._draws.items():
@@ -137,8 +143,11 @@ class LearningCurves(Tabular):
         return errors
 
     def back_test(self) -> dict[str, tuple[SampleSize, Reading]]:
-        """Each learner's error at the largest size, extrapolated from the smaller sizes as
-        `more_labels` extrapolates, and measured. Empty with fewer than three sizes."""
+        """Return each learner's (extrapolated, measured) error at the largest size.
+
+        The extrapolation is that of `more_labels`, from the smaller sizes only. The result is empty
+        with fewer than three sizes.
+        """
         if len(self.sizes) < FEWEST_FOR_BACK_TEST:
             return {}
         sizes, errors = np.array(self.sizes, float), np.array([*self.errors.values()])
@@ -152,11 +161,12 @@ class LearningCurves(Tabular):
         }
 
     def _possible(self, errors: np.ndarray) -> np.ndarray:
-        """Draws of an error; no error rate is above one."""
+        """Return draws of an error, with error rates clipped to one."""
         return np.minimum(errors, 1.0) if self.test_rows else errors
 
     def laws(self) -> dict[str, dict[str, SampleSize]]:
-        """exponent, scale and floor of a n^(−b) + c, and the exponent of the plain a n^(−b)."""
+        """Return for each learner the exponent b, scale a and floor c of the law a n^(−b) + c, and
+        the exponent ("plain_exponent") of a n^(−b)."""
         laws = {}
         for name, draws in self._draws.items():
             plain = fit_power_law(draws.sizes, np.exp(draws.logs), np.ones(len(draws.sizes)))
@@ -224,7 +234,7 @@ class LearningCurves(Tabular):
                 if r.status is Status.OK
             ]
             series.append(Series(name, tuple(points)))
-            if len(points) < len(self.sizes):  # no law through errors that are not finite
+            if len(points) < len(self.sizes):  # if an error is not finite, no law is fitted
                 continue
             law = self._draws[name].law
             line = [
@@ -239,7 +249,7 @@ class LearningCurves(Tabular):
         across = (Point(float(n), goal) for n in (self.sizes[0], self.sizes[-1]))
         series.append(Series(f"ε = {goal:.3g}", tuple(across), line=True))
         for name, size in self.samples().items():
-            # An n(ε) outside of the measured sizes appears in the legend only.
+            # An n(ε) outside of the measured sizes appears in the legend, not in the plot.
             reached = size.status is Status.OK and math.isfinite(size.value)
             points = (Point(size.value, goal),) if reached else ()
             series.append(Series(f"{name}: n(ε) = {size}", points, mark=True, like=name))
@@ -260,7 +270,7 @@ class LearningCurves(Tabular):
         draws = self._draws[name]
         law = fit_power_law(draws.sizes, np.exp(draws.logs), np.ones(len(draws.sizes)))
         slopes, folds = -law.exponent, len(self.errors[name])
-        # Draws are Student t with folds − 1 degrees of freedom; so is the interval of the reading.
+        # Draws and the reading's interval both use Student's t with folds − 1 degrees of freedom.
         error = implied_error(*interval(slopes[1:]), folds)
         return Reading(float(slopes[0]), error, folds)
 
@@ -288,13 +298,14 @@ def learning_curve(
     n_jobs: int | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> LearningCurves:
-    """Test error of several learners over the number of labels, paired, with n(ε) and its interval.
+    """Test errors of several learners against the number of labels, paired, with n(ε).
 
         n(ε) = the smallest n with E error(n) ≤ ε;   beyond the largest n, error(n) ≈ a n^(−b) + c
 
-    X: rows (n, p), or tokens (n, L, t). y: numbers, or classes; `task` overrides what is inferred.
-        Where all models are scikit-learn estimators, X may also be a DataFrame with categories and
-        missing values, or texts: pipelines receive the rows as they are.
+    X: rows (n, p), or tokens (n, L, t). If all models are scikit-learn estimators, X may also be a
+        DataFrame with categories and missing values, or a list of texts: pipelines receive the rows
+        unchanged.
+    y: numbers (regression) or classes, one per row.
     models: names of the four models of lens B ("baseline", "known-attention", "self-attention",
         "multi-layer"), or a mapping from your own names to such a name, to a function of a random
         key that returns a network (as for `fit`; it receives standardised inputs in X's shape), or
@@ -303,15 +314,16 @@ def learning_curve(
     target_error: the ε of n(ε), in the units of the curve (error rate, or squared error as a share
         of the variance of y); by default 10 % above the smallest error that a model reaches, and
         at least one wrong test row.
-    attention: f(X) for known attention, an array of X's shape or a function that returns one.
+    task: "regression" or "classification"; by default inferred from y.
+    attention: f(X) for known attention, as an array of X's shape or a function that returns one.
     starts: random initialisations per network; the one with the smallest training loss is used.
     training: arguments for `fit`, such as {"steps": 2000, "l2": 1e-3}.
-    groups: one label per row; rows of a group are tested in the same fold.
-    ordered: rows are in the order of time: models are trained on the latest rows before those that
-        they are tested on.
-    scoring, n_jobs, progress: of scikit-learn estimators: a score such as "roc_auc", turned into an
-        error; trainings at the same time, as in scikit-learn; a function that receives a line of
-        text after each training.
+    groups: one group label per row; rows of the same group are tested in the same fold.
+    ordered: whether rows are ordered by time. If so, models are trained on the rows directly before
+        those on which they are tested.
+    scoring, n_jobs, progress: for scikit-learn estimators only. `scoring` is a score such as
+        "roc_auc", which is converted to an error; `n_jobs` is the number of parallel jobs, as in
+        scikit-learn; `progress` is called with a line of text after each training.
 
     >>> random = np.random.default_rng(0)
     >>> X = random.normal(size=(60, 3))
@@ -383,7 +395,7 @@ def _cell(reading: Reading) -> str:
 
 
 def _with_interval(draws: np.ndarray, status: Status = Status.OK) -> SampleSize:
-    """The first draw, which is the estimate, with the interval from the others."""
+    """Return the first of `draws`, which is the estimate, with the interval of the others."""
     low, high = interval(draws[1:])
     value = float(draws[0])
     if math.isnan(value):

@@ -1,4 +1,4 @@
-"""What is done with tables of errors (fold, size) before curves are drawn through them."""
+"""The default target error, and the treatment of zero errors, for tables of errors (fold, size)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from attnlens.core import checks
 
 
 def default_target(errors: Mapping[str, np.ndarray], test_rows: int) -> float:
-    """A little above what the best learner reaches, so that its n(ε) lies inside the range.
+    """Return an error 10 % above the smallest that a learner reaches, and at least one wrong row.
 
-    One that does not learn must not decide what error the others are asked for. An error of less
-    than one wrong test row cannot be measured.
+    So the n(ε) of the best learner lies inside the range of sizes, and a learner that does not
+    learn has no influence. An error of less than one wrong test row could not be measured.
     """
     means = [table.mean(0) for table in errors.values()]
     reached = [mean[np.isfinite(mean)].min() for mean in means if np.isfinite(mean).any()]
@@ -27,12 +27,13 @@ def default_target(errors: Mapping[str, np.ndarray], test_rows: int) -> float:
 
 
 def above_zero(errors: np.ndarray, test_rows: int) -> np.ndarray:
-    """Errors with a logarithm: at sizes where all are zero, the smallest that can be measured.
+    """Replace errors by the smallest measurable error at sizes where all folds have error zero.
 
-    Error rates: half a row counts as wrong. With none of n rows wrong, the posterior of the error
-    under Jeffreys' prior is Beta(½, n + ½): its mean is ½/(n + 1), and its standard deviation,
-    about √½/n, is the reported standard error. Numbers: ε², the squared rounding of a prediction
-    relative to the standard deviation of the labels.
+    Logarithms of the mean errors are needed. For error rates (`test_rows` > 0), half a row counts
+    as wrong. With none of n rows wrong, the posterior of the error under Jeffreys' prior is
+    Beta(½, n + ½): its mean is ½/(n + 1), and its standard deviation, about √½/n, is the reported
+    standard error. For numbers, the smallest error is ε², where ε is the machine precision: the
+    squared rounding error of a prediction relative to the standard deviation of the labels.
     """
     least = 0.5 / test_rows if test_rows else float(np.finfo(float).eps) ** 2
     return np.where((errors == 0).all(0), least, errors)

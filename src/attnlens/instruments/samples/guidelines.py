@@ -4,18 +4,20 @@
     sparsity    non-negative gates on the inputs, with an ℓ₁ penalty
     low rank    queries and keys a quarter as wide as tokens (tokens only)
 
-`CLAIMS` names the claims behind each. They say where a guideline helps: labels that depend on which
-tokens match, few features that matter with fewer labels than features, and queries and keys whose
-product has a low rank. Nothing is promised elsewhere, so each is tested on the data.
+`CLAIMS` names the claims behind each guideline. They say where it helps: attention if labels depend
+on which tokens match; sparsity if few features matter and there are fewer labels than features; low
+rank if the product of queries and keys has a low rank. The claims promise nothing for other data,
+so each guideline is tested on the data at hand.
 
-The effect is the log ratio of test errors, with the guideline over without, on the same folds.
-"Without" is the strongest alternative that the claim names: for gates with a penalty, the best of
-no gates and unpenalised gates, each with the usual ℓ₂ penalty and with the ridge of the claim. The
-best is the one with the lowest mean log test error, which works against the recommendation. Its
-interval is a t interval over folds, with the variance inflation factor of overlapping training sets
-(see `labelled`), at the level 1 − 0.05/(number of guidelines), so that all hold jointly with 95 %
-(Bonferroni). A guideline is recommended when its whole interval lies below 0, advised against when
-it lies above 0, and otherwise there is no evidence on these data.
+The effect of a guideline is the log of the ratio (test error with the guideline)/(test error
+without it), on the same folds. "Without" means the strongest alternative that the claim names: for
+gates with a penalty, the best of no gates and unpenalised gates, each with the usual ℓ₂ penalty and
+with the ℓ₂ penalty of the claim. The best alternative is the one with the lowest mean log test
+error, a choice that works against the recommendation. The interval of an effect is a t interval
+over folds, with the variance inflation factor of overlapping training sets (see `labelled`), at the
+level 1 − 0.05/(number of guidelines), so that all intervals hold jointly with 95 % (Bonferroni). A
+guideline is recommended if its whole interval lies below 0 and advised against if it lies above 0;
+otherwise there is no evidence on these data.
 """
 
 from __future__ import annotations
@@ -41,10 +43,11 @@ from .labelled import Fold, Labelled, inflation, labelled, split_folds
 
 FOLDS = 8
 RIDGE = 3e-2  # the ℓ₂ penalty of claim B.guideline-sparsity, with and without gates
-# Attention has bad local minima, and the training loss tells them apart (claim B.restarts, with
-# eight starts): the start with the lowest one counts.
+# Attention has bad local minima, which the training loss reveals (claim B.restarts, with eight
+# starts), so the start with the lowest training loss is used.
 STARTS = 4
-PENALTY = 0.1  # on gates, for standardised inputs and labels, as in claim B.guideline-sparsity
+# The ℓ₁ penalty on gates for standardised inputs and labels, as in claim B.guideline-sparsity.
+PENALTY = 0.1
 WORDS = {
     "attention": "use self-attention instead of a plain network",
     "sparsity": f"put gates on the inputs, with an ℓ₁ penalty of {PENALTY} on their sum",
@@ -60,7 +63,7 @@ CLAIMS = {
 
 @dataclass(frozen=True)
 class Recommendation:
-    """One guideline: what to do, the measured log ratio of errors, its interval, the verdict."""
+    """One guideline: what to do, the measured log ratio of errors, its interval and the verdict."""
 
     name: str
     words: str
@@ -103,7 +106,7 @@ class Guidelines(Tabular):
         return "\n".join([head, *(f"  {item}" for item in self.recommendations)])
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per recommendation: the log ratio of errors with it over without."""
+        """One row per recommendation: log(error with the guideline / error without)."""
         return [
             {
                 "name": item.name,
@@ -118,7 +121,7 @@ class Guidelines(Tabular):
     def figure(self) -> Figure:
         """Log ratios of errors with their intervals, one point per guideline."""
         series = [
-            Series(item.name, (Point(float(i), item.effect.value, (item.high - item.low) / 2),))
+            Series(item.name, (Point.between(float(i), item.effect.value, item.low, item.high),))
             for i, item in enumerate(self.recommendations, 1)
         ]
         title = "Log ratio of test errors with a guideline over without (below 0: it helps)"
@@ -147,8 +150,8 @@ def guidelines(
         effect = E log [error with the guideline / error without], on the same folds
 
     X, y, task, hidden, folds, starts, seed and training are as in `learning_curve`. `labels` is the
-    number of rows to train on, by default all training rows of a fold: guidelines matter most when
-    labels are few.
+    number of rows to train on, by default all training rows of a fold; guidelines matter most if
+    there are few labels.
 
     >>> random = np.random.default_rng(0)
     >>> X = random.normal(size=(40, 3))
@@ -175,7 +178,7 @@ def guidelines(
     make, layout = learners.built_in("baseline", data, hidden)
     plain = run(make, layout, l2=(usual, RIDGE))
     gates = run(partial(gated, **make.keywords), "flat", l2=(usual, RIDGE), l1_gates=(0.0, PENALTY))
-    # Columns of the gates: each ridge without and with the ℓ₁ penalty.
+    # Columns of `gates`: for each ℓ₂ penalty, first without and then with the ℓ₁ penalty.
     without = np.concatenate([plain, gates[:, [0, 2]]], axis=1)
     strongest = without[:, [np.log(without).mean(0).argmin()]]
     ratios = {"attention": attention / plain[:, :1], "sparsity": gates[:, [3]] / strongest}
@@ -192,7 +195,7 @@ def guidelines(
 
 
 def gated(key: Array, **shape: int) -> Gated:
-    """The baseline with gates on its inputs, including the constant feature."""
+    """Return a baseline with gates on its inputs, including the constant feature."""
     return Gated(Baseline(key, **shape), shape=(shape["features"],))
 
 
@@ -206,7 +209,7 @@ def _errors(
     layout: str,
     **penalties: Any,
 ) -> np.ndarray:
-    """Errors (fold, penalty); in a fold without a wrong row, half a row counts as wrong."""
+    """Return errors (fold, penalty); in a fold without a wrong row, half a row counts as wrong."""
     training = {**settings, **penalties}
     seed, starts = seed_and_starts
     errors = learners.network_errors(make, layout, data, parts, (rows,), seed, training, starts)

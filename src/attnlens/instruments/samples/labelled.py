@@ -8,15 +8,16 @@ independent between folds. The other rows of a fold are in a random order, and a
 size n is trained on the first n: samples are nested, and all learners are trained on the same rows.
 With classes the order is stratified: the first rows are one of each class, and every prefix
 contains the classes in proportion. Rows with equal inputs are tested in the same fold, so that no
-row is trained on while a copy of it is tested; unless so few rows differ that a fold would have no
-test row, or no training row of a class.
+model is tested on a copy of a training row. The exception are data with so few different rows that
+a fold would have too few test rows, or no training row of a class.
 
 **Variance inflation.** Training sets of size n from two of K folds of N rows share, on average, the
 fraction o = n K(K − 2)/(N (K − 1)²). Errors of folds with overlapping training sets are correlated,
-so s²/K underestimates the variance of their mean, and no unbiased estimate exists (Bengio and
-Grandvalet, JMLR 2004). Nadeau and Bengio (Machine Learning, 2003) add the ratio of test to training
-rows, here 1/(K − 1), to 1/K. Here o/(K − 1) is added: nearly theirs when training sets are as large
-as possible, and nothing when they hardly overlap. The tests measure the resulting coverage.
+so s²/K, with s² the variance over folds, underestimates the variance of their mean, and no unbiased
+estimate exists (Bengio and Grandvalet, JMLR 2004). Nadeau and Bengio (Machine Learning, 2003)
+replace 1/K by 1/K plus the ratio of test to training rows, which is 1/(K − 1) here. This module
+replaces 1/K by 1/K + o/(K − 1): nearly the same if training sets are as large as possible, and
+nearly 1/K if they hardly overlap. The tests measure the resulting coverage.
 """
 
 from __future__ import annotations
@@ -40,16 +41,16 @@ class Labelled(NamedTuple):
 
     inputs: Float[np.ndarray, "rows ..."]
     labels: np.ndarray
-    classes: int  # 0 in regression
-    inferred: bool
-    texts: np.ndarray | None = None  # where rows are texts: the texts themselves
+    classes: int  # number of classes; 0 for regression
+    inferred: bool  # whether regression or classification was inferred from the labels
+    texts: np.ndarray | None = None  # the texts, if rows are texts
 
     @property
     def tokens(self) -> bool:
         return self.inputs.ndim == 3
 
     def take(self, rows: np.ndarray) -> Labelled:
-        """Some of the rows."""
+        """Return the data of these rows."""
         texts = None if self.texts is None else self.texts[rows]
         return self._replace(inputs=self.inputs[rows], labels=self.labels[rows], texts=texts)
 
@@ -60,14 +61,14 @@ class Labelled(NamedTuple):
 
 
 class Fold(NamedTuple):
-    """Row numbers: training rows, in the order of use, and test rows."""
+    """Row numbers of a fold: training rows, in the order in which they are used, and test rows."""
 
     train: Int[np.ndarray, " train"]
     test: Int[np.ndarray, " test"]
 
 
 def labelled(inputs: Any, labels: Any, task: str | None = None) -> Labelled:
-    """Checked data; raises `BadInput` with the reason if they cannot be used."""
+    """Check inputs and labels and return them; raises `BadInput` if they cannot be used."""
     if task is not None:
         checks.one_of("task", task, TASKS)
     x = arrays.numbers("X", inputs)
@@ -130,9 +131,10 @@ def _check_classes(names: np.ndarray, counts: np.ndarray) -> None:
 def split_folds(
     data: Labelled, count: int, seed: int, groups: Int[np.ndarray, " rows"] | None = None
 ) -> list[Fold]:
-    """`count` disjoint test sets, each with the other rows in a random, stratified order.
+    """Return `count` folds: disjoint test sets, and the other rows in a random, stratified order.
 
-    groups: of rows that must be tested in one fold; by default those with equal inputs.
+    groups: one group number per row; rows of a group are tested in the same fold. By default, rows
+        with equal inputs are a group.
     """
     checks.whole("folds", count, at_least=3)
     rows = len(data.inputs)
@@ -161,16 +163,16 @@ def split_folds(
 
 
 def _equal_rows(inputs: np.ndarray) -> Int[np.ndarray, " rows"]:
-    """For each row the first row with equal inputs."""
+    """Return for each row the number of the first row with equal inputs."""
     first: dict[bytes, int] = {}
-    flat = np.ascontiguousarray(inputs.reshape(len(inputs), -1)) + 0.0  # −0 equals 0
+    flat = np.ascontiguousarray(inputs.reshape(len(inputs), -1)) + 0.0  # turns −0 into 0
     return np.array([first.setdefault(row.tobytes(), i) for i, row in enumerate(flat)])
 
 
 def _test_rows(
     groups: Int[np.ndarray, " rows"], labels: np.ndarray, count: int, random: np.random.Generator
 ) -> list[np.ndarray]:
-    """The test rows of every fold; rows of one group are in one fold.
+    """Return the test rows of every fold; rows of one group are in one fold.
 
     Groups sorted by class, large ones first, are assigned to folds in turn: if every row is a group
     of its own, the number of rows of a class differs by at most one between folds.
@@ -182,7 +184,7 @@ def _test_rows(
 
 
 def _usable(tests: list[np.ndarray], labels: np.ndarray) -> bool:
-    """Whether every fold has two test rows, and every class in its training rows."""
+    """Whether every fold has at least two test rows, and training rows of every class."""
     counts = np.bincount(labels)
     return all(
         len(test) > 1 and bool((counts > np.bincount(labels[test], minlength=len(counts))).all())
@@ -193,11 +195,11 @@ def _usable(tests: list[np.ndarray], labels: np.ndarray) -> bool:
 def _stratified(
     rows: Int[np.ndarray, " rows"], labels: np.ndarray, random: np.random.Generator
 ) -> Int[np.ndarray, " rows"]:
-    """A random order in which every prefix has about the same shares of the classes as all rows.
+    """Return rows in a random order in which every prefix has about the same shares of classes.
 
-    One row of each class comes first.
-    Rows are sorted by a position: (i + u)/m for the i-th of a class's m rows, with u uniform, one
-    per class; minus 2 for its first row.
+    The first rows are one of each class. Rows are sorted by a position: (i + u)/m for row i of the
+    m rows of a class, where u is uniform on [0, 1) and drawn once per class. Subtracting 2 from the
+    position of the first row of each class puts these rows first.
     """
     order = random.permutation(rows)
     position = np.empty(len(order))
@@ -211,8 +213,11 @@ def _stratified(
 def inflation(
     sizes: Float[np.ndarray, " sizes"], rows: int, count: int
 ) -> Float[np.ndarray, " sizes"]:
-    """Variance inflation for overlapping training sets (after Nadeau and Bengio, 2003), as the
-    factor of the standard error s/√K: √(1 + K o/(K − 1)); see the module's docstring."""
+    """Return the factor √(1 + K o/(K − 1)) by which the standard error s/√K is multiplied, because
+    training sets overlap (after Nadeau and Bengio, 2003); see the module's docstring.
+
+    sizes: the numbers n of training rows. rows: N. count: K.
+    """
     overlap = sizes * count * (count - 2) / (rows * (count - 1) ** 2)
     return np.sqrt(1 + count / (count - 1) * overlap)
 
@@ -220,8 +225,8 @@ def inflation(
 def usable_sizes(
     sizes: Any, data: Labelled, parts: list[Fold], count: int, least_share: float = 0.0
 ) -> tuple[int, ...]:
-    """The sample sizes: those given, checked, or `count` log-spaced ones, of at least
-    `least_share` of the largest."""
+    """Check the given sample sizes and return them; if `sizes` is None, return `count` log-spaced
+    sizes, of which the smallest is at least `least_share` of the largest."""
     most = min(len(fold.train) for fold in parts)
     least = max(4, 2 * data.classes, math.ceil(least_share * most))
     if sizes is None:
@@ -245,6 +250,6 @@ def usable_sizes(
 
 
 def mean_and_spread(values: Float[np.ndarray, " numbers"]) -> tuple[float, float]:
-    """Mean and standard deviation, the latter 1 where the values do not vary."""
+    """Return mean and standard deviation of values; 1 as standard deviation if they do not vary."""
     spread = float(values.std())
     return float(values.mean()), spread if spread > 0 and math.isfinite(spread) else 1.0

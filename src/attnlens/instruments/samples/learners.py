@@ -1,19 +1,19 @@
-"""Learners, by name, as networks or as estimators: from labelled data and folds to test errors.
+"""Learners (built-in networks, other networks, estimators) and their test errors on folds.
 
     baseline          y = w₂ φ(w₁ x)
-    known-attention   y = w₂ φ(w₁ (x ⊙ f(x))), f given
+    known-attention   y = w₂ φ(w₁ (x ⊙ f(x))), with a given function f
     self-attention    y = w₂ φ(w₁ vec(w_V x a(x)))
     multi-layer       x ← w_V x a(x) twice, then the same head
 
 (Lens B (ICLR 2021 submission), sections 2 and 3.) These networks have no bias terms, so a constant
 feature is added to each input: a token becomes t + 1 numbers, and each feature x_i of a plain row
 becomes a token (x_i, 1). Known attention is the baseline on x ⊙ f(x), by its definition, and shares
-the baseline's compiled programs. Inputs are centred and scaled by all training rows of a fold
-(which needs no labels), labels by those of its smallest sample. Test rows are not used for this.
+the baseline's compiled programs. Inputs are standardised with the mean and standard deviation of
+all training rows of a fold (which needs no labels), labels with those of the smallest sample of the
+fold. Test rows are not used for this.
 
 Errors are the error rate, or the mean squared error as a share of the variance of all labels (1 −
-R²; predicting the mean has error 1). The error of a learner that predicts something that is not
-finite is NaN.
+R²; predicting the mean has error 1). If a prediction is not finite, the error is NaN.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from attnlens.training.settings import Recipe
 from .labelled import Fold, Labelled, mean_and_spread
 
 BUILT_IN = ("baseline", "known-attention", "self-attention", "multi-layer")
-ATTENDING = ("self-attention", "multi-layer")  # have a score for each pair of tokens
-# For standardised inputs and labels and networks of some hundred parameters: enough steps to end
-# near a minimum with a cosine schedule. The penalty is a usual small one (scikit-learn's MLP has
-# 1e-4 on half the squared norm). All can be overridden.
+ATTENDING = ("self-attention", "multi-layer")  # models that compute a score per pair of tokens
+# Defaults for standardised inputs and labels and networks of some hundred parameters: with a cosine
+# schedule, these steps are enough to end near a minimum. The penalty is as small as usual
+# (scikit-learn's MLP has 1e-4 on half the squared norm). The caller can override all of them.
 TRAINING: dict[str, Any] = {
     "steps": 600,
     "batch": 32,
@@ -46,13 +46,13 @@ TRAINING: dict[str, Any] = {
     "schedule": "cosine",
     "l2": 1e-4,
 }
-GROUP = 128  # most networks trained together
-# Arguments of `fit` that are set here, not by the caller.
+GROUP = 128  # maximum number of networks trained together
+# Arguments of `fit` that this module sets; the caller may not set them.
 RESERVED = ("seeds", "samples", "data_per_seed", "test", "loss", "dtype")
 
 
 def settings(training: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The caller's arguments for `fit`; raises `BadInput` if they contain a reserved one."""
+    """Return the caller's arguments for `fit`; raises `BadInput` if one of them is reserved."""
     chosen = dict(training or {})
     if conflicts := [name for name in RESERVED if name in chosen]:
         raise checks.BadInput(
@@ -67,7 +67,7 @@ ErrorTable = Float[np.ndarray, "folds sizes"]
 def choose(
     models: Any, data: Labelled, attention: Any, hidden: int
 ) -> dict[str, Callable[..., ErrorTable]]:
-    """Functions (folds, sizes, seed, training, starts) -> errors, by name."""
+    """Return for each model name a function (folds, sizes, seed, training, starts) -> errors."""
     given = attention_values(data, attention)
     if models is None:
         models = ["baseline", "self-attention", *(["multi-layer"] if data.tokens else [])]
@@ -106,7 +106,10 @@ def _learner(
 
 
 def built_in(model: str, data: Labelled, hidden: int, **shape: Any) -> tuple[partial, str]:
-    """A recipe for one of lens B's networks for these data, and the layout of its inputs."""
+    """Return a function that makes one of lens B's networks for these data, and its input layout.
+
+    The layout is "flat" (rows of features) or "tokens".
+    """
     outputs = max(data.classes, 1)
     if model in ("baseline", "known-attention"):
         wide = data.inputs.shape[1] + 1
@@ -120,7 +123,7 @@ def built_in(model: str, data: Labelled, hidden: int, **shape: Any) -> tuple[par
 
 
 def attention_values(data: Labelled, attention: Any) -> Float[np.ndarray, "rows ..."] | None:
-    """f(X) of known attention, in the shape of X; None without attention."""
+    """Return f(X) of known attention, in the shape of X, or None if `attention` is None."""
     if attention is None:
         return None
     given = attention(data.inputs) if callable(attention) else attention
@@ -146,10 +149,10 @@ def network_errors(
     training: Mapping[str, Any],
     starts: int = 1,
 ) -> ErrorTable:
-    """Test errors of a network trained on each fold's first n rows, all in one call of `fit`.
+    """Return test errors of a network trained on each fold's first n rows, in one call of `fit`.
 
     Of several random initialisations (`starts`) the one with the smallest final training loss is
-    used. With k penalties in `training`, each size has k columns, one per penalty.
+    used. If `training` has k penalties, the result has k columns per size, one per penalty.
     """
     inputs, tests, targets, undo = prepared(layout, data, parts, sizes)
     members = starts * len(parts)
@@ -177,7 +180,7 @@ def network_errors(
     for fold, own, converged, (centre, scale) in zip(parts, outputs, trained, undo, strict=True):
         own = own[:, : len(fold.test)]
         predicted = own.argmax(-1) if data.classes else centre + scale * own[..., 0]
-        # The largest of outputs that are NaN is no class: a network that diverged has no error.
+        # The argmax of outputs that are NaN is meaningless: a diverged network has the error NaN.
         usable = converged & np.isfinite(own).all((1, 2))
         errors.append(
             [
@@ -190,7 +193,7 @@ def network_errors(
 
 @partial(jax.jit, static_argnames=("recipe",))
 def _outputs(recipe: Recipe, vectors: Array, inputs: Any) -> Array:
-    """Outputs (fold, size, row, output) of parameters (fold, size, parameter)."""
+    """Return outputs (fold, size, row, output) for parameters (fold, size, parameter)."""
     restore = Layout.of(recipe).restore
 
     def one(vector: Array, rows: Any) -> Array:
@@ -202,10 +205,11 @@ def _outputs(recipe: Recipe, vectors: Array, inputs: Any) -> Array:
 def prepared(
     layout: str, data: Labelled, parts: Sequence[Fold], sizes: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[tuple[float, float]]]:
-    """Training inputs, test inputs, training targets (folds first), and (mean, scale) of the labels
-    per fold.
+    """Return training inputs, test inputs and training targets (first axis: folds), and the (mean,
+    scale) of the labels of each fold.
 
-    The sizes of test sets differ by at most one row; the shorter ones repeat their last row.
+    Inputs and numeric targets are standardised. Shorter test sets repeat their last row, so that
+    all test sets have equal sizes.
     """
     longest = max(len(fold.test) for fold in parts)
     trains, tests, targets, undo = [], [], [], []
@@ -230,7 +234,7 @@ def prepared(
 
 
 def _arrange(layout: str, x: np.ndarray) -> np.ndarray:
-    """Standardised inputs in a network's layout, with the constant feature; float32."""
+    """Return standardised inputs in a network's layout, with the constant feature, as float32."""
     x = x.astype(np.float32)
     if layout == "as given":
         return x
@@ -256,8 +260,10 @@ def estimator_errors(
     training: Mapping[str, Any],
     starts: int = 1,
 ) -> ErrorTable:
-    """Test errors of a scikit-learn estimator, one new clone per fold and size; tokens are
-    flattened."""
+    """Return test errors of a scikit-learn estimator; a new clone is fitted per fold and size.
+
+    Tokens are flattened. `seed`, `training` and `starts` are not used.
+    """
     from sklearn.base import clone
 
     rows = data.inputs.reshape(len(data.inputs), -1)
@@ -272,13 +278,13 @@ def estimator_errors(
 
 
 def test_error(data: Labelled, fold: Fold, predicted: np.ndarray) -> float:
-    """The error of predictions for the test rows of a fold; NaN where they are not finite."""
+    """Return the error of predictions for a fold's test rows; NaN if one of them is not finite."""
     truth = data.labels[fold.test]
     if predicted.shape != truth.shape:
         raise checks.BadInput(
             f"a model must predict one value per row, {len(truth)} here; got {predicted.shape}."
         )
-    if predicted.dtype.kind not in arrays.NUMBERS:  # text would differ from every class number
+    if predicted.dtype.kind not in arrays.NUMBERS:  # classes are numbers, so text is never right
         predicted = arrays.numbers("predictions of a model", predicted)
     if not np.isfinite(predicted).all():
         return math.nan

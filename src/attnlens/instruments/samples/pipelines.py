@@ -1,18 +1,19 @@
-"""Learning curves of scikit-learn pipelines on what they are made for: DataFrames with categories
-and missing values, lists of texts.
+"""Learning curves of scikit-learn pipelines on raw rows: DataFrames with categories and missing
+values, and lists of texts.
 
-Networks need finite numbers; a pipeline brings its own encoding, which is fitted on training rows
-only. So the rows are passed on as they came, and only the labels are checked here. Folds, nested
+Networks need finite numbers; a pipeline contains its own encoding, which is fitted on training rows
+only. So the rows are passed on unchanged, and only the labels are checked here. Folds, nested
 samples and intervals are those of `labelled` and `curves`.
 
-**Groups.** Rows of one group are tested in the same fold, so that no fold is trained on a group
-that it is tested on. Without groups, rows that are equal are one group.
+**Groups.** Rows of one group are tested in the same fold, so that no model is tested on a group
+that it was trained on. Without groups, equal rows form a group.
 
-**Ordered rows.** Where rows are in the order of time, the last half of them is cut into K blocks.
-Each is tested once by models that are trained on the n rows just before it: samples are nested, and
-no model has seen a later row. Training sets of size n overlap by the mean over pairs of blocks of
-max(0, 1 − distance/n), and the factor of standard errors is √(1 + K · overlap · test/n), after
-Nadeau and Bengio (2003). Blocks that depend on each other beyond that are not accounted for.
+**Ordered rows.** If rows are ordered by time, the last half of them is cut into K blocks. Each
+block is tested once, by models that are trained on the n rows just before it: samples are nested,
+and no model has seen a later row. The training sets of two blocks overlap by the share
+max(0, 1 − distance/n). With `overlap` the mean of this share over pairs of blocks, standard errors
+are multiplied by √(1 + K · overlap · test/n), after Nadeau and Bengio (2003), where `test` is the
+number of rows in a block. Other dependence between blocks is not corrected.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ from . import learners
 from .labelled import Fold, Labelled, labelled
 from .learners import ErrorTable
 
-LEAST_SHARE = 1 / 32  # of the largest size, by default the smallest one: encoders need rows
+LEAST_SHARE = 1 / 32  # the default smallest size / the largest one, because encoders need rows
 
 
 def is_estimator(model: Any) -> bool:
-    """Whether this has the methods of a scikit-learn predictor."""
+    """Whether `model` has the methods `fit` and `predict` of a scikit-learn predictor."""
     return hasattr(model, "fit") and hasattr(model, "predict")
 
 
 def is_raw(X: Any) -> bool:
-    """Whether these are rows that only a pipeline can encode: a DataFrame, texts, objects, or
-    numbers of which some are missing.
+    """Whether X has rows that only a pipeline can encode: a DataFrame, texts, objects, or numbers
+    of which some are missing.
 
     >>> is_raw(["a text", "another"]), is_raw(np.ones((2, 2)))
     (True, False)
@@ -50,11 +51,11 @@ def is_raw(X: Any) -> bool:
     if _is_frame(X):
         return True
     if hasattr(X, "to_numpy") or not isinstance(X, np.ndarray | list | tuple):
-        return hasattr(X, "to_list")  # a Series of texts
+        return hasattr(X, "to_list")  # true for a Series of texts
     try:
         array = np.asarray(X)
     except ValueError:
-        return False  # ragged: `labelled` says so
+        return False  # X is ragged; `labelled` raises the error
     if array.ndim == 1 or array.dtype.kind in "OUST":
         return bool(array.size) and array.dtype.kind in "OUST"
     return array.dtype.kind == "f" and bool(np.isnan(array).any())
@@ -66,13 +67,13 @@ def _is_frame(X: Any) -> bool:
 
 @dataclass(frozen=True)
 class RawRows:
-    """Rows as they were given, which a pipeline encodes."""
+    """Rows as the caller gave them, which a pipeline encodes."""
 
     X: Any
 
     @classmethod
     def of(cls, X: Any) -> RawRows:
-        """Rows that can be taken by their numbers; tokens are flattened."""
+        """Return X as rows that can be indexed by row numbers; tokens are flattened."""
         if isinstance(X, list | tuple):
             X = np.array([*X], object)
         if isinstance(X, np.ndarray) and X.ndim > 2:
@@ -80,17 +81,17 @@ class RawRows:
         return cls(X)
 
     def take(self, rows: Int[np.ndarray, " rows"]) -> Any:
-        """Some of the rows, of the same type."""
+        """Return the rows with these numbers, in an object of the same type as X."""
         if hasattr(self.X, "iloc"):
             return self.X.iloc[rows]
         return self.X[rows.tolist()] if hasattr(self.X, "get_column") else self.X[rows]
 
     def labelled(self, y: Any, task: str | None) -> Labelled:
-        """The checked labels; the inputs are the numbers of the rows."""
+        """Return the checked labels, with the row numbers as inputs."""
         return labelled(np.arange(float(len(self.X)))[:, None], y, task)
 
     def equal(self) -> Int[np.ndarray, " rows"]:
-        """For each row the first row that is equal to it."""
+        """Return for each row the number of the first row that is equal to it."""
         if _is_frame(self.X):
             columns = [self.X[name].to_list() for name in self.X.columns]
             keys = [*zip(*(map(repr, column) for column in columns), strict=True)]
@@ -100,14 +101,18 @@ class RawRows:
         return np.array([first.setdefault(key, i) for i, key in enumerate(keys)])
 
     def describe(self, data: Labelled) -> str:
-        """The data in words."""
+        """Return a description of the data as text."""
         what = f"classification, {data.classes} classes" if data.classes else "regression"
         columns = f"{len(self.X.columns)} columns" if _is_frame(self.X) else "texts or objects"
         return f"{what}{' (inferred)' if data.inferred else ''}, {len(self.X)} rows of {columns}"
 
 
 def raw_rows(X: Any, models: Any, scoring: Any, n_jobs: Any, progress: Any) -> RawRows | None:
-    """The rows for pipelines; None where networks are trained too, or nothing asks for them."""
+    """Return X as `RawRows`, or None if the learners of `learners` can be used.
+
+    Raw rows are used if all models are estimators, and if X is raw or one of `scoring`, `n_jobs`
+    and `progress` is given. These three raise `BadInput` if a model is not an estimator.
+    """
     asked = {"scoring": scoring, "n_jobs": n_jobs, "progress": progress}
     given = [name for name, value in asked.items() if value is not None]
     pipelines = isinstance(models, Mapping) and len(models) > 0
@@ -123,7 +128,7 @@ def raw_rows(X: Any, models: Any, scoring: Any, n_jobs: Any, progress: Any) -> R
 
 
 def check_groups(groups: Any, rows: int) -> Int[np.ndarray, " rows"]:
-    """Group numbers, one per row."""
+    """Check groups, one label per row, and return them as group numbers."""
     values = arrays.labels("groups", groups)
     if values.shape != (rows,):
         raise checks.BadInput(
@@ -136,7 +141,8 @@ def check_groups(groups: Any, rows: int) -> Int[np.ndarray, " rows"]:
 
 
 def ordered_folds(data: Labelled, count: int) -> list[Fold]:
-    """The blocks of the last half of the rows, each with the rows before it, the latest first.
+    """Return `count` folds: the test rows are a block of the last half of the rows, the training
+    rows are all rows before the block, the latest first.
 
     >>> data = labelled(np.arange(40.0)[:, None], np.arange(40.0), "regression")
     >>> fold = ordered_folds(data, 4)[0]
@@ -157,7 +163,7 @@ def ordered_folds(data: Labelled, count: int) -> list[Fold]:
 
 
 def check_ordered_classes(data: Labelled, parts: Sequence[Fold], smallest: int) -> None:
-    """Raise where the smallest sample of a fold has fewer than two classes."""
+    """Raise `BadInput` if the smallest sample of a fold has fewer than two classes."""
     if not data.classes:
         return
     for fold in parts:
@@ -171,7 +177,7 @@ def check_ordered_classes(data: Labelled, parts: Sequence[Fold], smallest: int) 
 def ordered_inflation(
     sizes: Float[np.ndarray, " sizes"], parts: Sequence[Fold]
 ) -> Float[np.ndarray, " sizes"]:
-    """The factor of standard errors for ordered folds; see the module's docstring."""
+    """Return the factor of standard errors for ordered folds; see the module's docstring."""
     starts, length = [fold.test[0] for fold in parts], len(parts[0].test)
     distances = np.array([abs(a - b) for a, b in combinations(starts, 2)], float)
     overlap = np.maximum(0.0, 1 - distances[:, None] / sizes).mean(0)
@@ -183,7 +189,7 @@ def ordered_inflation(
 
 @dataclass(frozen=True)
 class Score:
-    """A scorer of scikit-learn as an error: −score if that is how it is negated, else 1 − score."""
+    """A scikit-learn scorer as an error: −score for a negated error ("neg_…"), else 1 − score."""
 
     scorer: Any
     name: str
@@ -191,7 +197,7 @@ class Score:
 
     @classmethod
     def of(cls, scoring: Any) -> Score:
-        """From a name that scikit-learn knows, such as "roc_auc", or a scorer."""
+        """Make a `Score` from the name of a scikit-learn score, such as "roc_auc", or a scorer."""
         from sklearn.metrics import get_scorer, get_scorer_names
 
         if isinstance(scoring, str):
@@ -208,11 +214,11 @@ class Score:
 
     @property
     def quantity(self) -> str:
-        """What the error is, in words."""
+        """The name of the error, such as "1 − roc_auc"."""
         return self.name.replace("_", " ") if self.negated else f"1 − {self.name}"
 
     def error(self, model: Any, rows: Any, truth: np.ndarray) -> float:
-        """The error of a fitted model; NaN where the score is not finite."""
+        """Return the error of a fitted model; NaN if the score is not finite."""
         score = float(self.scorer(model, rows, truth))
         error = -score if self.negated else 1 - score
         if error < -1e-9:
@@ -236,7 +242,7 @@ def pipeline_errors(
     n_jobs: int | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> dict[str, ErrorTable]:
-    """Test errors (fold, size) of every model, a new clone for each fold and size."""
+    """Return test errors (fold, size) of every model; a new clone is fitted per fold and size."""
     from joblib import Parallel, delayed
 
     jobs = [(name, fold, size) for name in models for fold in parts for size in sizes]

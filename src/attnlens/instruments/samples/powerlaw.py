@@ -2,15 +2,15 @@
 
     error(n) = a n^(−b) + c,    b > 0,  a, c ≥ 0
 
-a is `scale`, b is `exponent`, c is `floor`. Without a floor the logarithm is linear in log n and
-weighted least squares on log–log axes gives a and b. With one, for a fixed b the law is linear in
-(a, c); the relative residuals
+a is `scale`, b is `exponent`, c is `floor`. Without a floor, log error is linear in log n, and
+weighted least squares on log–log axes gives a and b. With a floor, the law is linear in (a, c) for
+a fixed b; with e_i the error at size n_i, the weighted sum of squared relative residuals
 
     Σ_i w_i ((a n_i^(−b) + c)/e_i − 1)²
 
-have a closed-form minimum under a, c ≥ 0. The only remaining unknown, b, is found on a grid that is
-refined around its best point. There is no iteration that could fail to converge, and all curves of
-a batch are fitted at once.
+has a closed-form minimum under a, c ≥ 0. The only remaining unknown, b, is found on a grid that is
+refined around its best point. No iteration can fail to converge, and all curves of a batch are
+fitted together.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from jaxtyping import Float
 
 # Range of exponents: from almost no learning to faster than any theoretical rate.
 EXPONENTS = (0.02, 3.0)
-GRID = 41
-FINER, REFINEMENTS = 9, 7  # each refinement narrows the bracket fourfold: 0.075 · 4^−7 is 5e−6
+GRID = 41  # points of the first grid of exponents
+# Points of the refined grids, and how often the grid is refined. Each refinement makes the step of
+# the grid four times smaller: 0.075 · 4^−7 is 5e−6.
+FINER, REFINEMENTS = 9, 7
 
 
 class PowerLaw(NamedTuple):
-    """a n^(−b) + c, one entry per curve."""
+    """The law a n^(−b) + c, with one entry per curve."""
 
     scale: Float[np.ndarray, " curves"]
     exponent: Float[np.ndarray, " curves"]
@@ -37,7 +39,7 @@ class PowerLaw(NamedTuple):
         return self.scale * size**-self.exponent + self.floor
 
     def size(self, error: float) -> Float[np.ndarray, " curves"]:
-        """The n at which the error is reached; infinity where the floor lies above it."""
+        """Return the n at which the law equals `error`; infinity if the floor is not below it."""
         above = error - self.floor
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             size = (self.scale / above) ** (1 / self.exponent)
@@ -49,7 +51,7 @@ def fit_power_law(
     errors: Float[np.ndarray, "curves sizes"],
     weights: Float[np.ndarray, " sizes"],
 ) -> PowerLaw:
-    """a n^(−b): weighted least squares on log–log axes; b = 0 for a rising curve."""
+    """Fit a n^(−b) by weighted least squares on log–log axes; b = 0 for a rising curve."""
     x, y = np.log(sizes), np.log(errors)
     centre = np.average(x, weights=weights)
     slope = (y * (weights * (x - centre))).sum(-1) / (weights * (x - centre) ** 2).sum()
@@ -63,7 +65,7 @@ def fit_with_floor(
     errors: Float[np.ndarray, "curves sizes"],
     weights: Float[np.ndarray, " sizes"],
 ) -> PowerLaw:
-    """a n^(−b) + c, by the search over b of the module's docstring."""
+    """Fit a n^(−b) + c by the search over b that the module's docstring describes."""
     curves = np.arange(len(errors))
     grid = np.broadcast_to(np.linspace(*EXPONENTS, GRID), (len(errors), GRID))
     for _ in range(REFINEMENTS):
@@ -78,12 +80,12 @@ def fit_with_floor(
 def _profile(
     sizes: np.ndarray, errors: np.ndarray, weights: np.ndarray, exponents: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Smallest residual and its (a, c) for each curve and exponent: arrays (curve, exponent).
+    """Return the smallest residual, a and c as arrays (curve, exponent).
 
-    With u = n^(−b)/e and v = 1/e the normal equations are 2 × 2. Where one solution is negative,
-    that unknown is zero at the minimum, and the other follows from one equation.
+    With u = n^(−b)/e and v = 1/e there are two normal equations. If the solution for one unknown is
+    negative, that unknown is zero at the minimum, and the other one follows from one equation.
     """
-    # n^(−b) is taken relative to the geometric mean of the sizes, so that no power is extreme.
+    # Sizes are divided by their geometric mean, so that no power n^(−b) is extreme.
     logs = np.log(sizes)
     middle = logs.mean()
     u = np.exp(-exponents[:, :, None] * (logs - middle)) / errors[:, None, :]

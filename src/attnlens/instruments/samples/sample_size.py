@@ -6,15 +6,16 @@ a fitted law, and the result has the status `EXTRAPOLATED`. Because of noise a c
 the closest non-increasing curve is used (isotonic regression; Barlow et al., Statistical Inference
 under Order Restrictions, 1972).
 
-**Intervals.** E is (replicates, sizes), with column means m. A random draw of the mean curve is
+**Intervals.** Let E be the errors (replicates, sizes), with R replicates and column means m. A
+random draw of the mean curve is
 
     log m* = log m + √(ν/χ²_ν) · (E/m − 1)ᵀ g / √(R (R − 1)),    g ~ N(0, I_R),  ν = R − 1
 
 so each log m*_i has Student's t distribution about log m_i with the scale of its standard error:
 the percentiles of draws *are* the t interval at each size. Correlations between sizes, and between
-models that share their replicates, are preserved (the same g is used for all models). Every
-quantity that is computed from a curve (a crossing, an exponent, a ratio between models) has the
-percentiles of its draws as interval. Coverage is measured in the tests.
+models that share their replicates, are preserved (the same g is used for all models). For every
+quantity that is computed from a curve (a crossing, an exponent, a ratio between models), the
+interval is given by the percentiles of its draws. The tests measure the coverage.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from .powerlaw import PowerLaw, fit_power_law, fit_with_floor
 
 DRAWS = 1000
 FARTHEST = 10.0  # extrapolation ends at this multiple of the largest size
-FEWEST_FOR_FLOOR = 4  # sizes; three parameters fit three points without any residual
-# Laws are fitted to this share of the sizes, the larger ones: curves begin with a plateau where
-# nothing is learned.
+FEWEST_FOR_FLOOR = 4  # minimum number of sizes: three parameters fit three points exactly
+# Laws are fitted to this share of the sizes, the larger ones, because curves often begin with a
+# plateau on which nothing is learned.
 TAIL = 0.6
 
 Logs = Float[np.ndarray, "draws sizes"]
@@ -44,10 +45,11 @@ Logs = Float[np.ndarray, "draws sizes"]
 
 @dataclass(frozen=True)
 class SampleSize(Tabular):
-    """A sample size, or a number derived from learning curves, with its 95 % interval.
+    """A sample size, or another number derived from learning curves, with its 95 % interval.
 
-    An infinite limit means that the data give no bound. `status` is `OK`, `EXTRAPOLATED`,
-    `AT_MOST` or `AT_LEAST` (the value is a bound), or a reason why there is no value.
+    An infinite limit of the interval means that the data give no bound. `status` is `OK`,
+    `EXTRAPOLATED`, `AT_MOST` or `AT_LEAST` (the value is a bound), or a reason why there is no
+    value.
     """
 
     value: float
@@ -84,17 +86,17 @@ class CurveDraws(NamedTuple):
 
     @property
     def finite(self) -> bool:
-        """Whether every mean error is a positive number; else nothing can be computed from it."""
+        """Whether every mean error is positive and finite, which all computations need."""
         return bool(np.isfinite(self.logs).all())
 
     def extrapolated(self, size: float) -> Float[np.ndarray, " draws"]:
-        """The error at a size beyond the largest: the last one times the factor of the law."""
+        """Return the error at a larger size: the last error times law(size)/law(last size)."""
         last = float(self.sizes[-1])
         return np.exp(self.logs[:, -1]) * self.law.error(size) / self.law.error(last)
 
     @property
     def reach(self) -> float:
-        """The largest size to which the curve is extrapolated."""
+        """The largest size up to which the curve is extrapolated."""
         return FARTHEST * float(self.sizes[-1])
 
 
@@ -105,9 +107,9 @@ def curve_draws(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> list[CurveDraws]:
-    """Draws of every model's mean curve, paired between models.
+    """Draw the mean curve of every model `draws` times, paired between models.
 
-    `inflation` multiplies standard errors where the training sets of replicates overlap.
+    Standard errors are multiplied by `inflation` if the training sets of replicates overlap.
     """
     random = np.random.default_rng(seed)
     replicates = errors.shape[1]
@@ -130,26 +132,29 @@ def curve_draws(
 
 
 def fitted_sizes(count: int) -> slice:
-    """Which of `count` sizes a law is fitted to."""
+    """Return the slice of `count` sizes to which a law is fitted."""
     return slice(-max(FEWEST_FOR_FLOOR, math.ceil(TAIL * count)), None)
 
 
 def _weights(
     sizes: Float[np.ndarray, " sizes"], variance: Float[np.ndarray, " sizes"]
 ) -> Float[np.ndarray, " sizes"]:
-    """Weights of the law that extrapolates a curve: n^(−b), where the variance of the log error is
-    proportional to n^b.
+    """Return the weights n^(−b) for fitting the law that extrapolates a curve.
 
-    The variance at one size, from a few folds, is too noisy to be a weight: errors that agree by
-    chance would determine the fit. Only its trend over all sizes is estimated, by least squares on
-    log–log axes, because the smallest errors are often the noisiest on a logarithmic axis.
-    Simulated with 8 and with 4 folds and errors that scatter alike, more or less at larger sizes,
-    the root mean square error of the extrapolated log error was 7 % lower to 2 % higher than with
-    1/variance, and up to 28 % lower than with equal weights. Intervals covered 0.83 to 0.97 with 8
-    folds (0.79 with 4); too little with any of these weights where the law has no floor and larger
-    sizes scatter less, because the fitted floor is never negative.
+    b is the trend of the variance of the log error, which is assumed to be proportional to n^b. The
+    inverse variance at a single size, from a few folds, would be too noisy as a weight: errors that
+    agree by chance would determine the fit. So only the trend over all sizes is estimated, by least
+    squares on log–log axes; a trend is needed because the smallest errors are often the noisiest on
+    a logarithmic axis.
 
-    Variances are at least a hundredth of their median. Where one is not known or all are zero,
+    In simulations with 8 and with 4 folds, in which the scatter of errors was constant, grew or
+    fell with the size, the root mean square error of the extrapolated log error was 7 % lower to
+    2 % higher than with 1/variance, and up to 28 % lower than with equal weights. Intervals covered
+    0.83 to 0.97 with 8 folds (0.79 with 4). With all of these weights, coverage was too low if the
+    law has no floor and errors scatter less at larger sizes, because the fitted floor is never
+    negative.
+
+    Variances are at least a hundredth of their median. If a variance is NaN or all are zero, all
     sizes have equal weights.
     """
     variance = np.maximum(variance, 0.01 * np.median(variance))
@@ -161,7 +166,10 @@ def _weights(
 
 
 def non_increasing(logs: Logs) -> Logs:
-    """Isotonic regression: f_i = min over a ≤ i of max over b ≥ i of mean(a … b)."""
+    """Return the closest non-increasing curve (isotonic regression) of each draw.
+
+    The formula is f_i = min over a ≤ i of max over b ≥ i of mean(a … b).
+    """
     count = logs.shape[1]
     sums = np.concatenate([np.zeros((len(logs), 1)), np.cumsum(logs, axis=1)], axis=1)
     fitted = np.full_like(logs, np.inf)
@@ -175,7 +183,9 @@ def non_increasing(logs: Logs) -> Logs:
 def crossing(
     sizes: Float[np.ndarray, " sizes"], logs: Logs, error: float
 ) -> Float[np.ndarray, " draws"]:
-    """log n(ε) inside the range: −inf where the first size reaches ε, inf where no size does.
+    """Return log n(ε) inside the range of sizes, for each draw.
+
+    It is −inf if the error at the first size is at most ε, and inf if no size reaches ε.
 
     >>> float(np.exp(crossing(np.array([10.0, 1000.0]), np.log([[1.0, 0.01]]), 0.1)[0]).round(9))
     100.0
@@ -191,17 +201,18 @@ def crossing(
 
 
 def log_sizes(draws: CurveDraws, error: float) -> Float[np.ndarray, " draws"]:
-    """log n(ε) of the estimate and of each draw, extrapolated where no size reaches ε."""
+    """Return log n(ε) of the estimate and of each draw, extrapolated if no size reaches ε."""
     inside = crossing(draws.sizes, draws.logs, error)
     beyond = draws.law.size(error)
-    # The law can lie below the last point; an extrapolated size must not be inside the range.
+    # The fitted law can lie below the last point of the curve, and would then give a size inside
+    # the range: extrapolated sizes are at least the largest size.
     beyond = np.maximum(beyond, draws.sizes[-1])
     beyond = np.log(np.where(beyond > draws.reach, np.inf, beyond))
     return np.where(inside == np.inf, beyond, inside)
 
 
 def sample_size(draws: CurveDraws, error: float) -> SampleSize:
-    """n(ε) with its interval: interpolated, extrapolated, or censored on either side."""
+    """Return n(ε) with its interval: interpolated, extrapolated, or as a bound (`status`)."""
     if not draws.finite:
         return SampleSize(math.nan, 0.0, math.inf, Status.NOT_FINITE)
     logs = log_sizes(draws, error)
@@ -218,11 +229,11 @@ def sample_size(draws: CurveDraws, error: float) -> SampleSize:
 
 
 def ratio(first: CurveDraws, second: CurveDraws, error: float) -> SampleSize:
-    """n(ε) of the first over n(ε) of the second, paired.
+    """Return n(ε) of the first model divided by n(ε) of the second, from paired draws.
 
-    Where one of them is only known to lie beyond the smallest or largest size, that size is used
-    for it and the ratio is a bound, `AT_LEAST` or `AT_MOST`. Where both lie beyond the same size,
-    the ratio is not known.
+    If one n(ε) is only known to be below the smallest size or beyond the end of the extrapolation,
+    that limit replaces it, and the ratio is a bound, `AT_LEAST` or `AT_MOST`. If both lie beyond
+    the same limit, the ratio is not known.
     """
     if not (first.finite and second.finite):
         return SampleSize(math.nan, 0.0, math.inf, Status.NOT_FINITE)
@@ -243,7 +254,10 @@ def ratio(first: CurveDraws, second: CurveDraws, error: float) -> SampleSize:
 
 
 def interval(draws: Float[np.ndarray, " draws"]) -> tuple[float, float]:
-    """The central 95 % of draws; a limit is infinite where more than 2.5 % of draws are."""
+    """Return the central 95 % interval of draws.
+
+    A limit is infinite if more than 2.5 % of the draws are infinite on that side.
+    """
     ordered = np.sort(draws)
     tail = (1 - LEVEL) / 2
     last = len(ordered) - 1

@@ -1,1 +1,1 @@
-"""Transfer: whether a representation transfers to another task."""
+"""Transfer: whether a pretrained representation is useful for another task."""

@@ -1,9 +1,10 @@
 """Will a pretrained representation transfer? The condition number of a downstream target.
 
-Let pretraining predict m(q, z) = ⟨ψ(q), A b(z)⟩ and a downstream task ⟨c, b(z)⟩. With Σ the
-second moment of ψ(q),
+Let the pretraining task be to predict m(q, z) = ⟨ψ(q), A b(z)⟩ for queries q, and let the
+downstream target be ⟨c, b(z)⟩, where b(z) are features of the latent z. With Σ the second moment of
+ψ(q),
 
-    κ² = cᵀ (Aᵀ Σ A)⁺ c,   κ = ∞ where c is not in the row space of Σ^(1/2) A,
+    κ² = cᵀ (Aᵀ Σ A)⁺ c,   κ = ∞ if c is not in the row space of Σ^(1/2) A,
 
     downstream excess risk ≤ κ² × pretraining excess risk
 
@@ -12,10 +13,10 @@ pretraining contains little signal about what the downstream task needs.
 
 The module `kappa` estimates κ from features and targets.
 
-κ is a property of the two tasks, and the features must contain what both need: if they have lost a
-part of the target, κ describes only the rest (`Transfer.explained` is its share). To
-evaluate features behind a bottleneck, give the full ones as `features` and those behind the
-bottleneck as `frozen`.
+κ is a property of the two tasks, and the features must contain what both tasks need: if they have
+lost a part of the downstream target, κ describes only the remaining part (`Transfer.explained` is
+its share of the variance). To evaluate features behind a bottleneck, give the features before the
+bottleneck as `features` and those behind it as `frozen`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from .kappa import KappaReading
 from .scores import h_score, left_out_leep, log_me
 
 FOLDS = 5
-MOST_CLASSES = 1000  # each becomes a column of ones and zeros
+MOST_CLASSES = 1000  # maximum number of classes; each becomes a column of ones and zeros
 HIGHER_IS_BETTER = ("LogME", "H-score", "LEEP")
 
 
@@ -47,12 +48,12 @@ HIGHER_IS_BETTER = ("LogME", "H-score", "LEEP")
 class Transfer(Tabular):
     """The readings about a pretrained representation and a downstream target.
 
-    kappa: the condition number. Where it is infinite, `kappa.outside` is the share of the target
-        outside of what pretraining covers; `interval` is its 95 %
-        interval, which starts at a lower bound of κ there.
+    kappa: the condition number κ; `interval` is its 95 % interval. If κ is infinite,
+        `kappa.outside` is the share of the target that pretraining does not cover, and the interval
+        starts at a lower bound of κ.
     error: the measured transfer error of a linear head on held-out samples: the unexplained share
         of variance (numbers) or the share of wrong classes.
-    scores: LogME, H-score and LEEP; where one is not defined, its status is the reason.
+    scores: LogME, H-score and LEEP; if a score is not defined, its status is the reason.
     """
 
     kappa: KappaReading
@@ -92,7 +93,7 @@ class Transfer(Tabular):
         return [{"quantity": name, **reading.row()} for name, reading in readings.items()]
 
     def figure(self) -> Figure:
-        """The measured transfer error at the condition number."""
+        """The measured transfer error against the condition number: one point."""
         return against({"target": self})
 
     def plot(self) -> Any:
@@ -128,10 +129,10 @@ def known_condition_number(
 ) -> float:
     """κ of a known world: head c (d), mixing A (r, d) and second moment Σ (r, r) of ψ(q).
 
-    A and Σ default to the identity. `tolerance` is the singular value of Σ^(1/2) A, as a share of
-    the largest, below which a direction counts as not covered by pretraining; by default the root
-    of (size × ε), about 3e−8: a singular Σ has eigenvalues of size ε in floating point, and its
-    square root has singular values of size √ε.
+    The arguments are `head`, `mixing` and `query_moment`; A and Σ default to the identity. A
+    direction counts as not covered by pretraining if its singular value in Σ^(1/2) A, relative to
+    the largest, is at most `tolerance`. The default is √(size × ε), about 3e−8, because a singular
+    Σ has eigenvalues of about ε in floating point, and its square root has singular values of √ε.
 
     >>> round(known_condition_number([1.0, 1.0], query_moment=[[1.0, 0.0], [0.0, 0.25]]) ** 2, 12)
     5.0
@@ -181,11 +182,14 @@ def condition_number(
     """κ of a downstream target with its interval, and LogME, H-score, LEEP and the measured
     transfer error.
 
-    features: (n, d), of a pretrained model. pretraining: what it was trained to predict, (n,) or
-    (n, k) numbers, or n class numbers (an integer array). downstream: (n,) or (n, outputs)
-    numbers, or n class numbers. frozen: the features for the error and the scores, if they differ
-    from `features`. source: (n, classes) probabilities of the pretrained model, for LEEP only; by
-    default those of a cross-validated logistic regression from features to pretraining classes.
+    features: features (n, d) of a pretrained model for n samples.
+    pretraining: what the model was trained to predict: numbers (n,) or (n, k), or n classes as an
+        array of integers.
+    downstream: the downstream targets: numbers (n,) or (n, outputs), or n classes as integers.
+    frozen: the features for the error and the scores, if they differ from `features`.
+    source: class probabilities (n, classes) of the pretrained model, for LEEP only; by default
+        those of a cross-validated logistic regression from features to pretraining classes.
+    resamples: the number of bootstrap resamples for the interval of κ.
 
     >>> random = np.random.default_rng(0)
     >>> z = random.standard_normal((500, 3))
@@ -225,9 +229,11 @@ def condition_number(
 
 
 def predicts(transfers: Sequence[Transfer]) -> dict[str, float]:
-    """How well each score orders several transfers by their measured error: Spearman's rank
-    correlation, with the sign such that 1 is perfect. A score that is not defined for all transfers
-    is left out."""
+    """Return how well each score orders several transfers by their measured error.
+
+    The values are Spearman's rank correlations, with the sign such that 1 is perfect. A score that
+    is not defined for all transfers is left out.
+    """
     from scipy.stats import spearmanr
 
     if len(transfers) < 3:
@@ -244,7 +250,7 @@ def predicts(transfers: Sequence[Transfer]) -> dict[str, float]:
 
 
 def _transfer_error(features, targets, classes, random) -> Reading:
-    """The error of a linear head, by five-fold cross-validation.
+    """Return the error of a linear head, by five-fold cross-validation.
 
     Training sets overlap, so the standard error over rows is multiplied by the variance inflation
     factor of learning curves (after Nadeau and Bengio, 2003).
@@ -278,8 +284,8 @@ def _transfer_error(features, targets, classes, random) -> Reading:
 
 
 def _scores(features, targets, classes, question_classes, source) -> dict[str, Reading]:
-    # The prior of LogME, and the penalty of a logistic regression, are the same in every direction:
-    # standardised columns make them independent of units.
+    # The prior of LogME and the penalty of a logistic regression are the same for all columns, so
+    # the columns are standardised to make both independent of units.
     columns = kappa.standardised(features)
     outputs = targets - targets.mean(0) if classes is None else targets
     scores = {"LogME": _score(log_me(columns, outputs), len(features))}
@@ -298,8 +304,8 @@ def _scores(features, targets, classes, question_classes, source) -> dict[str, R
 
 
 def _source(columns: np.ndarray, classes: np.ndarray) -> np.ndarray | None:
-    """Probabilities of pretraining classes by a logistic regression that has not seen the row; None
-    where a class has a single row."""
+    """Return cross-validated probabilities of the pretraining classes by logistic regression, or
+    None if a class has a single row."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
@@ -326,7 +332,7 @@ def _finite(name: str, values: Any, dims: int) -> np.ndarray:
 
 
 def _features(name: str, values: Any) -> np.ndarray:
-    """(n, d) numbers of which a column varies."""
+    """Return `values` as finite numbers (n, d), of which at least one column varies."""
     table = _finite(name, values, 2)
     if not kappa.standardised(table).shape[1]:
         raise checks.BadInput(
@@ -337,7 +343,7 @@ def _features(name: str, values: Any) -> np.ndarray:
 
 
 def _targets(name: str, values: Any, rows: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """(n, k) numbers, one-hot rows for classes; and the class numbers (None without classes)."""
+    """Return targets (n, k), one-hot rows for classes, and the class numbers (None for numbers)."""
     array = arrays.plain(name, values)
     classes = None
     if array.ndim == 1 and array.dtype.kind in "iub":

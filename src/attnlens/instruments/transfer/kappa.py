@@ -5,31 +5,33 @@
 With features f ≈ b(z), pretraining targets Y (k per row: answers at k queries, or one column per
 class) and a downstream target y, regressions Y ≈ B f and y ≈ c f give AᵀΣA ≈ BᵀB/k. The estimate
 does not change when the features are multiplied by an invertible matrix. Several downstream outputs
-have κ² = λ_max(c (BᵀB/k)⁺ cᵀ), for the worst direction of the sum of squares. The units of the
-targets are part of the definition: those of the features are not.
+have κ² = λ_max(c (BᵀB/k)⁺ cᵀ), for the worst direction of the sum of squares. κ depends on the
+units of the targets, but not on the units of the features.
 
-Rank. Features are standardised first, each column by itself, so that no unit decides what counts as
-zero. A column that varies by no more than the rounding of its values is constant and dropped
-(`standardised`). Of the others the directions are dropped in which the correlation matrix has an
-eigenvalue of at most 1e−13 of its largest: its own rounding is about d ε, and features that are
-linear combinations of others in float32 leave (6e−8)² = 4e−15.
+Rank. Features are standardised first, column by column, so that their units do not decide what
+counts as zero. A column that varies by no more than the rounding of its values counts as constant
+and is dropped (`standardised`). In the remaining columns, directions are dropped in which the
+correlation matrix has an eigenvalue of at most 1e−13 of its largest: the rounding error of its
+eigenvalues is about d ε, and features that are linear combinations of others in float32 have
+eigenvalues of about (6e−8)² = 4e−15.
 
-Noise. In whitened features B̂ = B + E, where row i of E has the variance σᵢ²/n in each entry. Row i
-is divided by dᵢ = max(σᵢ/√n, ℓ), so that no noise is above one. A direction counts as *covered by
-pretraining* when its singular value in D⁻¹B̂ is above √k + √d, the largest that noise alone gives
-(Vershynin, High-Dimensional Probability, 2018, theorem 4.4.5). E(D⁻¹B̂)ᵀ(D⁻¹B̂) = (D⁻¹B)ᵀ(D⁻¹B) +
-Σ(σᵢ²/(n dᵢ²)) I: the second term is subtracted; likewise for c. The level ℓ is the largest noise at
-first. If the part of c outside of the covered directions is more than noise, above the 99.9 %
-quantile of its regression error, ℓ is lowered, until no row is divided by more than four times its
-own noise: the noise of a target in cents must not hide one in millions. κ is infinite where c is
-still outside.
+Noise. In whitened features B̂ = B + E, where the entries of row i of the noise E have the variance
+σᵢ²/n. Row i is divided by dᵢ = max(σᵢ/√n, ℓ), with a level ℓ that is chosen below, so that the
+noise of every entry is at most one; D = diag(dᵢ). A direction counts as *covered by pretraining* if
+its singular value in D⁻¹B̂ is above √k + √d, the largest that noise alone gives (Vershynin,
+High-Dimensional Probability, 2018, theorem 4.4.5). E(D⁻¹B̂)ᵀ(D⁻¹B̂) = (D⁻¹B)ᵀ(D⁻¹B) +
+Σ(σᵢ²/(n dᵢ²)) I: the second term is subtracted; likewise for c. The level ℓ is first the largest
+noise of all rows. If the part of c outside of the covered directions is more than noise, above the
+99.9 % quantile of its regression error, ℓ is lowered, until no row is divided by more than four
+times its own noise: otherwise the noise of a target with large values (in cents) would hide a
+target with small values (in millions). κ is infinite if c still has a part outside.
 
 Resamples. The slopes of a bootstrap resample are B̂ + E* with E* as large as E, so their squares
-contain the noise twice, and twice of it is subtracted (`copies=2`). With one subtraction resamples
-of weak directions have too small a κ: intervals covered in 0.67 to 0.82 of data sets where a
-direction is as weak as a tenth to a twentieth of the others (200 rows); now in 0.97 or more.
+contain the noise twice, and it is subtracted twice (`copies=2`). With a single subtraction, κ was
+too small in resamples of weak directions: intervals covered κ in 0.67 to 0.82 of data sets in which
+one direction is ten to twenty times weaker than the others (200 rows); with two, in 0.97 or more.
 
-Unseen directions. Where κ is infinite its interval is (bound, ∞). For every δ
+Unseen directions. If the estimate of κ is infinite, the interval is (bound, ∞). For every δ
 
     κ ≥ ⟨c, δ⟩ √k/‖B δ‖ ≥ (⟨ĉ, δ⟩ − e_c ‖δ‖) √k/(‖B̂ δ‖ + e_B ‖δ‖)
 
@@ -51,12 +53,15 @@ from attnlens.core.status import Status
 
 LEVEL = 0.95
 INDEPENDENT = 1e-13  # share of the largest eigenvalue of the correlation matrix; see "Rank" above
-PENALTIES = (0.3, 1.0, 3.0)  # of the directions that `unseen_bound` tries, in units of the noise
+PENALTIES = (0.3, 1.0, 3.0)  # ridge penalties tried by `unseen_bound`, in units of the noise
 
 
 class KappaEstimate(NamedTuple):
-    """κ (infinite where `outside`, the share of c that pretraining does not cover, is more than
-    noise), and the share of the downstream target that the features explain."""
+    """An estimate of κ.
+
+    outside: the share of c that pretraining does not cover; κ is infinite if it is more than noise.
+    explained: the share of the downstream target's variance that the features explain.
+    """
 
     kappa: float
     outside: float
@@ -69,9 +74,9 @@ def estimate(
     downstream: Float[np.ndarray, "samples _outputs"],
     copies: float = 1.0,
 ) -> KappaEstimate:
-    """κ by the formulas above, in features whitened by their own covariance.
+    """Estimate κ by the formulas of the module's docstring, from whitened features.
 
-    copies: how many times the error variance of the slopes their squares contain; 2 for a resample.
+    copies: how often the squares of the slopes contain their error variance; 2 for a resample.
     """
     white = whitened(features)
     b, b_noise = _slopes(white, pretraining)
@@ -96,7 +101,7 @@ def estimate(
         return KappaEstimate(math.inf, outside / total, explained)
     if not covered.any():
         return KappaEstimate(0.0, 0.0, explained)
-    # Bias correction: noise adds to BᵀB in each covered direction, and to c.
+    # Bias correction: noise increases BᵀB in each covered direction, and the square of c.
     bias = copies * float(((noise[:, None] / scales) ** 2).sum())
     shrunk = np.sqrt(np.maximum(strengths**2 - bias, 0.1 * strengths**2))[covered]
     inverse = math.sqrt(k) * _inverse_root(scales * columns[:, covered] * shrunk)
@@ -107,7 +112,7 @@ def estimate(
 
 
 def _levels(noise: Float[np.ndarray, " _k"]) -> np.ndarray:
-    """Powers of 1/4 times the largest noise, down to less than 4 times the smallest."""
+    """Return the levels ℓ: the largest noise times powers of 1/4, down to < 4 × the smallest."""
     if not noise.size:
         return np.ones(1)
     count = 1 + math.floor(math.log(noise.max() / noise.min(), 4))
@@ -115,7 +120,7 @@ def _levels(noise: Float[np.ndarray, " _k"]) -> np.ndarray:
 
 
 def _inverse_root(matrix: Float[np.ndarray, "_k rank"]) -> Float[np.ndarray, "rank rank"]:
-    """G with GᵀG = (matrixᵀ matrix)⁻¹.
+    """Return G with GᵀG = (matrixᵀ matrix)⁻¹.
 
     Rows may differ in size by any factor: with the largest row first and column pivoting, the
     rounding error of a QR factorisation is relative in every row (Cox and Higham, 1998).
@@ -131,16 +136,16 @@ def _inverse_root(matrix: Float[np.ndarray, "_k rank"]) -> Float[np.ndarray, "ra
 def standardised(
     features: Float[np.ndarray, "samples _d"],
 ) -> Float[np.ndarray, "samples _varying"]:
-    """Every column that varies, centred and with variance one.
+    """Return every column that varies, centred and scaled to variance one.
 
-    A value near its column's largest, m, is known to ε m/2, and so is the mean; a column whose
-    standard deviation is at most 4 ε m has no digit that is not rounding.
+    With m the largest absolute value of a column, its values and its mean are known up to ε m/2; a
+    column whose standard deviation is at most 4 ε m varies only by rounding.
 
     >>> standardised(np.array([[1e9, 0.1], [3e9, 0.1]])).tolist()
     [[-1.0], [1.0]]
     """
     largest = np.abs(features).max(0, initial=0)
-    # Powers of two: no digit changes, and squares neither overflow nor underflow.
+    # Scaling by powers of two changes no digit, and prevents overflow and underflow of squares.
     _, exponents = np.frexp(np.where(largest > 0, largest, 1))
     scaled = np.ldexp(features, -exponents)
     centred = scaled - scaled.mean(0)
@@ -150,7 +155,10 @@ def standardised(
 
 
 def whitened(features: Float[np.ndarray, "samples _d"]) -> Float[np.ndarray, "samples _rank"]:
-    """Uncorrelated columns of variance one that span the same space; see "Rank" above."""
+    """Return uncorrelated columns of variance one that span the same space as the features.
+
+    "Rank" in the module's docstring says which directions are dropped.
+    """
     columns = standardised(features)
     values, vectors = np.linalg.eigh(columns.T @ columns / len(columns))
     independent = values > INDEPENDENT * values.max(initial=0)
@@ -158,8 +166,8 @@ def whitened(features: Float[np.ndarray, "samples _d"]) -> Float[np.ndarray, "sa
 
 
 def _slopes(white: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Regression coefficients (target, feature) and the error variance per coefficient, for each
-    target."""
+    """Return regression coefficients (target, feature) and, for each target, the error variance of
+    its coefficients."""
     rows, d = white.shape
     centred = targets - targets.mean(0)
     slopes = centred.T @ white / rows
@@ -168,7 +176,7 @@ def _slopes(white: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def _chi_square(freedom: int) -> float:
-    """The 99.9 % quantile of χ² with these degrees of freedom."""
+    """Return the 99.9 % quantile of χ² with `freedom` degrees of freedom."""
     from scipy.special import chdtri
 
     return float(chdtri(freedom, 0.001))
@@ -179,7 +187,9 @@ def unseen_bound(
     pretraining: Float[np.ndarray, "samples _k"],
     downstream: Float[np.ndarray, "samples _outputs"],
 ) -> float:
-    """A lower limit of κ that needs no direction to be covered; see "Unseen directions" above.
+    """Return a lower limit of κ that needs no covered direction.
+
+    See "Unseen directions" in the module's docstring.
 
     >>> z = np.random.default_rng(0).standard_normal((400, 2))
     >>> unseen_bound(z, z * [1.0, 0.0], z[:, 1:])
@@ -191,7 +201,7 @@ def unseen_bound(
     b, b_noise = _slopes(white, pretraining)
     c, c_noise = _slopes(white, downstream)
     k, d = b.shape
-    tail = (1 - LEVEL) / 4  # half of one side, for each of the two errors
+    tail = (1 - LEVEL) / 4  # error probability of one side, divided equally between e_c and e_B
     # Gaussian concentration: ‖E‖ exceeds σ(√k + √d + t)/√n with probability at most exp(−t²/2).
     edge = math.sqrt(b_noise.max(initial=0)) * (
         math.sqrt(k) + math.sqrt(d) + math.sqrt(-2 * math.log(tail))
@@ -213,7 +223,7 @@ def unseen_bound(
 
 
 def log_estimate(features, pretraining, downstream, rows, copies: float = 1.0) -> float:
-    """log κ from some of the rows; `copies` as for `estimate`."""
+    """Return log κ estimated from these rows; `copies` as for `estimate`."""
     kappa = estimate(features[rows], pretraining[rows], downstream[rows], copies).kappa
     return math.log(kappa) if kappa > 0 else -math.inf
 
@@ -223,7 +233,7 @@ class KappaReading(BoundedReading):
     """The condition number κ, with its 95 % interval.
 
     explained: the share of the downstream target's variance that the features explain.
-    outside: the share of the target outside of what pretraining covers; 0 where κ is finite.
+    outside: the share of the target that pretraining does not cover; 0 if κ is finite.
     infinite: the share of resamples in which κ is infinite.
     """
 
@@ -235,7 +245,7 @@ class KappaReading(BoundedReading):
 def reading(
     result: KappaEstimate, logs: np.ndarray, rows: int, ends: tuple[float, float]
 ) -> KappaReading:
-    """κ as a reading; `logs` are log κ of bootstrap resamples, `ends` those of its interval."""
+    """Return κ as a reading; `logs` holds log κ of bootstrap resamples, `ends` the interval."""
     low, high = ends
     if math.isinf(result.kappa):
         return KappaReading(
@@ -267,13 +277,16 @@ def reading(
 def interval(
     result: KappaEstimate, logs: np.ndarray, features, pretraining, downstream
 ) -> tuple[float, float]:
-    """exp(log κ ± z s): z the quantile of the normal distribution, since s comes from resamples of
-    one data set and not from a number of replicates, and s the standard deviation of the finite
-    logs of the resamples. An end is infinite, or 0, where more than 2.5 % of the resamples are.
+    """Return the interval exp(log κ ± z s) of κ.
 
-    Percentiles, or those corrected for bias and acceleration (BCa; Efron, JASA 1987), need not
-    contain the estimate where there are nearly as many features as samples: resamples repeat some
-    rows and omit others, which shifts nearly all of them to one side.
+    s is the standard deviation of the finite `logs`, log κ of bootstrap resamples. z is a quantile
+    of the normal distribution, not of Student's t, because s comes from many resamples of one data
+    set. The upper end is infinite if κ is infinite in more than 2.5 % of the resamples; the lower
+    end is 0 if κ is 0 in more than 2.5 % of them.
+
+    Bootstrap percentiles, also those corrected for bias and acceleration (BCa; Efron, JASA 1987),
+    need not contain the estimate if there are nearly as many features as samples: resamples repeat
+    some rows and omit others, which shifts nearly all of their estimates to one side.
     """
     from scipy.special import ndtri
 

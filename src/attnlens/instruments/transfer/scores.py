@@ -5,7 +5,8 @@
     H-score   tr( Cov(f)⁻¹ Cov(E[f | y]) )         f features, y classes
               (Bao et al., An Information-Theoretic Approach to Transferability, ICIP 2019)
     LEEP      mean log Σ_s P̂(y | s) θ_s(x),        θ_s(x) the source model's class probabilities
-              (Nguyen et al., LEEP, ICML 2020); here with P̂ from the other rows (`left_out_leep`)
+              (Nguyen et al., LEEP, ICML 2020); s are source classes, and P̂ for a row is estimated
+              from the other rows (`left_out_leep`)
 
 For all three, higher is better. Rows are samples.
 """
@@ -13,11 +14,12 @@ For all three, higher is better. Rows are samples.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from attnlens.core import checks
+from attnlens.core import arrays, checks
 
 from .kappa import whitened
 
@@ -25,7 +27,13 @@ Table = Float[np.ndarray, "samples _columns"]
 
 
 def log_me(features: Table, targets: Float[np.ndarray, "samples _outputs"]) -> float:
-    """Log evidence per sample of a linear model, the mean over the targets' columns."""
+    """Return the log evidence of a linear model per sample, averaged over target columns."""
+    features, targets = _table("features", features), _table("targets", targets)
+    if len(features) != len(targets) or not targets.size:
+        raise checks.BadInput(
+            f"targets must have one row per row of features, and a column; got shapes "
+            f"{targets.shape} and {features.shape}."
+        )
     left, singular, _ = np.linalg.svd(features, full_matrices=False)
     squares = singular**2
     projections = (left.T @ targets).T
@@ -40,7 +48,10 @@ def log_me(features: Table, targets: Float[np.ndarray, "samples _outputs"]) -> f
 
 
 def _evidence(squares: np.ndarray, along: np.ndarray, energy: float, rows: int) -> float:
-    """max over α, β of the log evidence over n, by MacKay's fixed point in the singular basis.
+    """Return max over α, β of (log evidence)/n, by MacKay's fixed point in the singular basis of F.
+
+    squares: the squared singular values s_j² of F. along: the coordinates u_j of y along the left
+    singular vectors. energy: ‖y‖². rows: n.
 
     With γ = Σ β s²/(α + β s²) and the posterior mean m: α = γ/‖m‖², β = (n − γ)/‖F m − y‖²
     (Bishop, Pattern Recognition and Machine Learning, 2006, section 3.5). With λ = α/β
@@ -55,8 +66,8 @@ def _evidence(squares: np.ndarray, along: np.ndarray, energy: float, rows: int) 
         weight = float((squares * along**2 / (ratio + squares) ** 2).sum())
         residual = outside + float(((ratio * along / (ratio + squares)) ** 2).sum())
         used = float((squares / (ratio + squares)).sum())
-        # With a perfect fit, or a target that the features do not explain at all, the maximum is
-        # infinite; it is bounded where this makes no difference to a ranking.
+        # For a perfect fit, or for a target that the features do not explain at all, α or β would
+        # be infinite. The bounds on them are so large that they do not change a ranking.
         new_alpha = used / max(weight, 1e-12 * energy / max(float(squares.sum()), tiny), tiny)
         new_beta = (rows - used) / max(residual, 1e-12 * energy, tiny)
         done = abs(new_alpha * beta / (alpha * new_beta) - 1) < 1e-10
@@ -72,20 +83,22 @@ def _evidence(squares: np.ndarray, along: np.ndarray, energy: float, rows: int) 
 
 
 def h_score(features: Table, classes: Int[np.ndarray, " samples"]) -> float:
-    """The variance between classes, in units of the features' covariance; about at most the number
-    of features.
+    """Return the variance between classes in units of the features' covariance.
 
-    In white features w (Cov = I, mean zero) the score is Σ_c p_c ‖μ_c‖². With class means from the
-    same rows it would be too large by (classes − 1) · features/n, however little the features tell.
-    So every row is multiplied with the mean of the *other* rows of its class, m_c without i:
+    It is at most about the number of features. In white features w (Cov = I, mean zero) the score
+    is Σ_c p_c ‖μ_c‖², where p_c is the share of class c and μ_c the mean of its rows. With class
+    means from the same rows, the score would be too large by (classes − 1) · features/n even if
+    features and classes are independent. So every row w_i is multiplied by the mean of the *other*
+    rows of its class, "m_c without i":
 
         mean over i of  (1 − 1/n) ⟨m_c without i, w_i⟩ + ‖w_i‖²/n
 
-    For labels that are independent of the features its mean over all orders of the labels is
-    exactly zero, since the mean of the rows without i is −w_i/(n − 1); features that are a function
-    of the class have the number of their independent directions. A class of one row adds nothing.
+    The mean of this over all orders of the labels is exactly zero, because the mean of all rows
+    without i is −w_i/(n − 1). If the features are a function of the class, the score is the number
+    of independent feature directions. A class with a single row contributes nothing.
     """
-    white = whitened(features)
+    white = whitened(_table("features", features))
+    classes = _class_labels(classes, len(white))
     count = len(white)
     _, numbers, sizes = np.unique(classes, return_inverse=True, return_counts=True)
     sums = np.eye(len(sizes))[numbers].T @ white
@@ -96,8 +109,9 @@ def h_score(features: Table, classes: Int[np.ndarray, " samples"]) -> float:
 
 
 def leep(source: Table, classes: Int[np.ndarray, " samples"]) -> float:
-    """The mean log likelihood of the labels given the source model's classes, at most 0."""
-    _check_probabilities(source)
+    """Return LEEP, the mean log likelihood of labels given the source model's classes (≤ 0)."""
+    source = _probabilities(source)
+    classes = _class_labels(classes, len(source))
     _, numbers = np.unique(classes, return_inverse=True)
     joint = np.eye(numbers.max() + 1)[numbers].T @ source  # (class, source class)
     conditional = joint / np.maximum(joint.sum(0), np.finfo(float).tiny)
@@ -105,28 +119,53 @@ def leep(source: Table, classes: Int[np.ndarray, " samples"]) -> float:
 
 
 def left_out_leep(source: Table, classes: Int[np.ndarray, " samples"]) -> float:
-    """LEEP where P̂(y | s) of each row is that of all *other* rows.
+    """Return LEEP with P̂(y | s) estimated for each row from all *other* rows.
 
-    P̂ of the same rows has seen the label that it is judged by, so that a source of pure noise
-    scores above one that is constant. Without row i, one more row with the classes in their shares
-    keeps P̂ defined where no other row is of source class s:
+    If P̂ were estimated from all rows, it would contain the label that it predicts, and a source of
+    pure noise would get a higher score than a constant source. Without row i, the estimate is
 
         P̂₋ᵢ(y | s) = (Σ_{j≠i, y_j = y} θ_s(x_j) + p₋ᵢ(y)) / (Σ_{j≠i} θ_s(x_j) + 1)
 
-    p₋ᵢ(y) is itself (the other rows of class y + 1/classes)/n.
+    The added p₋ᵢ(y) and 1 act as one more row, with the classes in proportion to their frequency;
+    they keep P̂ defined if no other row has source class s. p₋ᵢ(y) is ((number of other rows of
+    class y) + 1/classes)/n.
     """
-    _check_probabilities(source)
+    source = _probabilities(source)
+    classes = _class_labels(classes, len(source))
     names, numbers = np.unique(classes, return_inverse=True)
     members = np.eye(len(names))[numbers]
-    joint = (members.T @ source)[numbers] - source  # (row, source class), without the row itself
+    joint = (members.T @ source)[numbers] - source  # (row, source class); leaves out the row itself
     others = (members.sum(0)[numbers] - 1 + 1 / len(names)) / len(source)
     conditional = (joint + others[:, None]) / (source.sum(0) - source + 1)
     return float(np.log((conditional * source).sum(-1)).mean())
 
 
-def _check_probabilities(source: Table) -> None:
+def _table(name: str, values: Any) -> np.ndarray:
+    """Check `values` and return them as finite float64 numbers (samples, columns)."""
+    table = arrays.finite_numbers(name, values)
+    if table.ndim != 2 or not len(table):
+        raise checks.BadInput(
+            f"{name} must be an array (samples, columns) with at least one sample; got shape "
+            f"{table.shape}."
+        )
+    return table
+
+
+def _class_labels(values: Any, samples: int) -> np.ndarray:
+    """Check `values` and return them as class labels, one per sample and none missing."""
+    labels = arrays.labels("classes", values)
+    if labels.shape != (samples,):
+        raise checks.BadInput(
+            f"classes must hold one label for each of {samples} samples; got shape {labels.shape}."
+        )
+    return labels
+
+
+def _probabilities(source: Any) -> np.ndarray:
+    source = _table("source", source)
     if (source < 0).any() or not np.allclose(source.sum(-1), 1):
         raise checks.BadInput(
             "source must hold one row of probabilities per sample, each with the sum 1; "
             "give the softmax of the source model's outputs."
         )
+    return source

@@ -1,4 +1,4 @@
-"""Drawing records as figures: plotly (as plain JSON) for the page, matplotlib for papers.
+"""Draw records as figures: with plotly (as plain JSON) for the page, matplotlib for papers.
 
-Both draw the same record in the same colours.
+Both libraries draw the same record in the same colours.
 """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Any
@@ -25,7 +26,7 @@ MOST_POINTS = 400  # per series: more cannot be distinguished in a figure 400 pi
 
 
 def colours(figure: Figure) -> list[str]:
-    """One colour per series; controls are grey, a series that is `like` another has its colour."""
+    """One colour per series; controls are grey; `like` names a series with the same colour."""
     chosen: dict[str, str] = {}
     new, greys = itertools.cycle(COLOURS), itertools.cycle(GREYS)
     result = []
@@ -39,7 +40,7 @@ def colours(figure: Figure) -> list[str]:
 
 
 def power_law(series: Series, slope: float) -> tuple[list[float], list[float]]:
-    """The line y ∝ x^slope through the series' centre on log–log axes, at its two ends."""
+    """End points (x, y) of the line y ∝ x^slope through the series' centre on log–log axes."""
     usable = [p for p in series.points if p.x > 0 and p.y > 0 and math.isfinite(p.y)]
     if len(usable) < 2:
         return [], []
@@ -50,13 +51,13 @@ def power_law(series: Series, slope: float) -> tuple[list[float], list[float]]:
 
 
 def drawable(series: Series) -> Series:
-    """The series as it is drawn: its finite points; beyond `MOST_POINTS`, means of neighbours.
+    """The series as it is drawn: its finite points, averaged in groups if over `MOST_POINTS`.
 
-    A mean of m independent points with half-widths h has the half-width √(Σ h²)/m. An interval
-    without finite ends is not drawn: JSON cannot hold it.
+    A mean of m independent points with half-widths h has the half-width √(Σ h²)/m, on either side.
+    An interval without finite ends is not drawn: JSON cannot hold it.
     """
     points = tuple(
-        p if math.isfinite(p.half_width) else replace(p, half_width=0.0)
+        p if math.isfinite(p.high - p.low) else Point(p.x, p.y)
         for p in series.points
         if math.isfinite(p.x) and math.isfinite(p.y)
     )
@@ -72,7 +73,13 @@ def drawable(series: Series) -> Series:
 
 def _mean(points: list[Point]) -> Point:
     x, y = fmean(p.x for p in points), fmean(p.y for p in points)
-    return Point(x, y, math.hypot(*(p.half_width for p in points)) / len(points))
+    below, above = (math.hypot(*widths) / len(points) for widths in _widths(points))
+    return Point.between(x, y, y - below, y + above)
+
+
+def _widths(points: Sequence[Point]) -> tuple[list[float], list[float]]:
+    """How far the intervals reach below the points, and above."""
+    return [p.y - p.low for p in points], [p.half_width for p in points]
 
 
 def to_plotly(figure: Figure) -> dict[str, Any]:
@@ -82,10 +89,10 @@ def to_plotly(figure: Figure) -> dict[str, Any]:
     for whole, colour in zip(figure.series, colours(figure), strict=True):
         series = drawable(whole)
         group, joined = escape_plotly(whole.name), series.line or series.curve
-        widths = [p.half_width for p in series.points]
-        if series.curve and any(widths):
+        below, above = _widths(series.points)
+        if series.curve and any(above):
             traces.append(_band(series, colour, group))
-        trace = {
+        trace: dict[str, Any] = {
             "type": "scatter",
             "name": escape_plotly(series.name),
             "legendgroup": group,
@@ -101,11 +108,15 @@ def to_plotly(figure: Figure) -> dict[str, Any]:
             "line": {"color": colour, "dash": "dash" if series.line else "solid"},
             "hovertemplate": f"{where} → %{{y:.4g}}<extra>%{{fullData.name}}</extra>",
         }
-        if any(widths) and not series.curve:
-            trace["error_y"] = {"type": "data", "array": widths, "thickness": 1.5}
-            trace["hovertemplate"] = trace["hovertemplate"].replace(
-                "<extra>", " ± %{error_y.array:.2g}<extra>"
-            )
+        if any(above + below) and not series.curve:
+            bars: dict[str, Any] = {"type": "data", "array": above, "thickness": 1.5}
+            interval = " ± %{error_y.array:.2g}"
+            if any(p.below is not None for p in series.points):
+                bars |= {"symmetric": False, "arrayminus": below}
+                trace["customdata"] = [[p.low, p.high] for p in series.points]
+                interval = ", %{customdata[0]:.3g} to %{customdata[1]:.3g}"
+            trace["error_y"] = bars
+            trace["hovertemplate"] = trace["hovertemplate"].replace("<extra>", f"{interval}<extra>")
         traces.append(trace)
         for slope, dash, word in _lines(series):
             x, y = power_law(series, slope)
@@ -155,7 +166,7 @@ def _band(series: Series, colour: str, group: str) -> dict[str, Any]:
         "fill": "toself",
         "line": {"width": 0},
         "x": [p.x for p in (*there, *back)],
-        "y": [*(p.y + p.half_width for p in there), *(p.y - p.half_width for p in back)],
+        "y": [*(p.high for p in there), *(p.low for p in back)],
         "fillcolor": f"{colour}40",  # a quarter opaque
         "name": group,
         "legendgroup": group,
@@ -173,12 +184,12 @@ def to_matplotlib(figure: Figure) -> Any:
     for whole, colour in zip(figure.series, colours(figure), strict=True):
         series = drawable(whole)
         x, y = [p.x for p in series.points], [p.y for p in series.points]
-        bars = [p.half_width for p in series.points]
+        bars = _widths(series.points)
         slope = "" if series.slope is None else f" (slope {series.slope:.2f})"
         label = escape_matplotlib(series.name) + slope
         if series.curve:
             axes.plot(x, y, "-", color=colour, label=label)
-            low, high = ([a + sign * b for a, b in zip(y, bars, strict=True)] for sign in (-1, 1))
+            low, high = [p.low for p in series.points], [p.high for p in series.points]
             axes.fill_between(x, low, high, color=colour, alpha=0.25, lw=0)
         else:
             style = "--" if series.line else {"x": "x", "circle": "o"}.get(_symbol(series), "D")
@@ -186,7 +197,7 @@ def to_matplotlib(figure: Figure) -> Any:
             axes.errorbar(
                 x,
                 y,
-                yerr=bars if any(bars) else None,
+                yerr=bars if any(map(any, bars)) else None,
                 fmt=style,
                 color=colour,
                 capsize=3,

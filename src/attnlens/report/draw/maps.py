@@ -75,7 +75,7 @@ def map_to_plotly(record: Map) -> dict[str, Any]:
 
 
 def _places(names: tuple[str, ...], count: int) -> dict[str, Any]:
-    """Ticks of an axis that counts from one, with names if there are any."""
+    """Ticks of an axis as plotly takes them: names if there are any, else numbers from one."""
     shown = [escape_plotly(name) for name in names] or [str(i + 1) for i in range(count)]
     every = list(range(0, count, math.ceil(count / MOST_TICKS)))
     return {
@@ -117,7 +117,7 @@ def map_to_matplotlib(record: Map) -> Any:
 
 
 def panel_grid(record: Map) -> tuple[int, int]:
-    """Rows and columns of panels; panels with more tokens than ticks are in one column."""
+    """(rows, columns) of the grid of panels; one column if a panel has more tokens than ticks."""
     wide = len(record.panels[0][1][0]) > MOST_TICKS
     columns = 1 if wide else min(PANELS_PER_ROW, len(record.panels))
     return math.ceil(len(record.panels) / columns), columns

@@ -26,12 +26,12 @@ STYLE: dict[Any, Any] = {
     "pdf.fonttype": 42,  # TrueType: publishers refuse Type 3 fonts
     "svg.hashsalt": "attnlens",  # equal figures have equal files
 }
-# No time of creation.
+# Files have no creation time, so that equal figures have equal files.
 METADATA = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
 
 
 def paper_figure(record: View, file_format: str, width: float = COLUMN) -> bytes:
-    """The file of a figure that is `width` inches wide."""
+    """The content of a file with the figure, drawn `width` inches wide."""
     import matplotlib as mpl
 
     with mpl.rc_context(STYLE):
@@ -46,7 +46,7 @@ def paper_figure(record: View, file_format: str, width: float = COLUMN) -> bytes
 
 
 def _fit(canvas: Any, width: float) -> None:
-    """Give the figure this width, in its proportions, and its legend lines that fit."""
+    """Scale the figure to `width`, and wrap the entries of its legend to fit below it."""
     old_width, old_height = canvas.get_size_inches()
     lines = 0
     for legend in list(canvas.legends):

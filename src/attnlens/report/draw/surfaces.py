@@ -79,7 +79,7 @@ def surface_to_matplotlib(surface: Surface, kind: str = "contour") -> Any:
 
 
 def _heights(surface: Surface) -> tuple[list[list[float | None]], str]:
-    """Values, or their logarithms where they span over two powers of ten; and their label."""
+    """Heights and their label: values, or logarithms if they span over two powers of ten."""
     known = [v for row in surface.values for v in row if math.isfinite(v)]
     log = min(known) > 0 and max(known) > 100 * min(known)
     rows: list[list[float | None]] = [

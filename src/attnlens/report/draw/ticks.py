@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-# Leading digits of ticks on a logarithmic axis, by the least number of decades that values span.
+# Ticks of a logarithmic axis: (least number of decades that the values span, leading digits).
 DIGITS = (
     (2.5, (1,)),
     (1.0, (1, 2, 5)),

@@ -38,7 +38,7 @@ def worker_environment() -> dict[str, str]:
 
 
 class Outcome(NamedTuple):
-    """The end of a cell: its values, or the reason why there are none (`failure`).
+    """The result of computing a cell: its values, or why there are none (`failure`).
 
     `faults` lists everything that went wrong, also where a later attempt succeeded. `more` is True
     if the engine has another outcome ready, so that both can share a commit.
@@ -76,7 +76,7 @@ def compute(measure: str, arm: str, parameters: Mapping[str, Any], seeds: Any) -
     function = getattr(importlib.import_module(module), name)
     try:
         measured = function(arm, parameters, seeds)
-    except SystemExit as error:  # would end the worker without a reason
+    except SystemExit as error:  # it would end the worker without a recorded reason
         raise RuntimeError(reason(error)) from error
     values = {key: plain(f"array {key!r}", value) for key, value in measured.items()}
     for key, value in values.items():
@@ -93,7 +93,7 @@ def compute(measure: str, arm: str, parameters: Mapping[str, Any], seeds: Any) -
 
 @cache
 def check_path(path: str) -> None:
-    """Raise unless this process takes the numerical path that the key of its cell names."""
+    """Raise RuntimeError unless this process follows `path`, the numerical path of a cell."""
     if not path:
         return
     from attnlens.attention.native import libraries

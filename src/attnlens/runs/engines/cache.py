@@ -1,4 +1,4 @@
-"""JAX's compilation cache on disk: only in a private folder, and its repair.
+"""JAX's compilation cache on disk: used only in a private folder; damaged entries are removed.
 
 An entry is a program that is executed, so the folder and its entries must be the user's own, and
 nobody else may be able to write to them (`core/private_files.py`); otherwise programs are compiled
@@ -21,13 +21,14 @@ from attnlens.core.private_files import cache_folder, is_private, private_folder
 
 # The first bytes of a zstandard frame (RFC 8878), which JAX writes if `zstandard` is installed.
 ZSTANDARD_MAGIC = b"\x28\xb5\x2f\xfd"
-# JAX writes an entry by one call, within milliseconds. A younger one may be incomplete.
+# JAX writes an entry by one call, within milliseconds. A damaged entry younger than this may still
+# be being written.
 SECONDS_TO_WRITE = 5.0
 
 
 def usable_folder(folder: Path | None = None) -> Path | None:
-    """`folder` (by default that of the user), created if necessary, repaired; None if there is no
-    private one: then every process compiles for itself."""
+    """Create and repair `folder` (by default the user's cache folder), and return it; None if it
+    cannot be made private: then every process compiles for itself."""
     try:
         private = private_folder(folder or cache_folder())
         repair(private)
@@ -70,7 +71,7 @@ def repair(folder: Path) -> list[Path]:
 
 
 def _is_damaged(entry: Path) -> bool:
-    """Whether an entry cannot be read and has not changed for long enough."""
+    """Whether an entry cannot be decompressed and has not changed for `SECONDS_TO_WRITE`."""
     before = _state(entry)
     if before is None or _is_intact(entry):
         return False

@@ -43,10 +43,10 @@ class Worker:
     """A process, the cells assigned to it, and a thread that passes its answers to the driver."""
 
     def __init__(self, answers: Answers, folder: Path | None, memory: int):
-        self.cells: deque[Cell] = deque()  # not answered yet; the process computes the first
-        self.started = time.monotonic()  # when the first of them was started
+        self.cells: deque[Cell] = deque()  # assigned, not answered; the first is being computed
+        self.started = time.monotonic()  # when the first of `cells` was started
         self.program: str | None = None  # program key of the last assigned cell
-        self.timeout: Fault | None = None  # set when it is killed for exceeding the time limit
+        self.timeout: Fault | None = None  # set when the process exceeds the time limit
         self.errors = _errors_file()  # closed in `stop`
         environment = {**os.environ, **worker_environment(), **cache.settings(folder)}
         # Modules with the user's own claims are found where the user's Python finds them.
@@ -136,7 +136,7 @@ class Worker:
 
 
 def _errors_file() -> IO[bytes]:
-    """A file for what a worker writes to standard error; none is kept without a place for it."""
+    """A temporary file for the standard error of a worker; os.devnull if none can be made."""
     try:
         return tempfile.TemporaryFile()
     except OSError:  # no temporary folder can be written
@@ -173,7 +173,7 @@ class CellQueue:
             self.programs.setdefault(program_key(cell), deque()).append(cell)
 
     def next_for(self, worker: Worker, others: Sequence[Worker]) -> list[Cell]:
-        """The cells to assign to the worker now: none while it has enough."""
+        """Remove and return the cells to assign to the worker now; [] while it has enough."""
         if not self.programs:
             return []
         program = self._program_for(worker, others)
@@ -195,7 +195,7 @@ class CellQueue:
         return (free or sorted(self.programs, key=lambda name: -len(self.programs[name])))[0]
 
     def ahead(self, program: str) -> int:
-        """How many cells with this program key a worker should hold: one until one was timed."""
+        """How many cells with this program key a worker should hold; 1 until a cell was timed."""
         seconds = self.pace.get(program, SECONDS_AHEAD)
         return max(1, min(MOST_AHEAD, int(SECONDS_AHEAD / max(seconds, 1e-6))))
 
@@ -218,14 +218,14 @@ class WorkerPool:
     def run(self, cells: Sequence[Cell]) -> Generator[Outcome]:
         """Yield the outcome of each cell as it finishes."""
         waiting, left = CellQueue(cells), len(cells)
-        faults: dict[str, list[Fault]] = {}  # by key, of cells that get another attempt
+        faults: dict[str, list[Fault]] = {}  # by key of a cell that gets another attempt
         try:
             for worker in [w for w in self.workers if w.process.poll() is not None]:
                 self._remove(worker)
             while left:
                 self._assign(waiting)
                 ready = self._collect(waiting, faults)
-                self._assign(waiting)  # before the driver spends time on what is ready
+                self._assign(waiting)  # keeps workers busy while outcomes are handled
                 while ready:
                     left -= 1
                     yield ready.popleft()._replace(more=len(ready) > 0)
@@ -286,7 +286,7 @@ class WorkerPool:
             return None
         fault = worker.exit_fault()
         self._remove(worker)
-        waiting.put_back(cells[1:])  # it had not started these
+        waiting.put_back(cells[1:])  # the worker had not started these
         if self.folder:
             cache.repair(self.folder)
         earlier = faults.setdefault(cells[0].key, [])

@@ -1,15 +1,17 @@
 """The Ray engine and its scheduler: the same cells, by the same worker program, on many machines.
 
-A Ray task brings a batch of cells to a node. The process of the task has a worker process of its
-own, which runs the same program as a local worker (`worker.py`): one thread, the same limits, the
-compilation cache of the node. So a result does not depend on the engine, and a cell that dies,
-hangs or needs too much memory harms no other cell.
+A Ray task takes a batch of cells to a node. The process of the task starts a worker process, which
+runs the same program as a local worker (`worker.py`): one thread, the same limits, the compilation
+cache of the node. So a result does not depend on the engine, and a cell that dies, hangs or needs
+too much memory harms no other cell.
 
-batches     take about one second, from measured seconds: Ray needs about a millisecond per task.
-            They are longer for many workers, so that one driver can serve all of them
+batches     their size is chosen from measured times, so that a batch takes about one second: Ray
+            needs about a millisecond per task. With many workers batches are longer, so that one
+            driver can serve all workers
 window      the backpressure window: at most twice as many batches as CPUs are submitted; the others
             wait in the driver
-losses      of a process or a node are recorded and retried, and stragglers copied (`ray_tasks.py`)
+losses      a lost process or node is recorded and its batch retried; a straggler (a task that takes
+            far too long) is started a second time (`ray_tasks.py`)
 """
 
 from __future__ import annotations
@@ -32,10 +34,10 @@ from .local import WorkerPool
 from .ray_connection import check_this_node, connect, is_installed, native_digests, versions
 from .ray_tasks import ATTEMPTS, JOBS_PER_CPU, Job, JobResult, Tasks, remote
 
-SECONDS_PER_BATCH, MOST_PER_BATCH = 1.0, 1000  # a millisecond of overhead is then 0.1 %
-# Driver time per task, for sending and collecting; about twice what was measured.
+SECONDS_PER_BATCH, MOST_PER_BATCH = 1.0, 1000  # a millisecond of overhead is 0.1 %
+# Seconds the driver needs to send and collect one task; about twice the measured time.
 SECONDS_PER_TASK = 0.002
-MOST_UPLOADED = 512 * 2**20  # bytes of a folder that Ray sends to its nodes
+MOST_UPLOADED = 512 * 2**20  # bytes of the largest folder that is sent to nodes
 SECONDS_BETWEEN_SIZE_CHECKS = 5.0  # how often the number of CPUs of the cluster is read
 
 
@@ -47,8 +49,8 @@ _pool: WorkerPool | None = None  # the worker of this Ray process, kept from bat
 def work(
     cells: Sequence[Cell], limits: Limits, packages: dict[str, str], digests: dict[str, str]
 ) -> tuple[str, list[Any]]:
-    """Compute a batch; return the id of the node and, per cell, its number and the fields of its
-    outcome without the cell."""
+    """Compute a batch; return the id of the node and, per cell, its index in the batch and the
+    fields of its outcome without the cell."""
     global _pool
     import ray
 
@@ -88,7 +90,7 @@ def run(
 
 
 def own_folder(cells: Iterable[Cell]) -> Path | None:
-    """The folder of the user's own claims, which every node needs a copy of; None without any."""
+    """The folder of the user's own claims, which Ray copies to every node; None if none."""
     folders = set()
     for module in {cell.measure.partition(":")[0].partition(".")[0] for cell in cells}:
         spec = importlib.util.find_spec(module) if module != "attnlens" else None
@@ -107,7 +109,7 @@ def own_folder(cells: Iterable[Cell]) -> Path | None:
 
 
 def check_upload(folder: Path) -> None:
-    """Raise `BadInput` where the folder of the user's claims is larger than Ray sends to nodes."""
+    """Raise `BadInput` if the folder of the user's claims is too large for Ray to send to nodes."""
     size = 0
     for path, _, names in os.walk(folder):
         for name in names:
@@ -137,7 +139,7 @@ class Batch(Job):
 
 
 class BatchQueue:
-    """Cells not yet submitted to Ray, by program key, and the size of the next batch of them."""
+    """Cells not yet submitted to Ray, by program key; it also decides the size of each batch."""
 
     def __init__(self, cells: Iterable[Cell], limits: Limits = DEFAULT_LIMITS):
         self.limits = limits
@@ -164,7 +166,7 @@ class BatchQueue:
         return batch
 
     def retry(self, batch: Batch) -> None:
-        """Queue a lost batch before all others; after its second loss, cell by cell."""
+        """Queue a lost batch before all others; from its second loss on, as one batch per cell."""
         parts = [batch.cells] if batch.attempts == 1 else [[cell] for cell in batch.cells]
         retries = [Batch(cells, self.limits, batch.attempts) for cells in parts]
         retries[0].faults = batch.faults
@@ -173,17 +175,17 @@ class BatchQueue:
     def size(self, program: str, workers: int) -> int:
         """The number of cells in the next batch with this program key.
 
-        One until a cell was timed; then enough for `SECONDS_PER_BATCH`, or for the time that the
-        driver needs to serve every worker once; towards the end fewer and fewer, so that all
-        workers end at about the same time (guided self-scheduling; Polychronopoulos and Kuck,
-        1987).
+        It is one until a cell has been timed. Then a batch takes `SECONDS_PER_BATCH`, or the time
+        that the driver needs to serve every worker once if that is longer. Towards the end batches
+        become smaller, so that all workers end at about the same time (guided self-scheduling;
+        Polychronopoulos and Kuck, 1987).
         """
         if program not in self.pace:
             return 1
         left, pace = len(self.programs[program]), max(self.pace[program], 1e-6)
         turn = workers * SECONDS_PER_TASK  # driver time to send one batch to every worker
         filling = int(max(SECONDS_PER_BATCH, turn) / pace)
-        # Half of a worker's share of what is left, but not so little that the driver falls behind.
+        # Half of a worker's share of the cells left, but enough that the driver keeps up.
         share = max(
             math.ceil(left / (2 * workers)), min(int(turn / pace), math.ceil(left / workers))
         )

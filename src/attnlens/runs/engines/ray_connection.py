@@ -21,7 +21,7 @@ from attnlens.runs.provenance import cores, native_code_is_off, numerical_path, 
 from .base import ONE_THREAD, PRECISION
 
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # "0": Ray stays on 127.0.0.1, on Linux too
-# What makes native code the same on every node.
+# Advice in error messages: how native code becomes the same on every node.
 SAME_PATH = (
     "install attnlens-native, or the same C++ compiler, on every node, or set ATTNLENS_KERNEL=0 "
     "where the driver runs"
@@ -45,14 +45,16 @@ def require_ray() -> None:
 
 
 def connect(address: str | None, workers: int | None, folder: Path | None) -> tuple[Any, bool]:
-    """The module `ray`, connected, and whether this call opened the connection (and must close it).
+    """Connect to Ray; return the module `ray` and whether this call opened the connection.
+
+    The caller must close a connection that this call opened.
 
     `folder`, if given, is copied to every node: it holds the user's own claims.
     """
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # before Ray is imported
     new_cluster = address is None and not _cluster_is_running()
     if new_cluster:
-        os.environ[LOOPBACK] = "0"  # a cluster of our own is not reachable from other machines
+        os.environ[LOOPBACK] = "0"  # a new cluster is not reachable from other machines
     import ray
 
     if ray.is_initialized():
@@ -85,7 +87,7 @@ def connect(address: str | None, workers: int | None, folder: Path | None) -> tu
 
 
 def check_address(address: str) -> None:
-    """Raise if nothing listens at `address`, or nothing that answers; Ray itself would wait."""
+    """Raise if no server answers at `address`: Ray itself would wait without an end."""
     host, port = _host_and_port(address)
     try:
         if address != "auto":
@@ -101,7 +103,7 @@ def check_address(address: str) -> None:
 
 
 def same_cluster(address: str, there: str) -> bool:
-    """Whether `address`, as a user wrote it, is that of the cluster whose head is at `there`.
+    """Whether `address`, as the user wrote it, means the cluster whose head node is at `there`.
 
     The address of a Ray client, ray://HOST:PORT, has another port, so only hosts are compared then.
 
@@ -120,7 +122,7 @@ def same_cluster(address: str, there: str) -> bool:
 
 def _host_and_port(address: str) -> tuple[str, str]:
     host, _, port = address.removeprefix("ray://").rpartition(":")
-    return host.strip("[]"), port  # [::1]:6379
+    return host.strip("[]"), port  # IPv6 has brackets: [::1]:6379
 
 
 def _ip_addresses(host: str) -> set[str]:
@@ -134,7 +136,7 @@ def _ip_addresses(host: str) -> set[str]:
 
 
 def _is_local(address: str) -> bool:
-    """Whether an IP address belongs to this machine: a socket can be bound to no other one."""
+    """Whether an IP address belongs to this machine: a socket can be bound only to its own."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family) as probe:
@@ -151,9 +153,9 @@ def _cluster_is_running() -> bool:
 
 
 def environment() -> dict[str, str]:
-    """Environment variables of every process on a node: one thread, float64, the driver's choice of
-    native code and of compiler flags, and the paths of the user's own code (a node with the same
-    file system has them; elsewhere Python ignores them)."""
+    """Environment variables of every process on a node: one thread, float64, native code and
+    compiler flags as on the driver, and the paths of the user's own code (they exist on a node that
+    shares the file system; on others Python ignores them)."""
     own_paths = [p for p in sys.path if p and not is_installed(Path(p))]
     return {
         **ONE_THREAD,
@@ -183,9 +185,9 @@ def check_this_node(
 ) -> None:
     """Raise unless this node has the package versions, the source and the numerical path of the
     driver: results must not depend on the node. `codes` pairs functions, "module:name", with the
-    driver's version; `paths` are keys of the driver's `NumericalPath`, and `digests` the hashes of
-    its compiled libraries. Native code that they name is compiled here, if this node has not
-    compiled it yet."""
+    version of their source on the driver; `paths` are keys of the driver's `NumericalPath`, and
+    `digests` the hashes of its compiled libraries. Native code that `paths` name is compiled here
+    if this node has not compiled it yet."""
     name = socket.gethostname()
     for package in {**versions(), **packages}:
         version = version_here(package)
@@ -196,7 +198,10 @@ def check_this_node(
             )
     for function, code in set(codes):
         if code_version(function.partition(":")[0]) != code:
-            raise ResourceError(f"node {name} has another source of {function} than the driver.")
+            raise ResourceError(
+                f"node {name} has another source of {function} than the driver, or of its data: "
+                f"install the same packages on every node."
+            )
     for path in set(paths) - {""}:
         here = _path_here(path)
         if here.key != path:
@@ -221,7 +226,7 @@ def _path_here(path: str) -> NumericalPath:
 
 @cache
 def native_digests(path: str) -> dict[str, str]:
-    """The hashes of the compiled libraries that a path names, in this process."""
+    """The hashes of the compiled libraries that `path` names, by library, in this process."""
     return numerical_path(library_names(path)).digests
 
 

@@ -7,8 +7,9 @@ data    goes through Ray's object store, each data set once: arrays with the sam
         there once, however many groups and fits need them, and a node fetches them once for all
         its processes
 window  the backpressure window: as for cells, at most two groups per CPU are submitted to Ray
-losses  of a process or a node are recorded and retried, and stragglers copied (`ray_tasks.py`): a
-        group depends on nothing but its own content, so computing it again changes nothing
+losses  a lost process or node is recorded and its group retried; a straggler is started a second
+        time (`ray_tasks.py`): the result of a group depends on its content only, so computing it
+        again changes nothing
 limit   a time limit, because a group that hangs on every node would never end
 """
 
@@ -36,11 +37,11 @@ from .base import LIMIT_PER_COST, SHORTEST_LIMIT
 from .ray_connection import check_address, check_this_node, connect, require_ray, versions
 from .ray_tasks import ATTEMPTS, JOBS_PER_CPU, Job, Tasks, remote
 
-# Expected seconds of a group before the first one has ended: a straggler takes three times as long,
-# and the time limit is a hundred times as long (five and a half hours).
+# Expected seconds of a group until the first one has ended. A group that takes three times as long
+# is a straggler; the time limit is a hundred times as long (five and a half hours).
 UNKNOWN_SECONDS = 200.0
 INLINE_BYTES = 100_000  # Ray sends smaller arrays inside the task anyway
-# Bytes of data sets that stay in the object store for later groups: twice what one fit may hold.
+# Bytes of data sets that stay in the object store for later groups: twice the limit of one fit.
 CACHE_BYTES = 1 << 30
 
 
@@ -91,7 +92,7 @@ class ObjectCache:
 
 
 def unpacked(tree: Any, get: Callable[[list[Any]], list[np.ndarray]]) -> Any:
-    """The inverse of `packed`, on a node."""
+    """The inverse of `ObjectCache.packed`; `get` is `ray.get` on a node."""
     if isinstance(tree, StoredArray):
         parts = get(list(tree.parts))
         if tree.whole or len(parts) == 1:  # no copy: it stays in shared memory
@@ -101,7 +102,7 @@ def unpacked(tree: Any, get: Callable[[list[Any]], list[np.ndarray]]) -> Any:
 
 
 def _rebuilt(tree: Any, change: Callable[[Any], Any]) -> Any:
-    """A container with `change` applied to its items; anything else as it is."""
+    """A copy of a container with `change` applied to its items; any other object unchanged."""
     if isinstance(tree, tuple):
         items = [change(item) for item in tree]
         return getattr(tree, "_make", tuple)(items)  # a named tuple, or a plain one
@@ -133,7 +134,7 @@ def work(
 
 @once
 def _use_compilation_cache() -> None:
-    """Once per process, before it compiles anything."""
+    """Use the node's compilation cache; called once per process, before it compiles anything."""
     folder = cache.usable_folder()
     if folder:
         cache.use(folder)
@@ -156,9 +157,9 @@ class RayMap:
     address: HOST:PORT; without one, the cluster that runs on this machine, or a new one.
     workers: the largest number of CPUs to use at a time.
     time_limit: seconds that a group of networks may take; by default a hundred times the longest
-        group of the same fit so far, at least half an hour, and 20,000 s before one has ended. They
-        count from when the group was sent to Ray or, if that is later, from the last result: until
-        then it may have waited for a CPU.
+        group of the same fit so far, at least half an hour, and 20,000 s until a group has ended.
+        Time counts from when the group was sent to Ray or, if that is later, from the last result:
+        until then the group may have waited for a CPU.
     clock: a monotonic clock, in seconds from any start; tests pass their own.
     faults: processes and nodes that were lost or slow while the map was used.
 
@@ -185,7 +186,7 @@ class RayMap:
         self.lock, self.sent = threading.Lock(), 0  # groups submitted to Ray
         self.last_result: float | None = None  # when Ray last returned a result; None: not yet
         self.faults: list[Fault] = []
-        self.calls: list[Tasks[GroupJob]] = []  # whose results are still being taken
+        self.calls: list[Tasks[GroupJob]] = []  # calls of the map that have not ended
 
     def __enter__(self) -> RayMap:
         ray, self.opened_here = connect(self.address, self.max_workers, None)
@@ -197,7 +198,7 @@ class RayMap:
         self.ray, self.objects, self.task = ray, ObjectCache(ray.put), remote(ray, work)
 
     def __exit__(self, *_: object) -> None:
-        for tasks in self.calls:  # whose results were not all taken
+        for tasks in self.calls:  # calls that were left before their end
             tasks.cancel()
         if self.opened_here and self.ray is not None:
             self.ray.shutdown()
@@ -209,8 +210,8 @@ class RayMap:
         groups: Iterable[Any],
         check: Callable[[], None] = lambda: None,
     ) -> Generator[Any]:
-        """Results in the order of the groups. `check` is called several times per second while the
-        map waits, and may raise to end it. Several threads may call the map at once."""
+        """Yield results in the order of the groups. `check` is called several times per second
+        while the map waits; it may raise to end the map. Several threads may call the map."""
         ray = self.ray
         if ray is None:
             raise BadInput(

@@ -26,10 +26,10 @@ from .ray_connection import environment, first_line
 ATTEMPTS = 4  # per job, if its Ray process or node is lost
 # The backpressure window: jobs per CPU submitted to Ray, one being computed and one waiting.
 JOBS_PER_CPU = 2
-# A straggler takes three times as long as the longest job should, and at least the seconds that a
-# busy node may need to start its processes and to compile.
+# A job is a straggler after three times the expected time of the longest job, and at least the
+# seconds that a busy node may need to start its processes and to compile.
 STRAGGLER_FACTOR, SHORTEST_STRAGGLER = 3.0, 30.0
-SECONDS_WITHOUT_CPU = 10.0  # a node that is busy with its own start has taken less
+SECONDS_WITHOUT_CPU = 10.0  # a node that is starting needs less than this
 WAIT_SECONDS = 0.2  # longest wait for the next result, before the driver does something else
 
 
@@ -48,7 +48,7 @@ J = TypeVar("J", bound=Job)
 
 
 class JobResult(NamedTuple, Generic[J]):
-    """The end of a job: its value, or `lost` with its process or node."""
+    """The result of a job: its value, or `lost` if its process or node was lost."""
 
     job: J
     value: Any
@@ -56,7 +56,7 @@ class JobResult(NamedTuple, Generic[J]):
 
 
 def remote(ray: Any, work: Callable[..., tuple[str, Any]]) -> Any:
-    """`work`, which returns the id of its node and a value, as a Ray task on one CPU."""
+    """Make a Ray task on one CPU from `work`, which returns the id of its node and a value."""
     return ray.remote(
         num_cpus=1,
         max_retries=0,
@@ -120,12 +120,15 @@ class Tasks(Generic[J]):
             self.send(job, self.fast_node())
 
     def _copies_can_help(self) -> bool:
-        """A job that waits for a CPU is not slow, and on a single node a copy would be as slow."""
+        """Whether a CPU is idle and there are several nodes.
+
+        Otherwise the job may be waiting for a CPU, or a copy on the only node would be as slow.
+        """
         computing = [n for n in self.ray.nodes() if n["Alive"] and n["Resources"].get("CPU", 0) > 0]
         return len(computing) > 1 and self._free_cpus() >= 1
 
     def fast_node(self) -> str | None:
-        """One node of the half with the most results, in turn; None before there are results."""
+        """A node of the half with the most results, each in turn; None if there are no results."""
         ranked = [node for node, _ in self.results.most_common()]
         half = ranked[: (len(ranked) + 1) // 2]
         return half[next(self.copies) % len(half)] if half else None
@@ -134,7 +137,7 @@ class Tasks(Generic[J]):
         return self.ray.available_resources().get("CPU", 0)
 
     def _say_what_is_missing(self) -> None:
-        """One line, once, if all CPUs were taken at the start and nothing has come back since."""
+        """Print once that no CPU is free, if none was at the start and there is no result yet."""
         if self.waiting_since is None or self.notice is None or self.results:
             return
         if self.clock() - self.waiting_since > SECONDS_WITHOUT_CPU and self._free_cpus() < 1:
@@ -147,7 +150,7 @@ class Tasks(Generic[J]):
             self.waiting_since = None
 
     def finished(self) -> list[Any]:
-        """Tasks that have ended; waits at most `WAIT_SECONDS` for the first."""
+        """Tasks that have ended; waits at most `WAIT_SECONDS` for the first one."""
         self._say_what_is_missing()
         tasks = list(self.pending)
         with self._explained_raylet_loss():
@@ -157,7 +160,7 @@ class Tasks(Generic[J]):
     def collect(self, task: Any) -> JobResult[J] | None:
         """The result of the job of an ended task.
 
-        None if the other of its two tasks still computes it, or has returned its value already.
+        None if a second task of the same job still computes it, or has already returned its value.
         """
         job = self.pending.pop(task, None)
         if job is None:
@@ -187,7 +190,7 @@ class Tasks(Generic[J]):
     @contextlib.contextmanager
     def _explained_raylet_loss(self) -> Iterator[None]:
         """Turn the loss of the local raylet into `ClusterLost`: Ray reports it, or the socket to it
-        breaks. (An OSError that a task raised is a RayError too, and passes.)"""
+        breaks. (An OSError raised by a task arrives as a RayError and is raised unchanged.)"""
         errors = self.ray.exceptions
         local = getattr(errors, "LocalRayletDiedError", ())
         try:

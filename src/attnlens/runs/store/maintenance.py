@@ -26,7 +26,7 @@ from .errors import FILE, explained_errors
 from .schema import load, read_arrays, unpack
 from .store import Store
 
-NUMERICS = "the processor"  # the name of a fact that every record of schema version 3 has
+NUMERICS = "the processor"  # every record of schema version 3 has this fact
 ROWS_PER_BATCH, BYTES_PER_BATCH = 1000, 10_000_000
 COLUMNS = ("key", "claim", "arm", "measure", "parameters", "seeds", "code", "seconds", "path")
 
@@ -83,13 +83,13 @@ def check(folder: str | os.PathLike[str]) -> CheckReport:
 
 
 def _columns(store: Store) -> str:
-    """`COLUMNS` in a query; cells of schema versions before 3 have an empty path."""
+    """`COLUMNS` as SQL for a query; cells of schema versions before 3 have an empty path."""
     empty = ("path",) if store.schema_version < 3 else ()
     return ", ".join(f"'' AS {name}" if name in empty else f"cells.{name}" for name in COLUMNS)
 
 
 def _checksum(store: Store) -> str:
-    """The checksum of a cell in a query; schema versions before 4 have none."""
+    """The checksum of a cell as SQL for a query; schema versions before 4 have none."""
     return "cells.checksum" if store.schema_version >= 4 else "NULL"
 
 
@@ -267,7 +267,7 @@ def _differences(store: Store, source: Store) -> list[str]:
 
 
 def _recorded_facts(store: Store) -> dict[str, set[str]]:
-    """The values in the records of all runs with finished cells, by name."""
+    """The values recorded by all runs with finished cells, by name of the fact."""
     numerics = "NULL" if store.schema_version < 3 else "numerics"
     query = f"SELECT DISTINCT packages, {numerics} FROM runs WHERE id IN (SELECT run FROM cells)"
     values: dict[str, set[str]] = {}
@@ -315,7 +315,7 @@ def _copy_faults(store: Store, source: Store, old: Any, new: Any) -> None:
 
 
 def _copy_cell(store: Store, runs: dict[Any, Any], row: tuple[Any, ...], arrays: list[Any]) -> None:
-    """Copy a cell with its arrays; `runs` maps the ids of its run (see `_copy_runs`)."""
+    """Copy a cell with its arrays; `runs` maps old ids of runs to new ones (see `_copy_runs`)."""
     *cell, run = row
     if run not in runs:  # the source has no record of this run
         statement = (

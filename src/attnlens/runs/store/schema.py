@@ -48,10 +48,11 @@ CREATE TABLE faults (
     claim TEXT NOT NULL, kind TEXT NOT NULL, words TEXT NOT NULL
 );
 """
-# From each schema version to the next. Version 1 did not record when a run ended, so migrated runs
-# get their start time as the end: without one they would be listed as stopped. Version 2 recorded
-# neither the environment nor the numerical path: `numerics` of its runs is NULL, and `path` of its
-# cells is empty, as in their keys. A cell that can reach native code has another key since then.
+# SQL that migrates each schema version to the next. Version 1 did not record when a run ended, so
+# migrated runs get their start time as the end: without one they would be listed as stopped.
+# Version 2 recorded neither the environment nor the numerical path: `numerics` of its runs is NULL,
+# and `path` of its cells is empty, as in their keys. Since version 3 the key of a cell that can
+# reach native code includes the path, so such cells have other keys than before.
 # Version 3 had no checksums: `checksum` of its cells is NULL, since nobody knows whether their
 # arrays are still those that were measured.
 MIGRATIONS = {
@@ -71,7 +72,7 @@ ALTER TABLE cells ADD COLUMN path TEXT NOT NULL DEFAULT '';
 ALTER TABLE cells ADD COLUMN checksum TEXT;
 """,
 }
-# The columns that a file of every schema version must have, and those that later versions add.
+# The columns that a file of every schema version must have, and those that versions 2 to 4 add.
 COLUMNS = {
     "runs": ("id", "started", "machine", "packages"),
     "cells": (
@@ -125,7 +126,7 @@ def load(text: Any) -> Any:
 
 
 def unpack(dtype: str, shape: str, data: bytes) -> np.ndarray:
-    """An array from its row. Nothing in the row is trusted: type, shape and size must agree."""
+    """An array from its row, which is not trusted: type, shape and size must agree."""
     sizes = load(shape)
     # NumPy allows at most 64 dimensions; a size of 2**63 or more would overflow below.
     valid = isinstance(sizes, list) and len(sizes) <= 64
@@ -140,8 +141,8 @@ def unpack(dtype: str, shape: str, data: bytes) -> np.ndarray:
 def checksum(rows: Iterable[Sequence[Any]]) -> str:
     """SHA-256 of the arrays of a cell, as rows (name, dtype, shape, data), in any order.
 
-    SQLite does not checksum its pages, so a bit that a disk or a copy has flipped is only noticed
-    this way; a row that was added or deleted too. Every part enters with its length before it.
+    SQLite does not checksum its pages, so only this checksum detects a flipped bit, or an added
+    or deleted row. The length of every part is hashed before the part.
 
     >>> checksum([("x", "<f8", "[0]", b"")]) == checksum([])
     False
@@ -158,8 +159,8 @@ def checksum(rows: Iterable[Sequence[Any]]) -> str:
 def read_arrays(rows: Sequence[Sequence[Any]], recorded: Any) -> dict[str, np.ndarray]:
     """The arrays of a cell from their rows (name, dtype, shape, data).
 
-    Raises `sqlite3.DatabaseError` if there are none, or if they are not those of the `recorded`
-    checksum (None: the cell was written before there were checksums).
+    Raises `sqlite3.DatabaseError` if there are none, or if their checksum differs from `recorded`
+    (None: the cell was written before there were checksums).
     """
     if not rows:
         raise sqlite3.DatabaseError("a cell has no arrays")
@@ -296,7 +297,7 @@ def _set_aside(path: Path) -> None:
 
 
 def _second_name(part: Path, name: Path) -> None:
-    """A hard link, or a copy on a file system without them."""
+    """Give `part` a second name: a hard link, or a copy if the file system has no hard links."""
     try:
         name.hardlink_to(part)
     except OSError:

@@ -196,7 +196,7 @@ class Store:
         return StoredCell(read_arrays(rows, row[1]), row[0])
 
     def damage(self, keys: Iterable[str]) -> dict[str, str]:
-        """Which of these finished cells cannot be used, with the reason: every array is read."""
+        """The damaged cells among these finished cells, key → reason; reads every array."""
         damaged = {}
         for key in keys:
             try:
@@ -216,7 +216,7 @@ class Store:
             self.connection.executemany("DELETE FROM cells WHERE key = ?", rows)
 
     def origins(self) -> Iterator[CellOrigin]:
-        """Where each finished cell comes from. Schema versions before 3 recorded less."""
+        """The origin of each finished cell; schema versions before 3 recorded only the packages."""
         recorded = "cells.path, runs.packages, runs.numerics"
         if self.schema_version < 3:
             recorded = "'', runs.packages, NULL"
@@ -240,7 +240,7 @@ class Store:
             return [_finished_cell(row) for row in self.connection.execute(query)]
 
     def failures(self) -> list[dict[str, Any]]:
-        """Cells that have no result, with the reason."""
+        """One mapping per cell without a result, with the reason."""
         return self._rows("failures", ("key", "claim", "arm", "parameters", "reason"))
 
     def faults(self) -> list[dict[str, Any]]:
@@ -294,7 +294,7 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All statements inside the `with` statement, or none of them."""
+        """Execute all SQL statements inside the `with` statement, or none of them."""
         if self.connection.in_transaction:  # nested: the outer transaction commits
             yield
             return
@@ -309,7 +309,7 @@ class Store:
 
 
 def _finished_cell(row: tuple[Any, ...]) -> FinishedCell:
-    """A row of the table of cells, its types checked."""
+    """A row of the table of cells as a `FinishedCell`; its types are checked."""
     key, claim, arm, parameters, seeds, code, path, seconds = row
     settings, numbers = load(parameters), load(seeds)
     valid = isinstance(settings, dict) and isinstance(seconds, float | int)
