@@ -1,8 +1,8 @@
 """Claims: one prediction each, with cells to measure, a rule to judge and a control that must fail.
 
 `exchangeability/` (lens A), `sample_complexity/` (lens B) and `later_theory/` (lens C) hold one
-file per claim; `registry.py` finds them. `README.md` in this folder says how a claim travels from
-its file to the ledger.
+file per claim; `registry.py` finds them. `README.md` in this folder describes the steps from a
+claim's file to its entry in the ledger.
 """
 
 import lazy_loader

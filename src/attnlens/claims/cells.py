@@ -1,4 +1,4 @@
-"""Cells: the units of work that a claim is computed in, and functions of lists of them."""
+"""Cells, the units of work of a claim: their classes, and functions of lists of cells."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ def blocks(count: int, size: int, first: int = 0) -> list[tuple[int, ...]]:
 
 
 def example(measured: Iterable[Measured], name: str, **parameters: Any) -> np.ndarray | None:
-    """The array `name` of the one cell that holds it: an example to be drawn, not judged."""
+    """The array `name` of the first cell that has it and has these parameters, or None.
+
+    Such an array is an example for a figure and is not judged.
+    """
     for cell in measured:
         if name in cell.values and parameters.items() <= cell.parameters.items():
             return cell.values[name]
@@ -59,7 +62,10 @@ def example(measured: Iterable[Measured], name: str, **parameters: Any) -> np.nd
 
 
 def group_by(measured: Iterable[CellKind], *names: str) -> dict[Any, list[CellKind]]:
-    """Cells grouped by the named parameters; groups sorted by value, their cells by seeds."""
+    """Cells grouped by the values of the named parameters, which are the keys of the result.
+
+    Groups are sorted by these values, the cells of a group by their seeds.
+    """
     groups: dict[Any, list[CellKind]] = {}
     for cell in sorted(measured, key=lambda cell: cell.seeds):
         values = tuple(cell.parameters[name] for name in names)

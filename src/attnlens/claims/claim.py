@@ -1,18 +1,18 @@
 """The classes that a claim is made of.
 
 A claim's file is read from top to bottom: the prediction and the reason for it, the constants with
-a reason for each, then what is computed, measured, judged and drawn.
+a reason for each, then these fields. An arm is the prediction or one of the controls.
 
     plan     a `Grid`: the cells to compute, for the prediction and every control
-    measure  a function (arm, parameters, seeds): one cell, in a worker; named arrays, first
-             axis = seeds
-    judge    a `Rule`: the parts of the claim, from the cells of one arm
-    figure   `Lines`, or a function of the cells by arm
-    views    a function of the cells by arm: further figures; most claims have none
+    measure  a function (arm, parameters, seeds) that computes one cell in a worker and returns
+             named arrays, whose first axis is the seed
+    judge    a `Rule`: it computes the parts of the claim from the cells of one arm
+    figure   `Lines`, or a function of a mapping from arms to cells
+    views    a function of a mapping from arms to cells that returns further figures (optional)
 
-`Grid`, `Rule` and `Lines` are declarations that can be called like the functions that they replace;
-a claim that needs something unusual gives a function instead. The rule (quantities, regions, seeds)
-is fixed in the file, before any run.
+`Grid`, `Rule` and `Lines` are declarations, and their instances are callable; a claim that needs
+something unusual gives a function in their place. The rule (quantities, regions, seeds) is fixed in
+the file before any run.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class Check(StrEnum):
 
 @dataclass(frozen=True)
 class Assumption:
-    """What a claim assumes, and how that was checked.
+    """What a claim assumes, and how the assumption was checked.
 
-    `control` names the arm that breaks the assumption, for `Check.CONTROL`.
+    With `Check.CONTROL`, `control` is the name of the arm that breaks the assumption.
 
     >>> print(Assumption("Sequences are independent", Check.BY_CONSTRUCTION))
     Sequences are independent (by construction).
@@ -74,7 +74,7 @@ class Control:
 
     A negative control changes the one thing that the claim says matters, and must come out refuted.
     A positive control is a setting in which the rule must come out supported. `quantities` are the
-    keys of the quantities that the control is about; by default all that its cells have.
+    keys of the quantities that are judged for the control; by default all that its cells have.
     """
 
     words: str
@@ -99,7 +99,7 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True)
 class Attribution:
-    """Whose prediction a claim is, with the paper's own sentence; empty for a finding of ours.
+    """Whose prediction a claim is, with the sentence of the paper; "" for our own finding.
 
     >>> print(Attribution(Origin.FINDING))
     our own finding
@@ -126,7 +126,7 @@ FINDING = Attribution(Origin.FINDING)
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a verdict means for somebody who designs a model, per verdict."""
+    """For each verdict, what it means for somebody who designs a model."""
 
     supported: str
     refuted: str = "The prediction does not hold here: do not rely on it."
@@ -141,16 +141,16 @@ class Claim:
     """A prediction that can fail, with the rule that judges it.
 
     `controls` maps the name of each control's arm to a `Control`. `requires` maps each optional
-    module that the claim's data come with to the command that installs it. Without a `figure`, the
-    estimates of all parts are drawn. Where `judge` is a `Rule`, the texts of `prediction`,
-    `formula`, `controls` and `meaning` take their numbers from it and from the settings of the
-    grid: `$slope` is the region of the quantity "slope" in words, `$slope_high` its upper end, and
-    `$noise_std` a setting. In the text of a control a setting has the value of the control's arm.
+    module with data of the claim to the command that installs it. Without a `figure`, the estimates
+    of all parts are drawn. If `judge` is a `Rule`, the texts of `prediction`, `formula`, `controls`
+    and `meaning` may contain placeholders for numbers of the rule and settings of the grid:
+    `$slope` is the region of the quantity "slope" in words, `$slope_high` its upper end, and
+    `$noise_std` a setting. In the text of a control, a setting has its value in the control's arm.
 
-    `exact` declares an exact check: it holds by algebra and is no evidence, so it is shown apart
-    and never counted as supported. `decisive` is the profile in which the claim promises a power of
-    0.9 (`attnlens.claims.power`). `left_out` says in sentences which data sets the claim would also
-    be tested on if they were here.
+    `exact` declares an exact check: it holds by algebra and is no evidence, so it is shown
+    separately and never counted as supported. `decisive` is the smallest profile in which the claim
+    must have a power of 0.9 (`attnlens.claims.power`). `left_out` returns sentences that name the
+    data sets on which the claim was not tested because they are not available.
 
     >>> from attnlens.claims import find
     >>> (claim,) = find(["A.softmax-smoothed"])
@@ -173,7 +173,7 @@ class Claim:
     figure: Callable[[Mapping[str, Sequence[Measured]]], Figure] | None = None
     requires: Mapping[str, str] = field(default_factory=dict)
     views: Callable[[Mapping[str, Sequence[Measured]]], Sequence[View]] = lambda _: ()
-    variation: Mapping[str, Any] = field(default_factory=dict)  # settings that were changed
+    variation: Mapping[str, Any] = field(default_factory=dict)  # settings changed by `at`
     attribution: Attribution | None = None
     exact: bool = False
     decisive: Profile = "default"
@@ -245,19 +245,19 @@ class Claim:
 
     @property
     def arms(self) -> tuple[str, ...]:
-        """The prediction, then the controls."""
+        """The names of all arms: the prediction, then the controls."""
         return (PREDICTION, *self.controls)
 
     @property
     def refutation(self) -> str:
-        """What would have refuted the claim, in one sentence; empty where `judge` is a function."""
+        """A sentence that says which result would refute the claim; "" if `judge` is a function."""
         words = getattr(self.judge, "refutation", None)
         works = [work for work in self.plan("default") if work.arm == PREDICTION]
         return "" if words is None else words(works)
 
     @property
     def needs(self) -> str | None:
-        """One sentence: the missing package and how to install it; None if nothing is missing."""
+        """A sentence that names a missing package and how to install it; None if all are there."""
         for module, command in self.requires.items():
             if importlib.util.find_spec(module) is None:
                 name = module.replace("_", "-")
@@ -266,7 +266,10 @@ class Claim:
 
 
 def draw_parts(claim: Claim, arms: Mapping[str, Sequence[Measured]]) -> Figure:
-    """The estimate of every part with its interval, one series per arm, and the regions' ends."""
+    """A figure with the estimate and interval of every part, one series per arm.
+
+    Horizontal lines show the ends of the regions.
+    """
     names: list[str] = []
     series, bounds = [], set()
     for arm, measured in arms.items():
@@ -287,7 +290,7 @@ def draw_parts(claim: Claim, arms: Mapping[str, Sequence[Measured]]) -> Figure:
 
 
 def _kind(value: Any) -> str:
-    """The kind of a setting, in the words of JSON."""
+    """The name of the JSON type of a setting."""
     if isinstance(value, bool):
         return "boolean"
     if isinstance(value, int | float):
@@ -296,9 +299,9 @@ def _kind(value: Any) -> str:
 
 
 def _filled(text: Any, values: Mapping[str, str], claim: str) -> Any:
-    """The text, or every text in a record, with its placeholders filled in.
+    """`text` with placeholders replaced by `values`; in records and mappings, every text is filled.
 
-    Formulas are written with hyphens.
+    In LaTeX formulas, minus signs of the values become hyphens.
     """
     if isinstance(text, Mapping):
         return {name: _filled(part, values, claim) for name, part in text.items()}

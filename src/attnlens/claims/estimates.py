@@ -1,23 +1,23 @@
 """Estimates from the cells of a claim: one number per independent replicate.
 
 pooled, log_of, log_ratio   values of all cells, one per seed
-difference                  of two estimates, pair by pair
-Share                       0 or 1 per seed: a share, with an exact binomial interval
-Tobit                       a mean of values that are censored at the ends of a grid
-ScalingLaw                  the exponent of a power law along an axis, one per replicate
+difference                  difference of two estimates, replicate by replicate
+Share                       values 0 or 1 per seed: a share with an exact binomial interval
+Tobit                       mean of values that are censored at the ends of a grid
+ScalingLaw                  exponent of a power law along an axis, one per replicate
 FloorLaw                    floor, drop and exponent of a + b x^(−c) along an axis
-RankCorrelation             of the values with the axis
+RankCorrelation             rank correlation of the values with the axis
 
-A replicate along an axis is one of three:
+An axis is a parameter of the cells. There are three kinds of replicates along an axis:
 
-"seed"    one seed, for a quantity that is positive for every seed
-"block"   one block of seeds, averaged before the logarithm is taken
+"seed"       one seed, for a quantity that is positive for every seed
+"block"      one block of seeds, averaged before the logarithm is taken
 "jackknife"  a pseudo-value per block, for noisy quantities that can be negative in single blocks:
              from the logarithms of the mean over all blocks and over all but one
              (`attnlens.core.statistics.log_of_mean`)
 
-Any other estimate has one number per seed, or is marked with `per_block`; `replicates` counts them
-before the run.
+An estimate that is a plain function returns one number per seed, or is marked with `per_block`.
+`replicates` counts the replicates before the run.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def values_of(cell: Measured, values: Values) -> np.ndarray:
 
 
 def pooled(values: Values) -> Callable[[Sequence[Measured]], np.ndarray]:
-    """The values of all cells, one after the other."""
+    """An estimate: the values of all cells in one array, ordered by seeds."""
 
     def estimate(cells: Sequence[Measured]) -> np.ndarray:
         ordered = sorted(cells, key=lambda cell: cell.seeds)
@@ -58,7 +58,7 @@ def pooled(values: Values) -> Callable[[Sequence[Measured]], np.ndarray]:
 
 
 def log_of(values: Values) -> Callable[[Sequence[Measured]], np.ndarray]:
-    """The logarithms of the values of all cells.
+    """An estimate: the logarithms of the values of all cells.
 
     >>> log_of("x")([Measured({}, (0, 1), {"x": np.ones(2)})]).tolist()
     [0.0, 0.0]
@@ -67,7 +67,7 @@ def log_of(values: Values) -> Callable[[Sequence[Measured]], np.ndarray]:
 
 
 def log_ratio(top: Values, bottom: Values) -> Callable[[Sequence[Measured]], np.ndarray]:
-    """log top − log bottom, pair by pair.
+    """An estimate: log top − log bottom, one per seed.
 
     >>> cell = Measured({}, (0, 1), {"x": np.ones(2), "y": np.full(2, np.e)})
     >>> log_ratio("y", "x")([cell]).tolist()
@@ -77,7 +77,7 @@ def log_ratio(top: Values, bottom: Values) -> Callable[[Sequence[Measured]], np.
 
 
 def difference(first: Estimate, second: Estimate) -> Estimate:
-    """The difference of two estimates, pair by pair.
+    """An estimate: the difference of two estimates, replicate by replicate.
 
     >>> cell = Measured({}, (0, 1), {"x": np.array([3.0, 4.0]), "y": np.ones(2)})
     >>> difference(pooled("x"), pooled("y"))([cell]).tolist()
@@ -92,7 +92,7 @@ class Share:
 
     A quantity with this estimate is judged by exact binomial tests and has the interval of Clopper
     and Pearson (`attnlens.core.shares`), because the t interval of a share near 0 or 1 is too
-    short. Only for independent seeds.
+    short. Seeds must be independent.
 
     >>> Share("bad")([Measured({}, (0, 1), {"bad": np.array([True, False])})]).tolist()
     [1.0, 0.0]
@@ -109,9 +109,12 @@ class Share:
 
 @dataclass(frozen=True)
 class Tobit:
-    """The mean of log n(ε), where values at the ends of the grid of sample sizes are censored.
+    """The mean of log n(ε); values at the ends of the grid of sample sizes are censored.
 
-    values  log n(ε), one per seed; a curve that does not cross ε has the log of the nearer end
+    n(ε) is the sample size at which an error curve crosses ε.
+
+    values  log n(ε), one per seed; for a curve that does not cross ε within the grid, the log of
+            the nearer end of the grid
     sizes   the parameter of the cells that lists the sample sizes of the grid
 
     The numbers are jackknife pseudo-values (`attnlens.core.fits.censored_replicates`).
@@ -135,9 +138,9 @@ class AlongAxis:
 
     values     the name of an array of the cells, or a function of a cell
     axis       the parameter along which the values change
-    replicate  "seed", "block" or "jackknife" (see the module)
-    within     True if a cell holds all points as columns and its parameter `axis` lists them
-    last       only the last so many points of the axis are used; None for all
+    replicate  "seed", "block" or "jackknife" (see the module's docstring)
+    within     True if each cell holds all points as columns and its parameter `axis` lists them
+    last       the number of points at the end of the axis that are used; None for all points
     """
 
     values: Values
@@ -147,7 +150,7 @@ class AlongAxis:
     last: int | None = None
 
     def columns(self, cells: Sequence[Measured]) -> tuple[np.ndarray, np.ndarray]:
-        """The axis, and the values (replicate, point), of the points that are used."""
+        """The points of the axis that are used, and the values there, (replicate, point)."""
         at, columns = self._all_columns(cells)
         first = 0 if self.last is None else len(at) - self.last
         return np.asarray(at)[first:], columns[:, first:]
@@ -167,7 +170,7 @@ class AlongAxis:
         return list(groups), np.array(columns, float).T
 
     def span(self, cells: Sequence[Measured | Work]) -> str:
-        """The range of the axis: "64 to 4096"."""
+        """The range of the axis in words, such as "64 to 4096"."""
         if self.within:
             at = list(cells[0].parameters[self.axis])
         else:
@@ -178,11 +181,11 @@ class AlongAxis:
 
 @dataclass(frozen=True)
 class ScalingLaw(AlongAxis):
-    """value ∝ axis^b: the logarithms along the axis, and the exponent b of every replicate.
+    """The power law value ∝ axis^b, with one exponent b per replicate.
 
-    root    True for squared errors: the root mean square of a block
-    over    a second array: the power law is that of the ratio of the two averages
-    logged  True if the values are logarithms already
+    root    True if the values are squared errors and the law is that of their root mean square
+    over    other values; if given, the law is that of the ratio of the two averages
+    logged  True if the values are already logarithms
 
     >>> cells = [Measured({"length": n}, (0,), {"error": np.array([n**-0.5])}) for n in (1, 4, 16)]
     >>> ScalingLaw("error", "length").slopes(cells).tolist()
@@ -194,7 +197,7 @@ class ScalingLaw(AlongAxis):
     logged: bool = False
 
     def logs(self, cells: Sequence[Measured]) -> tuple[np.ndarray, np.ndarray]:
-        """log of the axis, and the logarithms (replicate, point)."""
+        """The logarithms of the axis, and those of the values, (replicate, point)."""
         at, columns = self.columns(cells)
         scale = 0.5 if self.root else 1.0
         if self.replicate == "jackknife":
@@ -206,12 +209,13 @@ class ScalingLaw(AlongAxis):
         return np.log(at), logs
 
     def slopes(self, cells: Sequence[Measured]) -> np.ndarray:
-        """The exponent, one per replicate."""
+        """The exponents, one per replicate."""
         return slopes(*self.logs(cells))
 
     def tail(self, points: int) -> ScalingLaw:
-        """The same law at the last `points` points of the axis: where a curve bends, its slope over
-        the whole range is not a rate.
+        """The same law at the last `points` points of the axis only.
+
+        If a curve bends, its slope over the whole range is not a rate.
 
         >>> cells = [Measured({"n": n}, (0,), {"x": np.array([1 + 9 / n])}) for n in (1, 10, 100)]
         >>> law = ScalingLaw("x", "n")
@@ -230,9 +234,9 @@ class ScalingLaw(AlongAxis):
 class FloorLaw(AlongAxis):
     """value = floor + drop · (axis/first point)^(−exponent), fitted to the mean curve.
 
-    Each estimate gives jackknife pseudo-values, one per seed or per block
-    (`attnlens.core.fits.floor_replicates` has the fit and the coverage of the intervals). At least
-    four points of the axis and eight replicates.
+    `floors`, `drops` and `exponents` return jackknife pseudo-values, one per seed or per block
+    (`attnlens.core.fits.floor_replicates` describes the fit and the coverage of the intervals). The
+    fit needs at least four points of the axis and eight replicates.
 
     >>> rows = 0.1 + 2.0 * np.array([1.0, 2, 4, 8, 16]) ** -0.7 * np.array([[0.9], [1.0], [1.1]])
     >>> cell = Measured({"n": [8, 16, 32, 64, 128]}, (0, 1, 2), {"risk": rows})
@@ -245,21 +249,21 @@ class FloorLaw(AlongAxis):
         return floor_replicates(*self.columns(cells))
 
     def floors(self, cells: Sequence[Measured]) -> np.ndarray:
-        """What remains at the end of the axis, however far it goes."""
+        """The floor, the limit of the value as the axis goes to infinity: pseudo-values."""
         return self.fits(cells).floor
 
     def drops(self, cells: Sequence[Measured]) -> np.ndarray:
-        """What falls: the value at the first point minus the floor."""
+        """The drop, the value at the first point minus the floor: pseudo-values."""
         return self.fits(cells).drop
 
     def exponents(self, cells: Sequence[Measured]) -> np.ndarray:
-        """How fast it falls."""
+        """The exponent of the fall towards the floor: pseudo-values."""
         return self.fits(cells).exponent
 
 
 @dataclass(frozen=True)
 class RankCorrelation(AlongAxis):
-    """Spearman's rank correlation of the values with the axis, one per seed or block.
+    """Spearman's rank correlation of the values with the axis, one per replicate.
 
     >>> cell = Measured({"n": [1, 2, 4]}, (0, 1), {"x": np.array([[1.0, 2, 3], [3.0, 2, 1]])})
     >>> RankCorrelation("x", "n", within=True).correlations([cell]).tolist()
@@ -271,13 +275,16 @@ class RankCorrelation(AlongAxis):
 
 
 def law_of(estimate: Any) -> AlongAxis | None:
-    """The law of an estimate: of a method such as `ScalingLaw.slopes`, or of an attribute `law`."""
+    """The law that an estimate belongs to, or None.
+
+    The estimate is a method such as `ScalingLaw.slopes`, or it has an attribute `law`.
+    """
     law = getattr(estimate, "__self__", None) or getattr(estimate, "law", None)
     return law if isinstance(law, AlongAxis) else None
 
 
 def span_of(estimate: Any, cells: Sequence[Measured | Work]) -> str:
-    """The range of the axis that an estimate is fitted over (see `law_of`)."""
+    """The range of the axis over which an estimate is fitted; the estimate must have a law."""
     law = law_of(estimate)
     if law is None:
         raise TypeError("{span} needs an estimate along an axis")
@@ -285,7 +292,7 @@ def span_of(estimate: Any, cells: Sequence[Measured | Work]) -> str:
 
 
 def per_block(estimate: Estimator) -> Estimator:
-    """Mark an estimate of your own that gives one number per block of seeds (default: per seed).
+    """Mark a function as an estimate with one number per block of seeds (default: per seed).
 
     >>> means = per_block(lambda cells: [cell.values["x"].mean() for cell in cells])
     >>> replicates(means, [Work("prediction", {}, (0, 1)), Work("prediction", {}, (2, 3))])
@@ -296,7 +303,7 @@ def per_block(estimate: Estimator) -> Estimator:
 
 
 def replicates(estimate: Any, cells: Sequence[Measured | Work]) -> int:
-    """The number of replicates that an estimate has in a group of cells: seeds, or blocks of them.
+    """The number of replicates of an estimate in a group of cells: seeds or blocks of seeds.
 
     >>> works = [Work("prediction", {"n": n}, seeds) for n in (1, 2) for seeds in ((0, 1), (2, 3))]
     >>> replicates(pooled("x"), works), replicates(ScalingLaw("x", "n", "block").slopes, works)

@@ -1,4 +1,4 @@
-"""Figures of claims, declared, with one series per arm and group of cells; and parts of figures."""
+"""Figures of claims: declarations that draw one series per arm and group of cells, and helpers."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from .estimates import ScalingLaw, pooled
 class Lines:
     """One line per arm and combination of the parameters `per`, on log–log axes.
 
-    title and labels of the axes; {parameter} is filled in from the first cell
-    law        what is drawn along the axis, with one interval per point; or a function of the
-               values of `per`
-    names      a label per arm, or a function of the values of `per`; {parameter} is filled in from
-               the cells
+    In `title`, `x_label` and `y_label`, {parameter} is replaced by its value in the first cell.
+    law        the law whose values and axis are drawn, with one interval per point; or a function
+               that returns it for values of `per`
+    names      maps each arm to a label, or to a function that returns it for values of `per`;
+               {parameter} in a label is replaced by its value in the cells
     fit        True to draw the fitted power law through the points
-    reference  the predicted exponent, a function of the values of `per`, drawn for the prediction
-    extra      further series, from the cells of all arms
+    reference  a function that returns the predicted exponent for values of `per`; it is drawn for
+               the prediction
+    extra      a function that returns further series from the cells of all arms
 
     >>> law = ScalingLaw("error", "length")
     >>> figure = Lines("Error over length", "tokens L", "error", law, {"prediction": "attention"})
@@ -46,7 +47,7 @@ class Lines:
     fit: bool = True
     reference: Callable[..., float] | None = None
     extra: Callable[[Mapping[str, Sequence[Measured]]], Sequence[Series]] = lambda arms: ()
-    axes: Mapping[str, Any] = field(default_factory=dict)  # further arguments of `Figure`
+    axes: Mapping[str, Any] = field(default_factory=dict)  # keyword arguments passed to `Figure`
 
     def __call__(self, arms: Mapping[str, Sequence[Measured]]) -> Figure:
         series = []
@@ -74,11 +75,11 @@ class Lines:
 
 @dataclass(frozen=True)
 class RoundingErrors:
-    """Largest errors over the length of sequences, and the rounding bounds that they must keep.
+    """The largest errors over the length of sequences, and the rounding bounds of these errors.
 
     Cells have the arrays "error" and "allowed". There is one line per value of the parameter `per`;
-    `names` is a label per arm, in which {} is that value. `least` is drawn in place of zero errors,
-    which a logarithmic axis cannot show.
+    `names` maps each arm to a label, in which {} is replaced by that value. Errors below `least`
+    are drawn at `least`, because a logarithmic axis cannot show zero.
     """
 
     title: str
@@ -108,15 +109,18 @@ def level_line(name: str, y: float, first: float, last: float) -> Series:
 
 
 def log_points(x: np.ndarray, logs: np.ndarray) -> tuple[Point, ...]:
-    """exp of the mean log over replicates, with exp of its interval."""
+    """One point per x: exp of the mean log over replicates, and exp of the ends of its interval.
+
+    `x` are logarithms too.
+    """
     return tuple(log_point(at, column) for at, column in zip(np.exp(x), logs.T, strict=True))
 
 
 def log_point(x: float, logs: np.ndarray) -> Point:
-    """exp of the mean of the logarithms at `x`, with its interval."""
+    """A point at `x`: exp of the mean of the logarithms, with its interval."""
     return mean_reading(logs).exp_point(x)
 
 
 def mean_point(x: float, values: np.ndarray) -> Point:
-    """The mean of the values at `x`, with its interval."""
+    """A point at `x`: the mean of the values, with its interval."""
     return mean_reading(values).point(x)

@@ -1,9 +1,9 @@
-"""The cells of a claim, declared: arms × parameters × blocks of seeds, for every profile.
+"""The declaration of a claim's cells: arms × parameters × blocks of seeds, for every profile.
 
-Everything that decides the result of a cell is one of its parameters: `settings` are the same in
-every cell (noise, widths, learning rates), `axes` vary. Parameters are stored with the result, are
-shown on the page and by `attnlens claims --json`, and can be changed for a variation of the claim
-(`attnlens verify --claim ID --set NAME=VALUE`).
+Everything that affects the result of a cell is one of its parameters: `settings` are the same in
+every cell (noise, widths, learning rates), `axes` vary. Parameters are stored with the result and
+shown on the page and by `attnlens claims --json`. Settings can be changed for a variation of the
+claim (`attnlens verify --claim ID --set NAME=VALUE`).
 
     GRID = Grid(
         settings={"noise_std": 0.5},
@@ -40,13 +40,13 @@ class Grid:
     axes             parameters that vary: name -> values, or name -> {profile: values}
     blocks           number of blocks per arm: arm -> count, or arm -> {profile: count}
     seeds_per_block  one number; {profile: number}; or a function of the parameters of a cell
-    cost             rough seconds of a cell, from its parameters and its number of seeds
-    arm_settings     per arm, settings or axes that differ from those above
-    derived          parameters that follow from the others: name -> function of the parameters
+    cost             function (parameters, number of seeds) -> rough seconds of a cell
+    arm_settings     settings or axes that an arm changes: arm -> {name: value or values}
+    derived          parameters computed from the others: name -> function of the parameters
     pilot            the seeds on which settings were chosen: no cell of the claim has one of them
 
-    Seeds start behind those of the pilot, and a profile with more blocks only appends seeds, so it
-    reuses the cells of a smaller profile.
+    The first seed is the one after the pilot's. A profile with more blocks only appends seeds, so
+    it reuses the cells of a smaller profile.
 
     >>> grid = Grid(axes={"length": (8, 16)}, blocks={"prediction": 1}, seeds_per_block=2)
     >>> [(work.parameters, work.seeds) for work in grid("default")]
@@ -100,8 +100,7 @@ class Grid:
         return {*self.settings, *self.axes, *self.derived}
 
     def values(self, profile: Profile, only: str | None = None) -> dict[str, list[Any]]:
-        """The values of every parameter, over all arms that the profile has cells of, or over
-        those of the arm `only`."""
+        """The values of every parameter in the cells of all arms, or of the arm `only`."""
         values: dict[str, list[Any]] = {}
         for arm, count in self.blocks.items():
             if only not in (None, arm) or not _at(count, profile):
@@ -114,7 +113,7 @@ class Grid:
         return values
 
     def with_settings(self, changes: Mapping[str, Any]) -> Grid:
-        """The same grid with other settings, in every arm that does not set them itself."""
+        """The same grid with other settings; settings in `arm_settings` stay as they are."""
         own = {name: value for name, value in changes.items() if name in self.settings}
         return replace(self, settings={**self.settings, **own})
 
@@ -148,7 +147,7 @@ class Grids:
 
     @property
     def pilot(self) -> range:
-        """The range that holds the seeds of every pilot.
+        """The smallest range that contains the seeds of every pilot.
 
         >>> one = Grid(blocks={"prediction": 1}, seeds_per_block=1, pilot=range(8))
         >>> Grids(one, replace(one, pilot=range(100, 102)), replace(one, pilot=NO_SEEDS)).pilot
@@ -160,7 +159,7 @@ class Grids:
         return range(min(min(p) for p in pilots), max(max(p) for p in pilots) + 1)
 
     def values(self, profile: Profile, only: str | None = None) -> dict[str, list[Any]]:
-        """The values of every parameter, over all grids and arms, or those of the arm `only`."""
+        """The values of every parameter in the cells of all grids, of all arms or of `only` one."""
         merged: dict[str, list[Any]] = {}
         for grid in self.parts:
             for name, values in grid.values(profile, only).items():
@@ -169,12 +168,12 @@ class Grids:
         return merged
 
     def with_settings(self, changes: Mapping[str, Any]) -> Grids:
-        """The same grids with other settings."""
+        """The same grids with other settings; each setting changes where a grid has it."""
         return Grids(*(grid.with_settings(changes) for grid in self.parts))
 
 
 def check_seeds(claim: str, works: Iterable[Work], pilot: range) -> None:
-    """Raise if a cell has a seed on which a setting of the claim was chosen."""
+    """Raise `BadInput` if a cell has a seed of the pilot, on which settings were chosen."""
     for work in works:
         shared = [seed for seed in work.seeds if seed in pilot]
         if shared:
@@ -185,6 +184,6 @@ def check_seeds(claim: str, works: Iterable[Work], pilot: range) -> None:
 
 
 def _at(value: Any, profile: Profile) -> Any:
-    """The value of a profile, where there is one per profile."""
+    """The value for a profile, if `value` maps profiles to values; otherwise `value` itself."""
     per_profile = isinstance(value, Mapping) and value.keys() == set(PROFILES)
     return value[profile] if per_profile else value

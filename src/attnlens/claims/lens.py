@@ -1,6 +1,7 @@
-"""A lens: a paper, and the claims that test its statements. Packages publish lenses of their own.
+"""Lenses: a lens is a paper and the claims that test its statements.
 
-A package declares `attnlens.lenses` among its entry points; docs/howto/publish-a-lens.md shows how.
+Other packages can publish lenses, as entry points of the group `attnlens.lenses`
+(docs/howto/publish-a-lens.md).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from attnlens.core.checks import BadInput, one_of
 
 @dataclass(frozen=True)
 class Paper:
-    """The paper behind a lens; `identifier` is "arXiv:…", "doi:…" or another way to find it.
+    """The paper of a lens; `identifier` is "arXiv:…", "doi:…" or another identifier.
 
     >>> print(Paper("A title", ("Ada One", "Bo Two", "Cy Three"), 2022, "arXiv:2212.14852"))
     Ada One et al. (2022). A title. arXiv:2212.14852
@@ -97,6 +98,6 @@ class InstalledLens(NamedTuple):
 
 
 def built_in_lens(letter: str, name: str, paper: Paper, claims: Mapping[str, str]) -> Lens:
-    """A lens of attnlens itself: those of `claims` whose id begins with its letter."""
+    """A lens of attnlens itself; its claims are those of `claims` whose id begins with `letter`."""
     one_of("letter", letter, sorted({claim[0] for claim in claims}))
     return Lens(letter, name, paper, {id: path for id, path in claims.items() if id[0] == letter})

@@ -1,20 +1,20 @@
 """Shared by the claims about masked pretraining: data, the frozen bottleneck and its oracle.
 
 A token is a noisy observation of a latent z ∈ R^m through a random D × m matrix, x = W z + noise,
-with a flag. Half of the tokens have three times the noise of the others, and the flag says which: a
-network that takes the mean of the tokens loses half of the information, one whose attention weighs
-tokens by 1/variance loses none. Each sequence has the same number of noisy tokens, so that
-the posterior mean, with w_ℓ = 1/σ_ℓ² and P = Σ w_ℓ,
+together with a flag. Half of the tokens have three times the noise of the others, and the flag is 1
+for these. A network that takes the mean of the tokens loses half of the information; a network
+whose attention weights tokens by 1/variance loses none. Each sequence has the same number of noisy
+tokens, so that the posterior mean, with w_ℓ = 1/σ_ℓ² and P = Σ w_ℓ,
 
     E[z | X] = (I + P WᵀW)⁻¹ Wᵀ Σ w_ℓ x_ℓ,
 
-is a linear map of one softmax-weighted mean of the tokens: one head with a bottleneck of m numbers
-can represent it exactly, and what is measured is what training learned. (With random numbers of
-noisy tokens P would vary, and a linear head on any weighted mean would have an error of its own.)
+is a linear map of one softmax-weighted mean of the tokens. One head with a bottleneck of m numbers
+can represent it exactly, so all errors come from training. (If the number of noisy tokens were
+random, P would vary, and a linear head on any weighted mean would have an additional error.)
 
 Pretraining predicts the next token, from L others, through the bottleneck of m numbers. The
-network is then frozen. Tokens are given to it divided by `token_scale`, so that Adam starts from
-logits of order one; without this, a third of the networks had not finished after 3,000 steps.
+network is then frozen. Its input tokens are divided by `token_scale`, so that logits are of order
+one when Adam starts; without this, a third of the networks had not converged after 3,000 steps.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ SETTINGS: dict[str, Any] = {
     "token_dim": 12,
     "latent_dim": 3,
     "noise_std": 2.0,
-    "noisy_std": 6.0,  # of every second token
+    "noisy_std": 6.0,  # standard deviation of the noise in every second token
     "token_scale": 4.0,
     "shuffled": False,
-    "seen_tokens": 0,  # the network sees this many last tokens, 0: all; the oracle all
-    "targets": 20,  # directions c of the labels ⟨c, z⟩ + noise
-    "labels": 64,  # for each direction
+    "seen_tokens": 0,  # number of last tokens that the network sees; 0: all, as the oracle does
+    "targets": 20,  # number of directions c of the labels ⟨c, z⟩ + noise
+    "labels": 64,  # number of labels for each direction
     "label_noise_std": 0.3,
     "test_sequences": 4096,
     "heads": 1,
     "head_dim": 4,
-    "hidden": 0,  # the answer is linear in the bottleneck
+    "hidden": 0,  # no hidden units: the output is linear in the bottleneck
     "sharpness": 5.0,
     **FITTING,
     "learning_rate": 0.03,
@@ -54,8 +54,11 @@ SETTINGS: dict[str, Any] = {
 
 
 class NoisySequences(NamedTuple):
-    """Tokens with flags (n, L, D + 1), next tokens (n, D), latents, and the exact posterior: means
-    (n, m) and the covariance (m, m), which is the same for all sequences."""
+    """Sequences with their latents and the exact posterior.
+
+    Tokens with flags have the shape (n, L, D + 1), next tokens (n, D), latents and posterior means
+    (n, m). The posterior covariance (m, m) is the same for all sequences.
+    """
 
     tokens: np.ndarray
     next_token: np.ndarray
@@ -65,7 +68,7 @@ class NoisySequences(NamedTuple):
 
 
 def draw(parameters: Mapping[str, Any], seed: int, part: int, count: int) -> NoisySequences:
-    """`count` sequences of the world of a seed; parts and lengths are independent."""
+    """`count` sequences of the world of a seed; different `part`s and lengths are independent."""
     dim, latent_dim, length = (parameters[n] for n in ("token_dim", "latent_dim", "length"))
     matrix = np.random.default_rng([seed, HEADS]).normal(size=(dim, latent_dim))
     matrix /= np.sqrt(latent_dim)
@@ -90,7 +93,7 @@ def draw(parameters: Mapping[str, Any], seed: int, part: int, count: int) -> Noi
 
 
 def pretrain(parameters: Mapping[str, Any], seeds: Sequence[int]) -> Fitted:
-    """One network per seed and number of pretraining sequences."""
+    """Train one network per seed and number of pretraining sequences."""
     samples, dim = parameters["samples"], parameters["token_dim"]
     drawn = [draw(parameters, seed, PRETRAIN, max(samples)) for seed in seeds]
     tokens = np.stack([visible(parameters, part.tokens) for part in drawn])
@@ -111,12 +114,12 @@ def pretrain(parameters: Mapping[str, Any], seeds: Sequence[int]) -> Fitted:
 
 
 def visible(parameters: Mapping[str, Any], tokens: np.ndarray) -> np.ndarray:
-    """The tokens that the network sees."""
+    """The tokens that the network sees: the last `seen_tokens`, or all."""
     return tokens[:, -parameters["seen_tokens"] :]
 
 
 def frozen(model: Reader, parameters: Mapping[str, Any], data: NoisySequences) -> np.ndarray:
-    """The bottleneck of a frozen network, in float64."""
+    """The bottleneck values of a frozen network on `data`, (n, m), in float64."""
     tokens = visible(parameters, data.tokens).astype(model.value.dtype)
     return np.asarray(_represent(model, tokens), float)
 
@@ -127,7 +130,7 @@ def _represent(model: Reader, tokens: Any) -> Any:
 
 
 def with_ones(features: np.ndarray) -> np.ndarray:
-    """Features and a column of ones."""
+    """The features with a column of ones appended."""
     return np.column_stack([features, np.ones(len(features))])
 
 
@@ -138,14 +141,15 @@ def head_errors(
     test: NoisySequences,
     features: tuple[np.ndarray, np.ndarray],
 ) -> np.ndarray:
-    """E(head − ⟨c, z⟩)² per target c, of least-squares heads on features of both samples.
+    """E(head − ⟨c, z⟩)² for each target c; heads are fitted by least squares.
 
+    `features` are those of the labelled sample, on which heads are fitted, and of the test sample.
     Given X, z is the posterior mean plus an independent rest with the posterior covariance Σ, so
 
         E(head − ⟨c, z⟩)² = E(head − ⟨c, E[z|X]⟩)² + cᵀ Σ c:
 
-    the second term is exact, and only the first is a mean over test sequences. Directions and label
-    noise depend on the seed alone, so heads on other features have the same labels.
+    the second term is exact, and only the first is estimated on test sequences. Directions and
+    label noise depend only on the seed, so heads on other features are fitted to the same labels.
     """
     random = np.random.default_rng([seed, HEADS, 1])
     count, labels = parameters["targets"], parameters["labels"]
@@ -163,7 +167,7 @@ def head_errors(
 
 
 class Frozen(NamedTuple):
-    """A pretrained bottleneck and the exact posterior mean, on labelled and test sequences."""
+    """Labelled and test sequences, and the values of a frozen bottleneck on them (`…_reads`)."""
 
     labelled: NoisySequences
     test: NoisySequences
@@ -171,7 +175,7 @@ class Frozen(NamedTuple):
     test_reads: np.ndarray
 
     def errors(self, parameters: Mapping[str, Any], seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """Errors per target of heads on the bottleneck, and on the exact posterior mean."""
+        """Errors of heads on the bottleneck, and on the exact posterior mean, one per target."""
         own = (self.labelled_reads, self.test_reads)
         exact = (self.labelled.posterior, self.test.posterior)
         samples = self.labelled, self.test
@@ -182,13 +186,16 @@ class Frozen(NamedTuple):
 
 
 def logs_in_samples(name: str, cells: Sequence[Measured]) -> tuple[np.ndarray, np.ndarray]:
-    """log n, and jackknife pseudo-values (seed, n) of the log of the mean over seeds."""
+    """log n, and jackknife pseudo-values (seed, n) of the log of the mean over seeds.
+
+    The values are those of the array `name` of the cells.
+    """
     rows = [cell.values[name] for cell in sorted(cells, key=lambda cell: cell.seeds)]
     return np.log(cells[0].parameters["samples"]), log_of_mean(np.concatenate(rows))
 
 
 def bottlenecks(parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[list[Frozen]]:
-    """The pretrained bottlenecks per seed and number of pretraining sequences."""
+    """The frozen bottlenecks: one list per seed, with one entry per number of sequences n."""
     fitted, sizes = pretrain(parameters, seeds), len(parameters["samples"])
     rows = []
     for i, seed in enumerate(seeds):

@@ -1,4 +1,4 @@
-"""Power before the run: is the number of replicates of a claim large enough to settle it?
+"""Power before the run: is the number of replicates of a claim large enough to decide it?
 
     Quantity("slope", …, power=Power(effect=-0.5, std=0.12))
 
@@ -21,19 +21,19 @@ from attnlens.core.verdicts import Decision, Region
 if TYPE_CHECKING:
     from .claim import Claim, Profile
 
-PROMISED = 0.9  # the power of a claim in its decisive profile
+PROMISED = 0.9  # the power that a claim must have in its decisive profile
 
 
 @dataclass(frozen=True)
 class Power:
-    """What the pilot expects of a quantity.
+    """The expected value and the scatter of a quantity, from the pilot.
 
     effect  the expected value of the quantity
-    std     the standard deviation of one replicate; left out for a `Share`, where it follows from
+    std     the standard deviation of one replicate; not given for a `Share`, where it follows from
             the effect
 
-    Each is a number, or a function of the values of the quantity's `per` parameters, in their
-    order.
+    Each is a number, or a function that takes the values of the quantity's `per` parameters, in
+    their order.
 
     >>> Power(effect=lambda m: -2 / (m + 4), std=0.1).at(4)
     (-0.25, 0.1)
@@ -50,7 +50,7 @@ class Power:
 
 @dataclass(frozen=True)
 class PlannedPart:
-    """One part of a claim as planned: what is expected, and how likely the interval settles it.
+    """One part of a claim before the run: its region, the expected result and the power.
 
     >>> part = PlannedPart("slope", "slope", Region(high=-0.4), -0.5, 0.1, 16)
     >>> part.expected, round(part.power, 3)
@@ -73,7 +73,7 @@ class PlannedPart:
 
     @property
     def power(self) -> float:
-        """The probability that the 95 % interval ends wholly on the side that is expected."""
+        """The probability that the 95 % interval lies wholly on the expected side (in or out)."""
         return self.power_at(LEVEL)
 
     def power_at(self, level: float) -> float:
@@ -86,9 +86,10 @@ class PlannedPart:
 class ClaimPower:
     """The power of a claim in one profile, from its planned parts.
 
-    A claim is supported when every part is, so its power is at least 1 − Σ (1 − power of a part).
-    It is refuted when one part is, after Bonferroni over the k parts, so its power is at least the
-    largest power of a part that is expected outside, with intervals of level 1 − 0.05/k.
+    A claim is supported if every part is supported, so its power is at least 1 − Σ (1 − power of a
+    part). It is refuted if one of the k parts is refuted with a Bonferroni correction, so its power
+    is then at least the largest power of a part that is expected outside its region, with intervals
+    of level 1 − 0.05/k.
     """
 
     profile: Profile
@@ -96,13 +97,13 @@ class ClaimPower:
 
     @property
     def expected(self) -> Decision:
-        """Refuted if one part is expected outside its region."""
+        """Refuted if at least one part is expected outside its region, otherwise supported."""
         refuted = any(part.expected == "refuted" for part in self.parts)
         return "refuted" if refuted else "supported"
 
     @property
     def power(self) -> float:
-        """A lower bound of the probability that the claim comes out as expected."""
+        """A lower bound of the probability of the expected verdict."""
         if self.expected == "supported":
             return max(0.0, 1 - sum(1 - part.power for part in self.parts))
         level = 1 - (1 - LEVEL) / len(self.parts)
@@ -111,7 +112,7 @@ class ClaimPower:
 
 
 def claim_power(claim: Claim, profile: Profile) -> ClaimPower | None:
-    """The power of a claim in a profile; None where it does not state effects for all its parts."""
+    """The power of a claim in a profile; None if it does not state an effect for every part."""
     planned: Callable[..., Sequence[PlannedPart | None]] | None
     planned = getattr(claim.judge, "planned", None)
     if planned is None:

@@ -1,7 +1,8 @@
-"""Claims of lenses A and B by id; to add one, write its file, then add its line here. All lenses.
+"""The claims of lenses A and B by id, and all installed lenses.
 
-Other packages add lenses with claims of their own through entry points
-(`attnlens.core.plugins`); the lenses of attnlens are loaded in the same way.
+To add a claim to lens A or B, write its file, then add its line here. Other packages add lenses
+with claims of their own through entry points (`attnlens.core.plugins`); the lenses of attnlens are
+loaded in the same way.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ CLAIMS: dict[str, str] = {
 declare theirs themselves: `lenses()` has all."""
 
 
-# The lenses of attnlens, as in its entry points; a source tree that is not installed has none.
+# The lenses of attnlens, as in its entry points. They are also listed here because a source tree
+# that is not installed has no entry points.
 BUILT_IN = {
     "A": "attnlens.claims.exchangeability:LENS",
     "B": "attnlens.claims.sample_complexity:LENS",
@@ -76,9 +78,9 @@ BUILT_IN = {
 
 @cache
 def lenses() -> dict[str, InstalledLens]:
-    """Every lens by letter: those of attnlens and of installed packages.
+    """Every lens of attnlens and of other installed packages, by letter.
 
-    A lens that cannot be loaded is left out, with one line on standard error.
+    A lens that cannot be loaded is left out, and a line on standard error says so.
 
     >>> [lens.name for lens, *_ in lenses().values()][:2]
     ['exchangeability and latent variables', 'sample complexity and the loss landscape']
@@ -94,7 +96,9 @@ def lenses() -> dict[str, InstalledLens]:
 
 
 def providers(letters: Iterable[str]) -> dict[str, str]:
-    """The versions of the packages that provide the lenses with these letters; imports nothing.
+    """The names and versions of the packages that provide the lenses with these letters.
+
+    None of these packages is imported.
 
     >>> list(providers(["A", "B"]))
     ['attnlens']
@@ -105,7 +109,7 @@ def providers(letters: Iterable[str]) -> dict[str, str]:
 
 
 def declared_letters() -> set[str]:
-    """The letters of all lenses that packages declare; imports none of them.
+    """The letters of all declared lenses; no lens is imported.
 
     >>> declared_letters() >= {"A", "B"}
     True
@@ -114,7 +118,7 @@ def declared_letters() -> set[str]:
 
 
 def _declared() -> list[Plugin]:
-    """Every declared lens. Those of attnlens come first, so that no package takes their letters."""
+    """Every declared lens; those of attnlens come first, so that their letters are taken."""
     entries = plugins.installed(plugins.LENSES)
     present = {plugin.name for plugin in entries if plugin.package == "attnlens"}
     absent = [
@@ -126,7 +130,7 @@ def _declared() -> list[Plugin]:
 
 
 def find(names: Sequence[str] | None = None) -> list[Claim]:
-    """The claims with these ids, in the order of the ledger; all of them when no name is given.
+    """The claims with these ids, in the order of the ledger; all claims if no name is given.
 
     A name may also be "module:NAME": a claim of your own in a module that Python can import.
 
@@ -155,7 +159,7 @@ def find(names: Sequence[str] | None = None) -> list[Claim]:
 
 
 def _claims_of(letter: str) -> list[Claim]:
-    """The claims of a lens; of another package, those that can be loaded."""
+    """The claims of a lens; claims of another package that cannot be loaded are left out."""
     lens, package, _ = lenses()[letter]
     claims = []
     for name, path in lens.claims.items():
@@ -171,7 +175,10 @@ def _claims_of(letter: str) -> list[Claim]:
 
 
 def _load(path: str, name: str = "", package: str = "attnlens") -> Claim:
-    """The claim at "module:NAME"; with its id and the package that lists it, if one does."""
+    """The claim at "module:NAME".
+
+    `name` is the id that the claim must have, if a lens lists it; `package` provides that lens.
+    """
     if package == "attnlens":
         claim = plugins.import_name(path, f"the claim {path!r}")
     else:

@@ -1,4 +1,4 @@
-"""The rule of a claim, declared: quantities, each with its estimate per replicate and its region.
+"""The declaration of a claim's rule: quantities, each with an estimate and a region.
 
     RULE = Rule(
         Quantity(
@@ -37,16 +37,17 @@ class Quantity:
     """One quantity of a rule: what is estimated, from which cells, and where it must lie.
 
     key       its name in the texts of the claim and in controls
-    name      its name in the ledger; {parameter} or {parameter:.3g} is filled in from the cells,
-              {span} with the range of the axis that the estimate is fitted over
+    name      its name in the ledger; {parameter} or {parameter:.3g} is replaced by its value in the
+              cells, {span} by the range of the axis over which the estimate is fitted
     estimate  one number per replicate, from the cells of one group
     region    a region, or a function of the values of `per` (in their order)
     per       parameters of the grid: one part of the claim for each combination of their values
-    where     only cells with these parameters are used; arms without such cells have no such part
+    where     only cells with these parameters are used; the quantity is not judged for arms without
+              such cells
     against   parameters of the reference cells: the judged numbers are the estimate minus that of
-              the reference, pair by pair; the reference itself is not judged
+              the reference cells, replicate by replicate; the reference itself is not judged
     exact     True if there is no sampling error: every single number must lie in the region
-    power     what the pilot expects of the quantity: the power of the claim follows from it
+    power     expected value and scatter from the pilot, from which the claim's power is computed
     """
 
     key: str
@@ -71,9 +72,9 @@ class Quantity:
             yield judged(self._name(group), numbers, region)
 
     def planned(self, works: Sequence[Work]) -> Iterator[PlannedPart | None]:
-        """One planned part per combination of the parameters `per`; None without a power.
+        """One planned part per combination of the parameters `per`; None if `power` is None.
 
-        A quantity without sampling error needs no power and has no planned part.
+        An exact quantity needs no power and has no planned part.
         """
         for values, group in () if self.exact else self._groups(works):
             if self.power is None:
@@ -86,7 +87,7 @@ class Quantity:
             yield PlannedPart(self.key, name, region, effect, std, count, share)
 
     def outline(self, works: Sequence[Work]) -> list[tuple[str, Region]]:
-        """Name and region of each part, before the run."""
+        """The name and the region of each part, from the specifications of the cells."""
         groups = self._groups(works)
         return [(self._name(group), self.region_at(*values)) for values, group in groups]
 
@@ -97,7 +98,7 @@ class Quantity:
     def _groups(
         self, cells: Sequence[CellKind]
     ) -> Iterator[tuple[tuple[Any, ...], list[CellKind]]]:
-        """The judged cells, by the values of the parameters `per`."""
+        """The judged cells, grouped by the values of the parameters `per`."""
         judged = _with(cells, self.where)
         if self.against:
             judged = [cell for cell in judged if not _with([cell], self.against)]
@@ -115,7 +116,7 @@ class Quantity:
 
 
 class _Shown(float):
-    """A number that is written as briefly as possible, unless its placeholder has a format."""
+    """A float that is formatted with "g" if its placeholder has no format."""
 
     def __format__(self, form: str) -> str:
         return super().__format__(form or "g")
@@ -145,11 +146,11 @@ class Rule:
         return [part for quantity in self.quantities for part in quantity.parts(measured)]
 
     def planned(self, works: Sequence[Work]) -> list[PlannedPart | None]:
-        """The parts of the claim before the run; None for a part without a stated effect."""
+        """The planned parts of the claim; None for a part without a stated effect."""
         return [part for quantity in self.quantities for part in quantity.planned(works)]
 
     def refutation(self, works: Sequence[Work]) -> str:
-        """One sentence, from quantities and regions: what would refute the claim.
+        """A sentence that says which results would refute the claim.
 
         >>> from attnlens.claims.estimates import pooled
         >>> rule = Rule(Quantity("rate", "rate ({world})", pooled("x"), Region(high=0.07)))
@@ -170,14 +171,14 @@ class Rule:
         return f"Refuted if {'; or '.join(cases)}." if cases else ""
 
     def by_key(self, measured: Sequence[Measured]) -> dict[str, list[Part]]:
-        """The parts of every quantity that the cells have."""
+        """The judged parts by the key of their quantity; quantities without cells are left out."""
         all_parts = {quantity.key: list(quantity.parts(measured)) for quantity in self.quantities}
         return {key: parts for key, parts in all_parts.items() if parts}
 
     def words(self) -> dict[str, str]:
-        """What the texts of the claim may use: `$key`, `$key_low`, `$key_high` (and `bound_words`).
+        """The values of the placeholders `$key`, `$key_low`, `$key_high` (and of `bound_words`).
 
-        Only for quantities with one region; where it depends on a parameter, the text says how.
+        Quantities whose region is a function of parameters have no placeholders.
         """
         words = {}
         for quantity in self.quantities:
@@ -190,7 +191,7 @@ class Rule:
 
 
 def _outside_words(region: Region) -> str:
-    """Where the complement of a region is."""
+    """The complement of a region in words."""
     sides = []
     if region.low > -math.inf:
         sides.append(f"below {number(region.low)}")
@@ -213,7 +214,7 @@ def region_words(region: Region) -> str:
 
 
 def bound_words(name: str, bound: float) -> dict[str, str]:
-    """The ways in which a text may write a bound.
+    """The placeholders for a bound in the texts of a claim, with their values.
 
     `$name` is the bound and `$name_percent` the bound in per cent. For the logarithm of a ratio,
     `$name_exp` is the ratio, and `$name_change` its distance from 1 in per cent.
@@ -224,7 +225,7 @@ def bound_words(name: str, bound: float) -> dict[str, str]:
     if not math.isfinite(bound):
         return {}
     words = {name: number(bound), f"{name}_percent": f"{number(100 * bound)} %"}
-    if abs(bound) < 10:  # larger ones are not logarithms
+    if abs(bound) < 10:  # a larger bound is not the logarithm of a ratio
         ratio = math.exp(bound)
         words[f"{name}_exp"] = number(ratio)
         words[f"{name}_exp_percent"] = f"{number(100 * ratio)} %"

@@ -1,14 +1,14 @@
 """Shared by the claims about sample complexity: samples of teachers, trained students, n(ε).
 
-A seed redraws teacher, data and start. Teachers have noise-free answers of variance one. The error
-of a student is the mean squared distance to these answers on fresh inputs, divided by their
-variance there: a constant has error 1, the teacher itself has error 0.
+A seed redraws teacher, data and start. Teachers have noise-free answers of variance one. The
+relative error of a student is the mean squared distance to these answers on new inputs, divided by
+their variance: the best constant has error 1, the teacher itself has error 0.
 
-n(ε) is read from the learning curve of each seed (see `attnlens.instruments.samples.sample_size`).
-Where the curve does not cross ε within the grid of sample sizes, n(ε) is *censored*: only its side
-is known. `log_sample_size` estimates the mean of log n(ε) by the likelihood of a normal law that is
-censored at the ends of the grid (Tobit), because the ends in place of censored values would move
-every ratio towards one.
+n(ε) is the sample size at which the learning curve of a seed crosses the error ε (see
+`attnlens.instruments.samples.sample_size`). If the curve does not cross ε within the grid of sample
+sizes, n(ε) is *censored*: it is only known to be below or above the grid. `log_sample_size`
+estimates the mean of log n(ε) by the likelihood of a normal distribution that is censored at the
+ends of the grid (Tobit). Replacing censored values by the ends would move every ratio towards one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from attnlens.worlds import Episode, SparseTeacher, TokenTeacher, World
 from .cells import Measured
 from .estimates import Estimate, Tobit, Values, difference, pooled, values_of
 
-# How every student of a teacher is trained; each claim adds steps, batch and penalty.
+# Training settings of all students; each claim adds steps, batch and penalty.
 ADAM: dict[str, Any] = {
     "loss": "squared",
     "optimiser": "adam",
@@ -40,29 +40,30 @@ ADAM: dict[str, Any] = {
 # Settings of the claims about known attention.
 SPARSE_SETTINGS: dict[str, Any] = {
     **ADAM,
-    "goal": 0.3,  # ε; B.known-attention has the reason
+    "goal": 0.3,  # ε; B.known-attention explains the value
     "attended": 4,
-    # The teacher's attended features are among the first eight, for every number of features.
+    # The teacher's attended features are among the first eight, at every number of features p.
     "core_features": 8,
     "unit_variance": True,
     "teacher_hidden": 8,
     "attend": True,
     "noise": "gaussian",
     "noise_std": 0.1,
-    "test_samples": 512,  # per seed; they cause a few per cent of the variance of an error
-    # All students have 32 inputs, for every p. Unused inputs are zero, so that all students share
-    # start and program. With f given, known attention is the baseline on x ⊙ f(x).
+    "test_samples": 512,  # per seed; a few per cent of an error's variance come from them
+    # All students have 32 inputs, at every p. Unused inputs are zero, so that all students share
+    # starts and one compiled program. With f given, known attention is the baseline on x ⊙ f(x).
     "padded_features": 32,
-    "hidden": 16,  # twice the teacher's; with 64 the baseline needed 6 % fewer samples in a pilot
+    # Twice the width of the teacher; with 64 the baseline needed 6 % fewer samples in a pilot.
+    "hidden": 16,
     "steps": 400,
     "batch": 32,
     "learning_rate": 1e-2,
-    # The penalty with which the baseline needs the fewest samples, of 1e-4, 3e-3, 0.01, 0.03, 0.1
-    # and 0.3 (pilot of 24 seeds, p = 32: 441, 346, 243, 205, 476 and more than 1024). Known
-    # attention hardly depends on it (4.8 to 5.7 samples up to 0.03): the choice favours the
-    # baseline.
+    # The penalty with which the baseline needs the fewest samples: with 1e-4, 3e-3, 0.01, 0.03, 0.1
+    # and 0.3 it needed 441, 346, 243, 205, 476 and more than 1024 (pilot of 24 seeds, p = 32).
+    # Known attention hardly depends on the penalty (4.8 to 5.7 samples up to 0.03), so this choice
+    # favours the baseline.
     "l2": 3e-2,
-    # Powers of two around the n(ε) of the pilot (known attention 3 to 30, baseline 30 to 500).
+    # Powers of two that contain n(ε) of the pilot (known attention 3 to 30, baseline 30 to 500).
     "baseline_sizes": [16, 32, 64, 128, 256, 512, 1024],
     "known_sizes": [1, 2, 4, 8, 16, 32, 64],
 }
@@ -73,7 +74,7 @@ _TRAINING = (
 
 
 class Samples(NamedTuple):
-    """Training rows, and fresh inputs with noise-free answers; the first axis is the seed."""
+    """Training rows, and new inputs (`fresh`) with noise-free answers; axis 0 is the seed."""
 
     inputs: np.ndarray
     targets: np.ndarray
@@ -87,8 +88,11 @@ class Samples(NamedTuple):
 
 
 class Students(NamedTuple):
-    """Arrays (seed, student of the seed): relative error, loss on held-out rows (if there are any),
-    and mean training loss since the last evaluation but one."""
+    """Results of trained students, as arrays (seed, student of the seed).
+
+    They are the relative error, the loss on held-out rows (if there are any), and the mean training
+    loss between the last two evaluations.
+    """
 
     errors: np.ndarray
     validation: np.ndarray
@@ -112,26 +116,26 @@ def token_teacher(parameters: Mapping[str, Any], **changes: Any) -> TokenTeacher
 
 
 def training_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """How students are trained, from the parameters of a cell."""
+    """The parameters of a cell that are training settings, as arguments of `train`."""
     return {name: parameters[name] for name in _TRAINING if name in parameters}
 
 
 @eqx.filter_jit
 def episodes(world: World, keys: Array, rows: int, tested: int) -> Episode:
-    """One teacher per key, with `rows` labelled samples and `tested` fresh ones."""
-    # In sequence, not vmapped: half the compile time.
+    """One teacher per key, with `rows` training samples and `tested` test samples."""
+    # A sequential map needs half the compile time of vmap.
     return jax.lax.map(lambda key: world.sample(key, rows, tested), keys)
 
 
 @eqx.filter_jit
 def _attentions(world: SparseTeacher, latent: Any, *inputs: Any) -> tuple[Array, ...]:
-    """f(x) of every teacher at all of its inputs."""
+    """The attention weights f(x) of every teacher at all of its inputs."""
     return tuple(jax.vmap(world.attention)(latent, x) for x in inputs)
 
 
 @eqx.filter_jit
 def _answers(world: Any, latent: Any, *inputs: Any) -> tuple[Array, ...]:
-    """Noise-free answers of every teacher at all of its inputs."""
+    """The noise-free answers of every teacher at all of its inputs."""
     return tuple(jax.vmap(world.answer)(latent, x) for x in inputs)
 
 
@@ -157,7 +161,7 @@ def teacher_samples(
     """The samples of one teacher per key: `rows` to train on, `tested` to test on.
 
     `answering` is a world of the same kind with another activation or without attention. If it is
-    given, weights, inputs and noise of the teachers stay, and the answers are those of `answering`.
+    given, the answers are computed by `answering`, with the same weights, inputs and noise.
     """
     return _samples(world, keys, rows, tested, answering)[0]
 
@@ -197,9 +201,9 @@ def train(
     sizes: Sequence[int],
     **training: Any,
 ) -> Students:
-    """Students of every seed and sample size (and penalty), as one group of networks.
+    """Train one student per seed and sample size (and penalty), as one group of networks.
 
-    They are evaluated after the last step only, unless `every` is given.
+    Students are evaluated after the last step only, unless `every` is given.
     """
     fitted = fit(
         make,
@@ -224,7 +228,7 @@ def train_sparse(
     parameters: Mapping[str, Any],
     sharpness: float,
 ) -> np.ndarray:
-    """Relative errors (seed, size) of baselines on the features of `samples`."""
+    """Relative errors of baselines on the inputs of `samples`, (seed, sample size)."""
     features, hidden = parameters["padded_features"], parameters["hidden"]
     make = partial(Baseline, features=features, hidden=hidden, sharpness=sharpness)
     return train(make, samples, seeds, sizes, **training_of(parameters)).errors
@@ -236,10 +240,10 @@ def best_candidate(
     sizes: Sequence[int],
     **training: Any,
 ) -> np.ndarray:
-    """Relative errors (seed, size) of the candidate with the lowest loss on held-out rows.
+    """Relative errors of the candidate with the lowest loss on held-out rows, (seed, sample size).
 
-    A candidate is a network with its view of the samples, and each penalty `l2`; the choice is per
-    seed and size.
+    A candidate is a network constructor with its samples, combined with each penalty `l2`. The
+    choice is made separately for each seed and sample size.
     """
     shape = (len(seeds), len(sizes), -1)
     students = [train(make, samples, seeds, sizes, **training) for make, samples in candidates]
@@ -257,16 +261,16 @@ def log_sizes(sizes: Sequence[int], errors: np.ndarray, goal: float) -> np.ndarr
 def log_sample_size(
     errors: Values, sizes: str, goal: float | None = None
 ) -> Callable[[Sequence[Measured]], np.ndarray]:
-    """The mean of log n(ε) with censoring (`Tobit`): one pseudo-value per seed.
+    """An estimate: the mean of log n(ε) with censoring (`Tobit`), one pseudo-value per seed.
 
-    errors  the array (seed, size) of relative errors, or a function of a cell
+    errors  the name of the array (seed, sample size) of relative errors, or a function of a cell
     sizes   the parameter that lists the sample sizes
     goal    ε; by default the parameter `goal`
 
-    Where more than half of the values are censored, the likelihood extrapolates from a minority
+    If more than half of the values are censored, the likelihood would extrapolate from a minority
     (with 0.4 to 0.6 censored in pilots, the jackknife's standard deviation was 2 to 8 times that of
-    the values), and the ends of the grid stand for n(ε). That happens to controls, of which hardly
-    any student reaches ε, and moves their ratio towards one.
+    the values). Then censored values are replaced by the ends of the grid. This happens for
+    controls in which hardly any student reaches ε, and moves their ratio towards one.
     """
 
     def values(cell: Measured) -> np.ndarray:
@@ -285,5 +289,5 @@ def log_sample_size(
 def log_size_ratio(
     top: Values, bottom: Values, sizes: tuple[str, str], goal: float | None = None
 ) -> Estimate:
-    """E log n(ε) of `top` minus that of `bottom`: one pseudo-value per seed, paired."""
+    """An estimate: E log n(ε) of `top` minus that of `bottom`, one paired pseudo-value per seed."""
     return difference(log_sample_size(top, sizes[0], goal), log_sample_size(bottom, sizes[1], goal))

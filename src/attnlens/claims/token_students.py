@@ -2,21 +2,22 @@
 
 Teachers are the self-attention models of lens B (ICLR 2021 submission) on p tokens of dimension t
 (`TokenTeacher`), with answers of variance one. One student is of the teacher's own class; the other
-is the baseline on the p·t numbers of the tokens. Both sides have the same number of candidates: two
-widths, each with two penalties and one start. All train on four fifths of their n samples, and the
-loss on the last fifth chooses, for each side, seed and sample size (held-out rows have labels too,
-so they count towards n). Without a choice of penalties the baseline is a straw man: at n = 128 its
-error was 1.0 with 1e-4 and 0.73 with 0.03, in a pilot with p = t = 4.
+is the baseline, a plain network on the p·t numbers of the tokens. Both sides have the same number
+of candidates: two widths, each with two penalties and one start. All candidates are trained on four
+fifths of their n samples; the candidate with the lowest loss on the last fifth is chosen, for each
+side, seed and sample size (held-out rows have labels too, so they count towards n). Without a
+choice of penalties the comparison would be unfair to the baseline: at n = 128 its error was 1.0
+with 1e-4 and 0.73 with 0.03, in a pilot with p = t = 4.
 
-ε is a goal that both reach. A baseline has an approximation error here, and a goal below it
-measures that and not samples; each claim says how many baselines of its pilot did not reach ε. The
-log ratio at other goals is drawn beside the claim.
+ε is a goal that both sides reach. The baseline has an approximation error here; with a goal below
+it, the ratio would measure this error and not samples. Each claim says how many baselines of its
+pilot did not reach ε. The figure shows the log ratio at other goals too.
 
-On data of a teacher *without attention* (a is the identity), the control of every such claim,
-attention must learn to switch itself off. A student whose attention is *frozen at uniform* asks
-whether a saving comes from attention or from averaging tokens: it is the same network, on tokens
-that are replaced by their mean, so that every softmax is uniform. It is a control where it loses to
-the plain network, and where it does not, it is one of the baseline's candidates (`against`).
+Every such claim has a control with a teacher *without attention* (a is the identity), on whose data
+attention must learn to switch itself off. A student whose attention is *frozen at uniform* shows
+whether a saving comes from attention or from averaging tokens: it is the same network, but every
+token is replaced by the mean token, so that every softmax is uniform. If it is worse than the plain
+network, it is a control; otherwise it is one of the baseline's candidates (`against`).
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ CONTROLS = {
 SETTINGS: dict[str, Any] = {
     **ADAM,
     "goal": 0.5,
-    "goals": [0.8, 0.7, 0.6, 0.5, 0.4],  # of the curve in ε
-    # Powers of three around the n(ε) of the pilots.
+    "goals": [0.8, 0.7, 0.6, 0.5, 0.4],  # values of ε in the figure
+    # Powers of three times 16, which contain n(ε) of the pilots.
     "sizes": {
         "smoke": [16, 432],
         "default": [16, 48, 144, 432, 1296, 3888],
@@ -67,26 +68,26 @@ SETTINGS: dict[str, Any] = {
     "token_dim": 4,
     "query_dim": 4,
     "value_dim": 4,
-    "rank": 4,  # of the product of queries and keys: full
+    "rank": 4,  # rank of the product of queries and keys, equal to query_dim
     "attend": True,
     "hard": False,
     "unit_variance": True,
     "focus": 1.0,
     "student": "attention",
-    "against": ["plain"],  # the kinds of networks that are the baseline's candidates
+    "against": ["plain"],  # kinds of networks among the baseline's candidates
     "noise": "gaussian",
     "noise_std": 0.1,
     "sharpness": 5.0,
-    "test_samples": 512,  # per seed; they cause a few per cent of the variance of an error
+    "test_samples": 512,  # per seed; a few per cent of an error's variance come from them
     "teacher_hidden": 8,
-    # The candidates of each side. A baseline of 256 units was no better than one of 64 in a pilot.
-    # Of 0.001, 0.01 and 0.1 the best penalty was 0.1 at small n and 0.01, or a little better 0.001,
-    # at large n, for both sides.
+    # The widths and penalties of the candidates of each side. In a pilot, a baseline of 256 units
+    # was no better than one of 64. Of the penalties 0.001, 0.01 and 0.1 the best was 0.1 at small
+    # n; at large n 0.01 was good and 0.001 slightly better, for both sides.
     "widths": {"smoke": [16], "default": [16, 64], "full": [16, 64]},
     "l2": [1e-2, 1e-1],
-    # With 1500 steps at half the rate, at n ≥ 1024 and with the penalty 1e-4, errors of the
-    # baseline changed by a tenth or less and those of attention fell by half or more: longer
-    # training favours the claim.
+    # With 1500 steps at half the learning rate (n ≥ 1024, penalty 1e-4), errors of the baseline
+    # changed by a tenth or less, and those of attention fell by half or more. So longer training
+    # would favour the claim.
     "steps": 400,
     "batch": 32,
     "learning_rate": 2e-2,
@@ -95,12 +96,15 @@ SETTINGS: dict[str, Any] = {
 
 
 def log_ratio(goal: float | None = None) -> Any:
-    """E log n(ε) of the baseline minus that of attention; ε is the parameter `goal` by default."""
+    """An estimate: E log n(ε) of the baseline minus that of attention, one per seed.
+
+    ε is `goal`, or by default the parameter `goal` of the cells.
+    """
     return log_size_ratio("baseline", "attention", ("sizes", "sizes"), goal)
 
 
 def rule(power: Power) -> Rule:
-    """The rule of a claim, with what its pilot expects."""
+    """The rule of a claim: the log ratio is at least 0.3; `power` comes from the claim's pilot."""
     return Rule(
         Quantity(
             "log_ratio",
@@ -125,7 +129,7 @@ def grid(
     pilot: range,
     **settings: Any,
 ) -> Grid:
-    """The cells of a claim; `seconds` per seed and sample size."""
+    """The grid of a claim; a cell takes `seconds` per seed and sample size."""
     return Grid(
         settings={**SETTINGS, **settings},
         arm_settings=arm_settings,
@@ -139,7 +143,7 @@ def grid(
 def measure(
     arm: str, parameters: Mapping[str, Any], seeds: Sequence[int], student: Callable[..., Any]
 ) -> dict[str, Any]:
-    """Relative errors (seed, size) of the best candidates of both sides."""
+    """Relative errors of the chosen candidates of both sides, (seed, sample size)."""
     sizes, widths = parameters["sizes"], parameters["widths"]
     keys = episode_keys(seeds, parameters["layers"])
     samples = teacher_samples(
@@ -167,14 +171,16 @@ def measure(
 
 
 def self_attention(parameters: Mapping[str, Any]) -> Callable[..., SelfAttention]:
-    """A student with one layer of self-attention, as the parameters of a cell describe it."""
+    """The constructor of a student with one layer of self-attention, with the sizes of a cell."""
     query_dim, value_dim = parameters["query_dim"], parameters["value_dim"]
     return partial(SelfAttention, query_dim=query_dim, value_dim=value_dim)
 
 
 def mean_tokens(samples: Samples) -> Samples:
-    """Every token replaced by the mean of its sample's tokens: all keys are equal, so every softmax
-    is uniform, in every layer."""
+    """The samples with every token replaced by the mean token of its sample.
+
+    All keys are then equal, so every softmax is uniform, in every layer.
+    """
 
     def mean(inputs: np.ndarray) -> np.ndarray:
         return np.broadcast_to(inputs.mean(-1, keepdims=True), inputs.shape)
@@ -190,7 +196,7 @@ LABELS = {
 
 
 def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
-    """The ratio of n(ε) over ε, for the prediction and the controls."""
+    """A figure of the ratio of n(ε) as a function of ε, for the prediction and the controls."""
     series = []
     for arm, cells in arms.items():
         points = [log_point(goal, log_ratio(goal)(cells)) for goal in cells[0].parameters["goals"]]
@@ -205,7 +211,7 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
 
 
 def views(arms: Mapping[str, Sequence[Measured]]) -> list[Figure]:
-    """Learning curves of both students, in every arm."""
+    """A figure of the learning curves of both students, in every arm."""
     series = []
     for arm, measured in arms.items():
         sizes = [float(size) for size in measured[0].parameters["sizes"]]
@@ -218,7 +224,7 @@ def views(arms: Mapping[str, Sequence[Measured]]) -> list[Figure]:
 
 
 def assumptions(labels: str) -> tuple[Assumption, ...]:
-    """Where the labels come from, and whether both students can reach ε."""
+    """The assumptions of a claim; `labels` says where its labels come from."""
     return (
         Assumption(f"The labels come from {labels}", Check.CONTROL, control=ABSENT),
         Assumption(

@@ -1,13 +1,14 @@
-"""Trained predictors of a hidden value at several lengths, compared with the exact one.
+"""Trained predictors of a hidden value at several lengths, compared with the exact predictor.
 
 Shared by A.trained-approaches-bayes and A.trained-efficiency. Sequences are drawn at the longest
-length, and shorter ones are their first tokens (tokens are exchangeable): a seed has the same
-sequences at every length, which removes noise from slopes. The other tokens are masked, so that all
-lengths and both worlds share one program. Two ways of reading are no attention that is trained:
+length, and shorter sequences are their first tokens (tokens are exchangeable). So a seed has the
+same sequences at every length, which removes noise from slopes. The other tokens are masked, so
+that all lengths and both worlds share one compiled program. The setting `reading` is "softmax" for
+trained attention; with the other two values only the readout is trained:
 
-"uniform"  attention frozen at equal weights: the network is given the mean of the values
-"cme"      the network is given the read of kernel ridge attention with the kernel and the ridge of
-           the world, which is the exact predictive mean; only the readout is trained
+"uniform"  attention is frozen at equal weights: the network is given the mean of the values
+"cme"      the network is given the output of kernel ridge attention with the kernel and the ridge
+           of the world, which is the exact predictive mean
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ WORLDS = ("regression", "process")
 SETTINGS: dict[str, Any] = {
     "key_dim": 3,
     "noise_std": 0.5,
-    "temperature": 0.5,  # of the kernel of the Gaussian process
+    "temperature": 0.5,  # temperature of the Gaussian process's kernel
     "reading": "softmax",
     "shuffled": False,
     "test_sequences": 512,
@@ -50,7 +51,10 @@ def world_of(parameters: Mapping[str, Any]) -> ExactWorld:
 
 
 def distances(parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, np.ndarray]:
-    """E(f̂ − f*)² and the exact posterior variance: rows are seeds, columns are lengths."""
+    """E(f̂ − f*)² of trained networks, and the exact posterior variance.
+
+    Rows are seeds, columns are lengths.
+    """
     world, lengths = world_of(parameters), parameters["length"]
     train, test = (
         draw(world, seeds, parameters[name], max(lengths), part, exact=False)
@@ -79,7 +83,7 @@ def distances(parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, 
 def _read(
     parameters: Mapping[str, Any], world: ExactWorld, episodes: Episodes, length: int
 ) -> Episodes:
-    """Episodes whose tokens after the first `length` are hidden, read as `reading` says."""
+    """Episodes of which only the first `length` tokens are used, as inputs for `reading`."""
     inputs = episodes.inputs
     if parameters["reading"] == "softmax":
         mask = np.arange(inputs.key.shape[-2]) < length
@@ -89,13 +93,13 @@ def _read(
         read = inputs.value[..., :length, :].mean(-2)
     else:
         read, _ = _exact(world, inputs, length)
-    # One token: a head's softmax over it is 1, whatever its key.
+    # The read is given as one token: a head's softmax over it is 1 for every key.
     one = ReaderInputs(inputs.query[..., None, :], read[..., None, :], inputs.query)
     return episodes._replace(inputs=one)
 
 
 def _exact(world: ExactWorld, inputs: ReaderInputs, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """The exact predictive mean, and its posterior variance, from the first tokens."""
+    """The exact predictive mean and the posterior variance, given the first `length` tokens."""
     shape = inputs.query.shape[:2]
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), inputs)
     tokens = Pairs(flat.key[:, :length], flat.value[:, :length])
@@ -109,7 +113,7 @@ def _posterior(world: ExactWorld, tokens: Pairs, query: Any) -> tuple[Any, Any]:
         posterior = world.posterior(pair[0])
         return world.predictive(posterior, pair[1]).mean, world.uncertainty(posterior, pair[1])
 
-    return jax.lax.map(one, (tokens, query))  # in sequence, so that LAPACK calls never overlap
+    return jax.lax.map(one, (tokens, query))  # sequential, so that LAPACK calls never overlap
 
 
 @eqx.filter_jit

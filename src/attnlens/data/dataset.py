@@ -36,8 +36,9 @@ class Dataset:
     texts     a tuple of n strings
 
     `labels` (n,) are class numbers, whose names are in `classes`, or real numbers if `classes` is
-    empty; all NaN where there are no labels. `history` describes each processing step in words.
-    `splits` has the hash of every set that was split from the same data together with this one.
+    empty. Without labels, `labels` is NaN in every row. `history` describes each processing step in
+    words. If this set was made by `split`, `splits` maps the name of each set that the same call
+    returned to its hash.
 
     >>> rows = Dataset("mine", "rows", np.eye(3), np.array([0, 1, 1]), ("no", "yes"), "me", "none")
     >>> print(rows)
@@ -56,10 +57,10 @@ class Dataset:
 
     def __post_init__(self) -> None:
         checks.one_of("kind", self.kind, get_args(Kind))
-        # Masks, text and complex numbers raise here; labels become the numbers that they are.
+        # Masked arrays, strings and complex numbers raise here. Object arrays become numeric.
         if self.kind != "texts":
             checked = arrays.plain(f"inputs of {self.name}", self.inputs)
-            is_object = checked.dtype == object  # other types are kept, without a copy
+            is_object = checked.dtype == object  # arrays of other types are kept without a copy
             read = checked if is_object else np.empty(0, checked.dtype)
             numbers = arrays.numbers(f"inputs of {self.name}", read)
             object.__setattr__(self, "inputs", numbers if is_object else checked)
@@ -105,7 +106,7 @@ class Dataset:
 
     @property
     def array(self) -> np.ndarray:
-        """The inputs as an array; an error for texts."""
+        """The inputs as an array; `BadInput` if they are texts."""
         if isinstance(self.inputs, tuple):
             raise checks.BadInput(
                 f"{self.name} must hold numbers; got texts; convert them to tokens with "
@@ -142,7 +143,7 @@ class Dataset:
         return dataclasses.replace(self, inputs=inputs, labels=self.labels[rows], history=history)
 
     def tokens(self, tokens: np.ndarray, description: str) -> Dataset:
-        """The same samples as tokens; `description` says how they were made (for the history)."""
+        """The same samples with `tokens` as inputs; `description` is added to the history."""
         history = (*self.history, description)
         return dataclasses.replace(self, kind="tokens", inputs=tokens, history=history)
 
@@ -150,7 +151,7 @@ class Dataset:
 def deduplicated(data: Dataset, conflicts: bool = False) -> Dataset:
     """`data` with each input once; inputs whose copies have different labels are dropped.
 
-    With `conflicts` they are kept, with the first of their labels.
+    If `conflicts` is True, such inputs are kept, each with the label of its first copy.
 
     >>> twice = np.array([[1.0], [1.0], [2.0]])
     >>> rows = Dataset("mine", "rows", twice, np.array([0, 0, 1]), ("no", "yes"), "me", "none")
@@ -170,8 +171,8 @@ def deduplicated(data: Dataset, conflicts: bool = False) -> Dataset:
 def split(data: Dataset, sizes: Mapping[str, int], seed: int, part: int = 0) -> dict[str, Dataset]:
     """Named sets of these sizes that share no row; the same seed always gives the same sets.
 
-    With one seed, parts 0, 1, 2, … share no row either, for independent repetitions of an
-    experiment. The number of parts is limited by the number of rows.
+    `part` selects the sets of one repetition of an experiment: with the same seed, parts 0, 1, 2, …
+    share no row with each other. The number of parts is limited by the number of rows.
 
     >>> from attnlens.data import table
     >>> sets = split(table("wine"), {"train": 100, "test": 50}, seed=0)

@@ -18,12 +18,12 @@ def installed(module: str) -> bool:
     """
     try:
         return importlib.util.find_spec(module) is not None
-    except (ImportError, ValueError):  # no parent package, or a module without a specification
+    except (ImportError, ValueError):  # its parent package is missing, or its __spec__ is None
         return False
 
 
 def file_of(module: str, path: str, what: str) -> Path:
-    """The path of a file inside an optional package; `what` names its content in messages."""
+    """The path of a file inside an optional package; error messages call its content `what`."""
     spec = importlib.util.find_spec(module) if installed(module) else None
     if spec is None:
         raise checks.BadInput(

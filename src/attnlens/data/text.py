@@ -5,10 +5,10 @@ number of times that word c is within `window` words of word w, and #(w) = Σ_c 
 
     PPMI(w, c) = max(0, log( #(w, c) / (#(w) P(c)) )),   P(c) = #(c)^0.75 / Σ_c' #(c')^0.75
 
-is the positive pointwise mutual information; the power smooths the distribution of contexts (Levy,
-Goldberg and Dagan, TACL 2015). With PPMI ≈ U S Vᵀ, the vectors are U S^(1/2), scaled so that the
-mean square of all entries is one. Words outside the vocabulary are left out; short texts are padded
-with zero tokens.
+is the positive pointwise mutual information. The power 0.75 smooths the distribution of contexts
+(Levy, Goldberg and Dagan, TACL 2015). With the truncated singular value decomposition
+PPMI ≈ U S Vᵀ, the word vectors are the rows of U S^(1/2), scaled so that the mean square of all
+entries is one. Words outside the vocabulary are left out; short texts are padded with zero tokens.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class Embedding:
         """Learn vocabulary and vectors from the training texts.
 
         The vocabulary has the `most_words` most frequent words among those that occur at least
-        `least_count` times, and in no more than the share `most_share` of the texts.
+        `least_count` times, and in at most the share `most_share` of the texts. Two words co-occur
+        if they are at most `window` words apart.
         """
         texts = [words(text) for text in _texts(training)]
         checks.whole("window", window, 1)
@@ -96,9 +97,9 @@ class Embedding:
     def grouped(self, data: Dataset, tokens: int) -> Dataset:
         """All known words of each text as at most `tokens` tokens: (n, tokens, dim).
 
-        With more than `tokens` known words, a token is the mean of g consecutive ones, g the
-        smallest number with which they fit. All tokens of a text are means of equally many words,
-        so the fewer than g words after the last complete group are left out.
+        If a text has more than `tokens` known words, each token is the mean vector of g consecutive
+        words. g is the smallest number for which there are at most `tokens` groups. The words after
+        the last complete group, fewer than g, are left out.
         """
         checks.whole("tokens", tokens, 1)
         index = {word: i for i, word in enumerate(self.vocabulary)}
@@ -144,8 +145,8 @@ def _ppmi_vectors(
 
     index = {word: i for i, word in enumerate(vocabulary)}
     size, gap = len(vocabulary), [-1] * window
-    # All texts in one sequence of word indices. −1 is an unknown word; a gap of them separates two
-    # texts, so that no pair of words spans two texts.
+    # All texts are joined to one sequence of word indices, in which −1 is an unknown word. `window`
+    # unknown words follow each text, so that no pair of words spans two texts.
     sequence = np.array([i for text in texts for i in (*(index.get(w, -1) for w in text), *gap)])
     pairs = sparse.csr_matrix((size, size))
     for distance in range(1, window + 1):
@@ -165,8 +166,8 @@ def _ppmi_vectors(
         )
     indices = (counts.row[positive], counts.col[positive])
     matrix = sparse.csr_matrix((ppmi[positive], indices), (size, size))
-    # A fixed start makes Lanczos deterministic. The sign of a singular vector is arbitrary: it is
-    # chosen so that the entry of largest absolute value is positive.
+    # A fixed starting vector makes the Lanczos iteration deterministic. The sign of a singular
+    # vector is arbitrary: here, its entry of largest absolute value is positive.
     left, values, _ = svds(matrix, k=dim, v0=np.ones(size))
     order = np.argsort(-values)
     left, values = np.asarray(left)[:, order], values[order]

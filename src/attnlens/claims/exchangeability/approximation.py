@@ -13,11 +13,11 @@ latent weights.
 
 The risk of every seed is positive by construction, so seeds are the replicates.
 
-*A limit of this claim.* The second term falls by itself as the posterior becomes narrower, so the
-total would fall for a network that only follows it: the posterior variance alone has a slope of
-−1.12 over these lengths, and an untrained linear read with one fitted number has −0.84, with a
-smaller error than the network at every length. A.trained-efficiency judges the first term relative
-to the second, and is refuted. The error in the width of the network is not judged here.
+*A limit of this claim.* The second term falls in any case as the posterior becomes narrower, so the
+sum falls even if the first term does not: the posterior variance alone has a slope of −1.12 over
+these lengths. An untrained linear read with one fitted number has a slope of −0.84, and a smaller
+error than the network at every length. A.trained-efficiency judges the first term relative to the
+second, and is refuted. How the error depends on the width of the network is not judged here.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ GRID = Grid(
         "steps": 1000,
     },
     axes={"length": {"smoke": (4, 16), "default": (4, 16, 64), "full": (4, 16, 64, 256)}},
-    # The full profile has eleven times as many blocks as the default: with nine times as many the
-    # interval was 2.9 times as narrow instead of 3.
+    # The interval of the full profile must be a third of the default's: with nine times as many
+    # blocks it was narrower by a factor of 2.9 only, so there are eleven times as many.
     blocks={PREDICTION: BLOCKS, CONTROL: BLOCKS},
-    seeds_per_block=8,  # trained as one program
+    seeds_per_block=8,  # the networks of a block are trained in one compiled program
     cost=lambda parameters, seeds: 1 + 0.02 * parameters["length"],
     pilot=range(1000),
 )
@@ -67,14 +67,14 @@ RULE = Rule(
         "slope",
         "slope of the squared distance to knowing the latent ({span})",
         RISK.slopes,
-        Region(high=-0.2),  # of a squared error
+        Region(high=-0.2),  # slope of the squared error; that of its root is half as large
         power=Power(-0.86, 0.048),  # pilot of sixteen seeds
     )
 )
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """E(f̂ − m)² for every seed."""
+    """The risk E(f̂ − m)² of the trained network, one per seed."""
     dim, length, samples = (parameters[n] for n in ("key_dim", "length", "samples"))
     world = LinearRegression(dim, parameters["noise_std"])
     train = draw(world, seeds, samples, length, TRAIN)
@@ -86,10 +86,10 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
 
 
 def _unrelated(world: LinearRegression, episodes: Episodes) -> Episodes:
-    """The tokens of another sequence with the label of this one.
+    """Episodes in which each label is combined with the tokens of another sequence.
 
-    The tokens then say nothing about z, so the exact answer is the prior mean, zero, and its
-    variance is that of ⟨z, q⟩.
+    The tokens then have no information about z. So the exact answer is the prior mean, zero, and
+    its variance is the prior variance of ⟨z, q⟩.
     """
     inputs = episodes.inputs
     key, value = (np.roll(part, 1, axis=1) for part in (inputs.key, inputs.value))

@@ -12,8 +12,8 @@ of ε, and the condition number amplifies this to an error of the solution (High
 Stability of Numerical Algorithms, 2002, chapter 10); 10 is that small multiple.
 
 The reference is an *independent* algorithm, not the same solve: a Kalman filter in NumPy updates a
-mean and a covariance, one token at a time. Its state holds function values for the Gaussian process
-and weights for linear regression, where CME uses a linear kernel.
+mean and a covariance, one token at a time. For the Gaussian process, its state holds function
+values; for linear regression, for which CME uses a linear kernel, it holds the weights.
 """
 
 from __future__ import annotations
@@ -50,17 +50,18 @@ GRID = Grid(
     settings={
         "key_dim": 3,
         "queries": 16,
-        # A smooth covariance: without noise its Gram matrix would be ill-conditioned.
+        # Temperature of the covariance. It is so smooth that its Gram matrix without noise would be
+        # ill-conditioned.
         "temperature": 0.5,
         "noise_std": 0.3,  # cond ≤ (L + σ²)/σ², about 1e4 at L = 1024
-        "ridge_factor": 1,  # ridge over noise variance
-        "rounding_factor": 10,  # the bound over ε·cond (see above)
+        "ridge_factor": 1,  # ridge divided by noise variance
+        "rounding_factor": 10,  # the factor 10 of the bound in the module's docstring
     },
     axes={"world": ("gaussian-process", "linear-regression"), "length": LENGTHS},
     arm_settings={
         CONTROL: {
             "ridge_factor": 10,
-            # With one or two tokens, a wrong ridge changes little.
+            # With one or two tokens, a wrong ridge changes the result only a little.
             "length": {name: tuple(n for n in row if n >= 4) for name, row in LENGTHS.items()},
         }
     },
@@ -79,7 +80,7 @@ RULE = Rule(error_of("mean", "mean"), error_of("var", "variance"))
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """The largest error over queries, divided by its bound, one per seed."""
+    """The largest errors of mean and variance over queries, divided by their bounds, per seed."""
     return stacked([measure_seed(parameters, seed) for seed in seeds])
 
 
@@ -122,7 +123,7 @@ def _attend(
     temperature: float,
     kernel: str,
 ) -> Any:
-    """The queries, the tokens, and mean and variance of CME attention; one program per length."""
+    """Queries, tokens, and the mean and variance of CME attention; compiled once per length."""
     episode = world.sample(random, length, queries)
     attend = partial(cme, ridge=ridge, temperature=temperature, kernel=kernel, variance=True)
     assert episode.query is not None
@@ -132,9 +133,10 @@ def _attend(
 def _kalman_function(
     tokens: Pairs, query: np.ndarray, noise_var: float, temperature: float
 ) -> tuple[np.ndarray, ...]:
-    """Mean and variance at the queries, and the prior covariance of the keys.
+    """Posterior mean and variance at the queries, and the prior covariance of the keys.
 
-    The state of the filter is z at keys and queries together, a priori N(0, exp((a·b − 1)/τ)).
+    The state of the Kalman filter is z at all keys and queries. Its prior is normal with mean 0 and
+    covariance exp((a·b − 1)/τ) between points a and b.
     """
     points = np.concatenate([tokens.key, query])
     prior = np.exp((points @ points.T - 1) / temperature)
@@ -148,7 +150,7 @@ def _kalman_function(
 
 
 def _kalman_weights(tokens: Pairs, query: np.ndarray, noise_var: float) -> tuple[np.ndarray, ...]:
-    """The same for linear regression: the state holds the weights, a priori N(0, I)."""
+    """As `_kalman_function`, for linear regression: the state is the weights, prior N(0, I)."""
     dim = query.shape[1]
     mean, covariance = np.zeros(dim), np.eye(dim)
     for key, value in zip(tokens.key, tokens.value[:, 0], strict=True):

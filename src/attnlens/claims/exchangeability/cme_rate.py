@@ -10,12 +10,14 @@ E[(CME − z(q))²] *is* the posterior variance at q:
 The root-mean-square error then falls in L at the rate of the exact posterior; for this analytic
 kernel on the sphere that is about L^(−1/2), up to logarithms.
 
-A replicate is one episode, with its own keys, function and noise; the ratio is averaged directly.
+A replicate is one episode, with its own keys, function and noise. Ratios are averaged without
+taking logarithms.
 
-What a sceptic may ask. *Is this an identity?* In expectation, yes: it calibrates operator, world
-and posterior variance against each other by sampling, and is no evidence about attention. What can
-fail is the software, the world's noise or the ridge, and the control shows how a wrong ridge looks.
-A slope of the error in L would only repeat the ratio, so none is judged.
+What a sceptic may ask. *Is this an identity?* In expectation, yes: the claim checks by sampling
+that operator, world and posterior variance fit together, and is no evidence about attention. It
+fails if there is an error in the software, in the world's noise or in the ridge; the control shows
+the effect of a wrong ridge. The slope of the error in L is not judged, because it would only repeat
+the ratio.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ GRID = Grid(
     settings={
         "temperature": 0.5,
         "noise_std": 0.3,
-        "queries": 16,  # the latent is smooth, so answers at more would be nearly collinear
+        "queries": 16,  # the latent is smooth: answers at more queries would be nearly collinear
     },
     axes={
         "manifold_dim": {"smoke": (2,), "default": (1, 2, 3), "full": (1, 2, 3)},
@@ -54,14 +56,14 @@ GRID = Grid(
     },
     blocks={
         PREDICTION: {"smoke": 4, "default": 32, "full": 288},
-        CONTROL: {"smoke": 2, "default": 2, "full": 4},  # the effect is 100 times the margin
+        CONTROL: {"smoke": 2, "default": 2, "full": 4},  # its effect is 100 times the margin
     },
     seeds_per_block=128,
     cost=lambda parameters, seeds: 0.005 + seeds * (1e-4 + (parameters["length"] / 2500) ** 2.5),
-    # Seeds below 65,536 belong to the pilot; they include those of every earlier run.
+    # Seeds below 65,536 belong to the pilot; all earlier runs used some of them.
     pilot=range(65_536),
 )
-# Standard deviation of the ratio of one episode, rounded up, where it is above 0.65.
+# Standard deviation, rounded up, of the ratio of one episode at (m, L), where it is above 0.65.
 STDS = {(1, 16): 0.85}
 ERROR = ScalingLaw("squared", "length", replicate="block", root=True)
 EXACT = ScalingLaw("posterior_var", "length", replicate="block", root=True)
@@ -73,19 +75,19 @@ RULE = Rule(
         pooled(lambda cell: cell.values["squared"] / cell.values["posterior_var"]),
         Region(0.95, 1.05),
         per=("manifold_dim", "length"),
-        # The effect is exact. One episode has a standard deviation of 0.8 at m = 1 and L = 16 and
-        # of 0.4 to 0.6 elsewhere (512 episodes each, on seeds of the pilot).
+        # The mean 1 is exact. The ratio of one episode has a standard deviation of 0.8 at m = 1 and
+        # L = 16, and of 0.4 to 0.6 at other m and L (512 episodes each, on seeds of the pilot).
         power=Power(1.0, lambda m, length: STDS.get((m, length), 0.65)),
     ),
 )
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """Squared error and exact posterior variance, one per seed."""
+    """The squared error of CME attention and the exact posterior variance, one per seed."""
     m, length, temperature = (parameters[n] for n in ("manifold_dim", "length", "temperature"))
     noise_std = parameters["noise_std"]
     world = GaussianProcess(key_dim=m + 1, temperature=temperature, noise_std=noise_std)
-    # A traced ridge: prediction and control share one compiled program.
+    # The ridge is a traced argument, so prediction and control share one compiled program.
     ridge = jnp.asarray(noise_std**2 * (1.0 if arm == PREDICTION else length))
     operator = jax.tree_util.Partial(cme, ridge=ridge, temperature=temperature)
     keys = episode_keys(seeds, m, length)

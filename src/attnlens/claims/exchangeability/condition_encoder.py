@@ -1,8 +1,8 @@
 """The trained masked encoder of A.condition-number, and the sequences that it is trained on.
 
 Tokens are pairs (k, v) with v = ⟨z, k⟩ + noise. The encoder maps them to ẑ(X), an estimate of z.
-It is trained to predict the hidden value ⟨z, q⟩ + noise as ⟨q, ẑ(X)⟩. The last direction of hidden
-keys q is weaker than the others by the factor ε, which sets κ.
+It is trained to predict the hidden value ⟨z, q⟩ + noise as ⟨q, ẑ(X)⟩. The last coordinate of the
+hidden keys q is smaller than the others by the factor ε, which determines the condition number κ.
 """
 
 from __future__ import annotations
@@ -24,18 +24,22 @@ from attnlens.worlds.seeding import episode_keys
 
 
 def weakness(kappa: float, queried: bool = True) -> float:
-    """ε with κ² = (1 + 1/ε²)/2; 0 if no query has the last direction."""
+    """The ε for which κ² = (1 + 1/ε²)/2; 0 if no query has a component in the last direction."""
     return 1 / math.sqrt(2 * kappa**2 - 1) if queried else 0.0
 
 
 def target(parameters: Mapping[str, Any]) -> np.ndarray:
-    """The head c of the downstream target."""
+    """The head c (a unit vector) of the downstream target ⟨c, z⟩."""
     directions = np.eye(parameters["dim"])[parameters["target"]]
     return directions.sum(0) / math.sqrt(len(directions))
 
 
 def pairs(key: Any, spread: Any, noise_std: Any, sizes: tuple[int, int, int]) -> tuple[Any, ...]:
-    """n sequences of tokens (k, v), hidden keys and values, and latents, in float32."""
+    """Draw n sequences in float32: tokens (k, v), hidden keys, hidden values and latents.
+
+    `spread` are the standard deviations of the coordinates of hidden keys; `sizes` are (n, length,
+    dim).
+    """
     count, length, dim = sizes
     normal = partial(jax.random.normal, dtype=jnp.float32)
     parts = jax.random.split(key, 5)
@@ -50,7 +54,10 @@ def pairs(key: Any, spread: Any, noise_std: Any, sizes: tuple[int, int, int]) ->
 
 
 class MaskedReader(eqx.Module):
-    """⟨q, ẑ(X)⟩: softmax heads read the pairs, a linear map of the reads is ẑ."""
+    """The masked encoder: ẑ(X) is a linear map of the reads of softmax heads.
+
+    The output is ⟨q, ẑ(X)⟩.
+    """
 
     reader: Reader
 
@@ -67,7 +74,7 @@ class MaskedReader(eqx.Module):
 
 
 def encoder_risks(parameters: Mapping[str, Any], seeds: Sequence[int]) -> np.ndarray:
-    """Downstream risk above that of the reference network, (seed, κ)."""
+    """The downstream risk minus that of the reference network (trained at κ = 1), (seed, κ)."""
     tests = [sequences(parameters, seed, parameters["test_sequences"], 1.0, 0) for seed in seeds]
     best = risks(parameters, seeds, tests, 1.0, parameters["reference_sequences"])
     columns = [
@@ -80,7 +87,10 @@ def encoder_risks(parameters: Mapping[str, Any], seeds: Sequence[int]) -> np.nda
 def risks(
     parameters: Mapping[str, Any], seeds: Sequence[int], tests: Any, weak: float, count: int
 ) -> np.ndarray:
-    """E(⟨c, ẑ(X)⟩ − ⟨c, z⟩)² on the test sequences, of one trained network per seed."""
+    """Train one network per seed; return E(⟨c, ẑ(X)⟩ − ⟨c, z⟩)² on the test sequences, per seed.
+
+    `weak` is ε, and `count` the number of training sequences.
+    """
     part = 1 + round(1e6 * weak) + count
     drawn = [sequences(parameters, seed, count, weak, part) for seed in seeds]
     inputs = jax.tree.map(lambda *leaves: np.stack(leaves), *[inputs for inputs, _, _ in drawn])
@@ -110,7 +120,10 @@ def _latents(model: MaskedReader, inputs: ReaderInputs) -> Any:
 def sequences(
     parameters: Mapping[str, Any], seed: int, count: int, weak: float, part: int
 ) -> tuple[ReaderInputs, np.ndarray, np.ndarray]:
-    """Inputs, hidden values (n, 1) and latents of `count` sequences."""
+    """Inputs, hidden values (n, 1) and latents of `count` sequences.
+
+    `weak` is ε; `part` selects the random numbers of a seed.
+    """
     dim = parameters["dim"]
     spread = np.array([1.0] * (dim - 1) + [weak])
     sizes = (count, parameters["length"], dim)

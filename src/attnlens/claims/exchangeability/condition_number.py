@@ -5,8 +5,8 @@ that is pivotal to solving downstream tasks" (docs/theory.md, prediction 14). Th
 standard normal, a token is (k, v) with k ~ N(0, I) and v = ⟨z, k⟩ + N(0, σ²). Pretraining hides a
 token with key q and predicts its value by ⟨q, ẑ(X)⟩. Keys in the context are isotropic; only the
 keys of the hidden tokens have the second moment Σ = diag(1, …, 1, ε²), so that κ changes and the
-information in X does not. The downstream target is ⟨c, z⟩ with c = (e₁ + e_m)/√2, and the same head
-c reads it in every world:
+information in X does not. The downstream target is ⟨c, z⟩ with c = (e₁ + e_m)/√2, and it is
+predicted by the same head, ⟨c, ẑ(X)⟩, in every world (every ε):
 
     κ² = cᵀ Σ⁺ c = (1 + 1/ε²)/2.
 
@@ -16,42 +16,43 @@ E s sᵀ = e I with e = 1 + (m + 1 + σ²)/L, the best W is I/e, and with D = W 
 
     pretraining excess = e·tr(Σ D Dᵀ),   downstream excess = e·‖Dᵀ c‖².
 
-That the second is at most κ² times the first is the Cauchy–Schwarz inequality: an exact check that
-only an error in the code could break. How much it is, is not. If the residual had one variance for
-all questions, row i of D would have an expected square ∝ 1/Σ_ii, and downstream = κ²·pretraining/m.
-The residual r = ⟨q, z − s/e⟩ + noise has the variance σ² + qᵀ C q with C = (1 − 1/e) I, larger for
-longer q. With E q_i² (qᵀ C q) = Σ_ii (tr ΣC + 2 C_ii Σ_ii) for normal q, the square of row i is
-∝ R_i/Σ_ii with R_i = σ² + (1 − 1/e)(tr Σ + 2 Σ_ii), and
+That the second is at most κ² times the first is the Cauchy–Schwarz inequality: an exact check,
+which only an error in the code can break. Its actual size is not determined by algebra. If the
+residual had the same variance for all questions, row i of D would have an expected square ∝ 1/Σ_ii,
+and downstream = κ²·pretraining/m. But the residual r = ⟨q, z − s/e⟩ + noise has the variance
+σ² + qᵀ C q with C = (1 − 1/e) I, which is larger for longer q. With E q_i² (qᵀ C q) =
+Σ_ii (tr ΣC + 2 C_ii Σ_ii) for normal q, the square of row i is ∝ R_i/Σ_ii with
+R_i = σ² + (1 − 1/e)(tr Σ + 2 Σ_ii), and
 
     downstream = h·κ²·pretraining/m,   h = m (ε² R_1 + R_m) / ((1 + ε²) Σ_i R_i).
 
-h = 1 at κ = 1 and falls to 0.78 here: the law without h, ± 10 %, is false at this noise (0.80 ±
-0.02 at κ = 5 and at 30 in the pilot), and true only where σ² dominates. The claim judges the law
-with h. For the same reason the slope of log downstream in log κ is 1.89 by this derivation and was
-1.91 ± 0.02 in the pilot: not 2, and at the edge of 2 ± 0.1. The claim judges the slope of
-downstream/R, R = (ε² R_1 + R_m)/(1 + ε²), which is 2. Two corrections are left out. z − s/e and s
-are uncorrelated but not independent: this changes h by less than 0.006 (a simulation of 400,000
-draws). And questions of high leverage, which have the
-larger residuals, pull the fit towards themselves, an effect of order 36/n: it raised the ratio by
-3 % at n = 1024, so n is 2048.
+h = 1 at κ = 1 and falls to 0.78 here. So the law without h is wrong by more than 10 % at this noise
+(the ratio was 0.80 ± 0.02 at κ = 5 and at 30 in the pilot); it holds only if σ² dominates. The
+claim judges the law with h. For the same reason the slope of log downstream in log κ is 1.89 by
+this derivation and was 1.91 ± 0.02 in the pilot: not 2, and at the edge of 2 ± 0.1. The claim
+judges the slope of downstream/R, R = (ε² R_1 + R_m)/(1 + ε²), which is 2. Two corrections are left
+out. First, z − s/e and s are uncorrelated but not independent: this changes h by less than 0.006 (a
+simulation of 400,000 draws). Second, questions of high leverage have larger residuals and influence
+the fit more, an effect of order 36/n: it raised the ratio by 3 % at n = 1024, so n is 2048.
 
 **A trained masked softmax encoder.** Six softmax heads with learned queries read the pairs (k, v)
-and a linear map makes ẑ(X) ∈ R³ of their reads; Adam minimises the error of ⟨q, ẑ(X)⟩ at hidden
-tokens. Nothing is linear in the parameters, and rows of the linear map share the heads. Excess is
-over the best predictor of the class, as in the bound; the best predictor is estimated by a network
-of the same kind and start, trained at κ = 1 on ten times the sequences. (Over the *exact*
-posterior mean the slope is about 0.4: six softmax reads lose 0.2 of the variance 1 whatever κ is,
-an approximation error that no condition number can explain.) Predicted: slope at least 1 and rank
-correlation at least 0.9. The slope is below 2 because at κ = 8 the excess is close to that of
-knowing nothing, 1/2, where it must level off.
+and a linear map of their reads is ẑ(X) ∈ R³; Adam minimises the error of ⟨q, ẑ(X)⟩ at hidden
+tokens. This network is not linear in its parameters, and the rows of the linear map share the
+heads. The excess is the risk minus that of the best predictor of the class, as in the bound. The
+best predictor is estimated by a network of the same kind with the same start, trained at κ = 1 on
+ten times the sequences. (With the excess over the *exact* posterior mean the slope is about 0.4:
+six softmax reads lose 0.2 of the variance 1 at every κ, an approximation error that no condition
+number can explain.) Predicted: slope at least 1 and rank correlation at least 0.9. The slope is
+below 2 because the excess levels off at 1/2, that of a predictor without information, and is close
+to it at κ = 8.
 
-Controls: at ε = 0 the finite value of the pseudo-inverse breaks the bound. For the target e₁, about
-which all of these worlds ask equally (its own κ is 1), neither the law nor the slope nor the ranks
-may hold, for linear reads and for the encoder.
+Controls: at ε = 0 the finite value of the pseudo-inverse breaks the bound. The target e₁ has the
+same weight in the questions of all these worlds (its own κ is 1): for it, neither the law nor the
+slope nor the rank correlation may hold, for linear reads and for the encoder.
 
 A replicate is a seed: it redraws sequences, latents and start. Excesses of single seeds scatter by
-60 % (a square of six normal numbers) and, for the encoder, may be negative: logarithms are taken of
-means over seeds, with jackknife pseudo-values.
+60 % (a sum of squares of six normal numbers) and may be negative for the encoder. So logarithms of
+means over seeds are taken, with jackknife pseudo-values.
 """
 
 from __future__ import annotations
@@ -81,8 +82,9 @@ OUTSIDE_PRETRAINING, OTHER_TARGET = "outside-pretraining", "equal-coverage"
 PILOT = range(2048)
 TARGET = [0, -1]  # c is the sum of these unit vectors, with norm 1
 KAPPAS = tuple(float(k) for k in np.round(np.geomspace(1, 30, 3), 6))
-# A log excess of one seed has a standard deviation of 0.58 (√(2/6)), its log ratio to pretraining
-# one of 0.54: 768 seeds give a standard error of 0.02, a fifth of the margin of 10 %.
+# Standard deviations of one seed: 0.58 (√(2/6)) for the log downstream excess, 0.54 for the log of
+# its ratio to the pretraining excess. So 768 seeds give a standard error of 0.02, a fifth of the
+# margin of 10 %.
 LINEAR_BLOCKS = {"smoke": 1, "default": 6, "full": 18}
 LINEAR = Grid(
     settings={
@@ -90,13 +92,13 @@ LINEAR = Grid(
         "dim": 6,
         "length": 16,
         "noise_std": 0.5,
-        "sequences": 2048,  # n: 57 per learned number (there are 36)
+        "sequences": 2048,  # n: 57 per parameter of the linear map, which has 36
         "target": TARGET,
         "last_direction_queried": True,
     },
     axes={"kappa": KAPPAS},
     arm_settings={
-        # The value of the pseudo-inverse at ε = 0, where the right value of κ is infinite.
+        # The κ that the pseudo-inverse gives at ε = 0; the correct κ is infinite.
         OUTSIDE_PRETRAINING: {"kappa": (math.sqrt(0.5),), "last_direction_queried": False},
         OTHER_TARGET: {"target": [0]},
     },
@@ -124,7 +126,7 @@ ENCODER = Grid(
             "schedule": "cosine",
             "warmup": 50,
         },
-        "kappas": [1.0, 2.0, 4.0, 8.0],  # beyond 8 the excess levels off at 1/2
+        "kappas": [1.0, 2.0, 4.0, 8.0],  # above κ = 8 the excess levels off at 1/2
     },
     arm_settings={OTHER_TARGET: {"target": [0]}},
     # The slope of one seed has a standard deviation of 0.45 around 1.4: 24 seeds put it four
@@ -137,13 +139,13 @@ ENCODER = Grid(
 
 
 def log_share(cell: Measured) -> np.ndarray:
-    """log of downstream excess over κ² × pretraining excess, per seed."""
+    """log(downstream excess / (κ² · pretraining excess)), one per seed."""
     downstream, pretraining = cell.values["downstream"], cell.values["pretraining"]
     return np.log(downstream) - np.log(pretraining) - 2 * math.log(cell.parameters["kappa"])
 
 
 def log_law(cells: Sequence[Measured]) -> np.ndarray:
-    """log of mean downstream excess over the law, h·κ²·mean pretraining excess/m."""
+    """log(mean downstream excess / (h·κ²·mean pretraining excess/m)): pseudo-values."""
     parameters = cells[0].parameters
     logs = [log_of_mean(pooled(name)(cells)[:, None])[:, 0] for name in EXCESSES]
     expected = residual_factor(parameters) * parameters["kappa"] ** 2 / parameters["dim"]
@@ -154,7 +156,7 @@ EXCESSES = ("pretraining", "downstream")
 
 
 def corrected_slopes(cells: Sequence[Measured]) -> np.ndarray:
-    """The slope of log(downstream excess/R) in log κ."""
+    """The slope of log(downstream excess/R) in log κ: pseudo-values."""
     at, logs = linear_logs(cells)
     factors = [row_factor(group[0].parameters) for group in group_by(cells, "kappa").values()]
     return slopes(at, logs - np.log(factors))
@@ -172,7 +174,7 @@ def encoder_excesses(cells: Sequence[Measured]) -> np.ndarray:
 
 
 def encoder_logs(cells: Sequence[Measured]) -> tuple[np.ndarray, np.ndarray]:
-    """log κ, and pseudo-values of the log downstream excess over the best of the class."""
+    """log κ, and pseudo-values of the encoder's log downstream excess (seed, κ)."""
     return np.log(cells[0].parameters["kappas"]), log_of_mean(encoder_excesses(cells))
 
 
@@ -206,7 +208,7 @@ RULE = Rule(
         corrected_slopes,
         Region(1.9, 2.1),
         where={"part": "linear", "last_direction_queried": True},
-        power=Power(effect=2.0, std=0.24),  # 0.58 over the spread of log κ, 2.4
+        power=Power(effect=2.0, std=0.24),  # std: 0.58 divided by the spread of log κ, 2.4
     ),
     Quantity(
         "encoder_slope",
@@ -222,13 +224,13 @@ RULE = Rule(
         encoder_ranks,
         Region(low=0.9),
         where={"part": "encoder"},
-        power=Power(effect=0.975, std=0.08),  # one seed in eight swaps two neighbours
+        power=Power(effect=0.975, std=0.08),  # one of eight seeds has two neighbouring κ swapped
     ),
 )
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """Excess risks per seed: exact ones for linear reads, on test sequences for the encoder."""
+    """Excess risks per seed: exact for linear reads, estimated on test data for the encoder."""
     if parameters["part"] == "encoder":
         return {"downstream": encoder_risks(parameters, seeds)}
     error = learned_reads(parameters, seeds) - np.eye(parameters["dim"]) / read_energy(parameters)
@@ -245,7 +247,7 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
         if trained:
             points = log_points(*encoder_logs(trained))
             series.append(Series(f"{NAMES[arm]}, encoder", points, control=control))
-        if arm != OTHER_TARGET:  # the bound belongs to the target c
+        if arm != OTHER_TARGET:  # the bound is that for the target c, not for e₁
             bound = tuple(
                 Point(kappa, kappa**2 * float(pooled("pretraining")(cells).mean()))
                 for kappa, cells in group_by(linear, "kappa").items()

@@ -1,6 +1,6 @@
-"""The linear reads of A.condition-number: exact moments, excess risks, and how they are learned.
+"""The linear reads of A.condition-number: exact moments, excess risks, and the least-squares fit.
 
-The symbols are those of the docstring of `condition_number`.
+The docstring of `condition_number` defines the symbols.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ def read_energy(parameters: Mapping[str, Any]) -> float:
 
 
 def row_variances(parameters: Mapping[str, Any]) -> np.ndarray:
-    """R_i: the variance of the residual, weighted by the questions about direction i."""
+    """R_i for every i: the variance of the residual, weighted by the questions' i-th coordinate."""
     moment = query_moment(parameters)
     unknown = 1 - 1 / read_energy(parameters)  # C_ii
     return parameters["noise_std"] ** 2 + unknown * (moment.sum() + 2 * moment)
 
 
 def row_factor(parameters: Mapping[str, Any]) -> float:
-    """R: the variances of the two directions of the target, weighted by their share of κ²."""
+    """R: the mean of R_1 and R_m, weighted by the shares of their directions in κ²."""
     rows, weak = row_variances(parameters), query_moment(parameters)[-1]
     return float((weak * rows[0] + rows[-1]) / (1 + weak))
 
 
 def residual_factor(parameters: Mapping[str, Any]) -> float:
-    """h: how the variance of the residual, which depends on the question, changes the law."""
+    """h: the factor in the law that comes from residuals with a variance that depends on q."""
     return row_factor(parameters) / float(row_variances(parameters).mean())
 
 
 def excesses(parameters: Mapping[str, Any], error: np.ndarray) -> dict[str, np.ndarray]:
-    """The exact excess risks of weights with the errors D (seeds, m, m)."""
+    """The exact pretraining and downstream excess risks for errors D of W, (seeds, m, m)."""
     energy = read_energy(parameters)
     pretraining = energy * np.einsum("i,sij->s", query_moment(parameters), error**2)
     downstream = energy * np.sum(np.einsum("sij,i->sj", error, target(parameters)) ** 2, -1)
@@ -57,9 +57,9 @@ def excesses(parameters: Mapping[str, Any], error: np.ndarray) -> dict[str, np.n
 
 
 def learned_reads(parameters: Mapping[str, Any], seeds: Sequence[int]) -> np.ndarray:
-    """The W of every seed that minimises Σ (v − qᵀ W s)²; of several the one of least norm."""
+    """For every seed, the W that minimises Σ (v − qᵀ W s)²; if not unique, that of least norm."""
     dim, moment = parameters["dim"], query_moment(parameters)
-    keys = episode_keys(seeds, round(1e6 * moment[-1]))  # different worlds draw other sequences
+    keys = episode_keys(seeds, round(1e6 * moment[-1]))  # each ε has sequences of its own
     sizes = (parameters["sequences"], parameters["length"], dim)
     gram, products = normal_equations(keys, np.sqrt(moment), parameters["noise_std"], sizes)
     inverse = np.linalg.pinv(np.asarray(gram), hermitian=True)
@@ -73,9 +73,9 @@ def normal_equations(
     noise_std: float,
     sizes: tuple[int, int, int],
 ) -> tuple[Float[Array, "seeds parameters parameters"], Float[Array, "seeds parameters"]]:
-    """XᵀX and Xᵀy of the regression of hidden values on q sᵀ, drawn in float32, summed in float64.
+    """XᵀX and Xᵀy of the regression of hidden values y on the entries of q sᵀ (rows of X).
 
-    `sizes` are the numbers of sequences, tokens and dimensions.
+    Samples are drawn in float32 and summed in float64. `sizes` are (sequences, tokens, dimensions).
     """
     count, _, dim = sizes
 

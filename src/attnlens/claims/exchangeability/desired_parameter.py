@@ -7,36 +7,35 @@ uniform on S^m and v = ⟨z, k⟩ + N(0, σ²) the best temperature falls as
 
     τ(L) = [C σ²/(m L)]^(2/(m+4)) ∝ L^(−2/(m+4))
 
-where the noise dominates (`softmax_law`). Here nobody computes it: log τ is trained by Adam, from
+where the noise dominates (`softmax_law`). Here log τ is not computed but trained: by Adam, from
 τ = 1, on the empirical risk of `episodes` sequences of length L. The label of a query is m(q, z);
 noise on labels would add the same constant to the risk of every temperature and only widen the
-intervals. A value has `value_dim` coordinates, each with a latent and a noise of its own, as values
-of attention are vectors; they share one temperature.
+intervals. As in attention, values are vectors: they have `value_dim` coordinates, each with a
+latent and a noise of its own, which share one temperature.
 
-Without noise in the values the derivation gives another exponent: the signal within the kernel is
-the only variance. It is −2/5 for m = 3, −2/3 for m = 2 and −2 for m = 1, where the kernel shrinks
-to a few neighbours (A.softmax-shrinking, part noise-free). That is the control: same training, same
-lengths, only the noise is removed.
+Without noise in the values the derivation gives another exponent, because only the variation of the
+signal within the kernel contributes to the variance. The exponent is −2/5 for m = 3, −2/3 for m = 2
+and −2 for m = 1, where the kernel shrinks to a few neighbours (A.softmax-shrinking, part
+noise-free). That is the first control: same training, same lengths, only the noise is removed.
 
-**What the result depends on.** SM is not rescaled: its output is the mean of the values. The second
-control trains one factor g beside τ, for the output g·SM, as the value map of any attention layer
-could. For linear f the smoothed mean is A(τ)⟨z, q⟩, so g = 1/A removes the whole bias at *every*
-temperature, nothing is gained by a lower one, and the temperature stays where it is: slopes of
-−0.02, 0.00 and 0.00 (m = 1, 2, 3; pilot of eight runs each, L = 64 and 1024) at τ ≈ 0.28.
-The desired parameter of the theory is that of a layer without an output gain, or of a function
-whose bias no single factor removes.
+**What the result depends on.** The output SM of softmax attention is the weighted mean of the
+values, without rescaling. The second control also trains a factor g, for the output g·SM; the value
+map of an attention layer could learn such a factor. For linear f the expected output is A(τ)⟨z, q⟩,
+so g = 1/A removes the whole bias at *every* temperature. A lower temperature then has no advantage,
+and the trained temperature does not fall: slopes of −0.02, 0.00 and 0.00 (m = 1, 2, 3; pilot of
+eight runs each, L = 64 and 1024) at τ ≈ 0.28. So the desired parameter of the theory is that of a
+layer without an output gain, or of a function whose bias no single factor removes.
 
 A replicate is one training run per length, with keys, latents and noise of its own.
 
-What a sceptic may ask. *Did training converge?* The largest |d log risk / d log τ| after the last
-step is recorded with each run; in the pilot it was below 0.01, so log τ
-was within 0.01 of a minimum (the second derivative is about m). *Would any slope near −1/3 do?*
-The regions of m = 1 and m = 3 do not overlap, so no single slope passes; and τ itself, not
-only its slope, is judged at the longest length, within 10 % of the formula, which has no free
-constant. *Is the slope the schedule's by
-construction?* No schedule enters: start, learning rate and steps are the same at every length and
-dimension. *Is one scalar a straw man of "the desired parameter"?* It is the one that the theory
-determines; A.trained-approaches-bayes trains whole networks.
+What a sceptic may ask. *Did training converge?* |d log risk / d log τ| after the last step is
+recorded with each run; in the pilot it was always below 0.01, so log τ was within 0.01 of a minimum
+(the second derivative is about m). *Would any slope near −1/3 do?* No single slope passes, because
+the regions of m = 1 and m = 3 do not overlap. Besides the slope, τ itself is judged: at the longest
+length it must be within 10 % of the formula, which has no free constant. *Is the slope put in by
+the schedule?* No: start, learning rate and steps are the same at every length and dimension. *Is
+one scalar a straw man of "the desired parameter"?* It is the parameter that the theory determines;
+A.trained-approaches-bayes trains whole networks.
 """
 
 from __future__ import annotations
@@ -67,16 +66,16 @@ from .softmax_law import rate, schedule, sphere_points
 CONTROL, GAIN = "noise-free-values", "trained-gain"
 GRID = Grid(
     settings={
-        "noise_std": 1.0,  # as in A.efficiency: noise dominates, and τ is small from L = 64 on
+        "noise_std": 1.0,  # as in A.efficiency: noise dominates, and τ is small for L ≥ 64
         "episodes": 16,
         "queries": 8,
         "value_dim": 16,
         "start": 1.0,
-        # Adam moves log τ by at most the learning rate per step: up to 20 in total, twice the
-        # distance to the lowest temperature of the control.
+        # Adam moves log τ by at most the learning rate per step. In total it can move by about 20,
+        # twice the distance to the lowest temperature of the control.
         "learning_rate": 0.3,
         "steps": 120,
-        "gain": False,  # whether one factor of the output is trained beside the temperature
+        "gain": False,  # whether a factor g of the output is trained too
     },
     axes={
         "manifold_dim": {"smoke": (2,), "default": (1, 2, 3), "full": (1, 2, 3)},
@@ -93,12 +92,12 @@ GRID = Grid(
     pilot=range(1024),
 )
 MARGIN = 0.05
-LEVEL_MARGIN = math.log(1.1)  # as for the law of A.softmax-shrinking
+LEVEL_MARGIN = math.log(1.1)  # the same margin as for the law of A.softmax-shrinking
 TEMPERATURE = ScalingLaw("temperature", "length")
 
 
 def over_schedule(cell: Measured) -> np.ndarray:
-    """The trained temperature over the best one by the formula, one per seed."""
+    """The trained temperature divided by the best one according to the formula, one per seed."""
     at = (cell.parameters[name] for name in ("manifold_dim", "length", "noise_std"))
     m, length, noise_std = at
     return cell.values["temperature"] / schedule(m, length, noise_std)
@@ -112,7 +111,8 @@ RULE = Rule(
         TEMPERATURE.slopes,
         lambda m: Region(rate(m) - MARGIN, rate(m) + MARGIN),
         per=("manifold_dim",),
-        # Pilot of 16 runs per m. The minimiser of the exact risk has −0.375, −0.335 and −0.304.
+        # Pilot of 16 runs per m. The minimiser of the exact risk has the slopes −0.375, −0.335 and
+        # −0.304.
         power=Power(lambda m: {1: -0.375, 2: -0.335, 3: -0.304}[m], 0.02),
     ),
     Quantity(
@@ -122,7 +122,7 @@ RULE = Rule(
         log_of(over_schedule),
         Region(-LEVEL_MARGIN, LEVEL_MARGIN),
         per=("manifold_dim",),
-        # Without noise the formula gives zero, so the first control has no such part.
+        # Without noise the formula gives τ = 0, so this is not judged for the first control.
         where={"length": 1024, "noise_std": 1.0},
         # Pilot of 16 runs per m.
         power=Power(lambda m: {1: -0.011, 2: -0.001, 3: 0.031}[m], 0.031),
@@ -131,14 +131,14 @@ RULE = Rule(
 
 
 class Trained(NamedTuple):
-    """The trained temperature and |d log risk / d log τ| there."""
+    """The trained temperature, and |d log risk / d log τ| at that temperature."""
 
     temperature: Array
     gradient: Array
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """The trained temperature of every seed, and how far training was from a minimum."""
+    """The trained temperature, and |d log risk / d log τ| after the last step, one per seed."""
     settings = (float(parameters[name]) for name in ("start", "learning_rate", "gain"))
     start, learning_rate, gain = map(jnp.asarray, settings)
     runs = []
@@ -153,9 +153,10 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
 def sequences(
     parameters: Mapping[str, Any], seed: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """q·k − 1 (episodes, queries, length), values (…, length, value_dim), and labels of queries.
+    """The products q·k − 1 (episodes, queries, length), the values (episodes, length, value_dim),
+    and the labels of the queries.
 
-    The products are formed in float64; training then runs in float32.
+    The products are computed in float64; training runs in float32.
     """
     m, length, episodes, queries, width = (
         parameters[name] for name in ("manifold_dim", "length", "episodes", "queries", "value_dim")
@@ -180,9 +181,9 @@ def train(
     gain: Array,
     steps: int,
 ) -> Trained:
-    """Adam on log τ with a learning rate that falls to zero as a cosine.
+    """Minimise the risk over log τ with Adam; the learning rate falls to zero along a cosine.
 
-    With `gain` 1 the logarithm of a factor of the output is trained too, from 0; with 0 it stays.
+    If `gain` is 1, the logarithm of the output factor g is trained too, from 0; if it is 0, g is 1.
     """
 
     def risk(logs: Array) -> Array:

@@ -2,35 +2,37 @@
 
 Our own finding about statement (b) of lens A (Zhang et al., 2022), by our formalisation
 (docs/theory.md, predictions 5 and 6): the error of attention decreases in input sizes, but not as
-fast as the data allow. In a linear-regression world with keys uniform on S^m the mean squared error
-of softmax attention at its best schedule falls as L^(−4/(m+4)) (`softmax_law`), the posterior
-variance V as
+fast as possible. In a linear-regression world with keys uniform on S^m, the mean squared error
+(MSE) of softmax attention with the best temperature per length falls as L^(−4/(m+4))
+(`softmax_law`), and the posterior variance V as
 
     V ≈ 1/(1 + L/((m + 1)σ²)) → (m + 1)σ²/L.
 
 So the relative inefficiency MSE/V grows as L^(m/(m+4)): the higher the dimension of the keys, the
-more tokens softmax wastes. A ridge solve with the kernel of the world has no such loss. With
-another kernel it loses less than softmax, but it loses: functions of the Gaussian kernel include
-the linear ones and many others, and its ratio to V grows too (slopes of 0.13, 0.22 and 0.28 for
-m = 1, 2, 3 in the default profile).
+more tokens softmax wastes. A ridge solve with the kernel of the world has no such loss. A ridge
+solve with the Gaussian kernel has a smaller loss than softmax, but its ratio to V grows too (slopes
+of 0.13, 0.22 and 0.28 for m = 1, 2, 3 in the default profile), because this kernel's functions
+include many others besides the linear ones.
 
-**What it depends on.** The output of softmax is not rescaled, so only a lower temperature removes
-its bias. In this linear world one factor does too: at a *fixed* temperature SM → A(τ)⟨z, q⟩
-(A.softmax-smoothed), so SM/A has no bias, its error falls as 1/L and its inefficiency is a
-constant. At τ = 0.25 it is 2.5, 3.0 and 3.3 (m = 1, 2, 3) at every length, against 4, 7 and 9 at
-L = 1024 and 7, 16 and 29 at L = 16,384 for softmax at its best schedule. The value map of an
-attention layer can learn such a factor. The second control has it: the loss is one of operators
-without it, or of functions whose bias no single factor removes (A.trained-efficiency, process).
+**What it depends on.** The output of softmax attention, SM, is not rescaled, so only a lower
+temperature removes its bias. In this linear world a factor of the output removes it too: at a
+*fixed* temperature SM → A(τ)⟨z, q⟩ (A.softmax-smoothed), so SM/A has no bias, its error falls as
+1/L and its inefficiency is constant. At τ = 0.25 it is 2.5, 3.0 and 3.3 (m = 1, 2, 3) at every
+length. Softmax with the best temperature per length has 4, 7 and 9 at L = 1024, and 7, 16 and 29 at
+L = 16,384. The value map of an attention layer can learn such a factor. The control `output-gain`
+has it: only operators without it lose efficiency, or functions whose bias no single factor removes
+(A.trained-efficiency, process).
 
-Both sides are exact given the keys. For any weights w that are linear in the values, E(Σ w v −
+MSE and V are exact given the keys. For weights w that do not depend on the values, E(Σ w v −
 ⟨z, q⟩)² = ‖Σ w k − q‖² + σ² Σ w² (`softmax_law`). A replicate is a ratio of means over a block of
 draws of the keys.
 
-What a sceptic may ask. *Is the rate put in by the schedule?* The schedule minimises the large-noise
-error, so another one has a larger error at every L. *Is the range asymptotic?* Nearly: the law and
-V give 0.19, 0.32 and 0.41 for L = 1024 to 16,384, against 0.20, 0.33 and 0.43. *Is softmax a straw
-man?* It is given the noise level, and no temperature on a grid of factors from 0.35 to 2 around
-the schedule has a smaller error at these lengths; but it has no factor of its output (above).
+What a sceptic may ask. *Is the rate put in by the temperature schedule?* The schedule minimises the
+large-noise error, so another one has a larger error at every L. *Is the range asymptotic?* Nearly:
+the law and V give slopes of 0.19, 0.32 and 0.41 for L = 1024 to 16,384; m/(m+4) is 0.20, 0.33 and
+0.43. *Is softmax a straw man?* It is given the noise level, and no temperature on a grid of factors
+from 0.35 to 2 around the schedule has a smaller error at these lengths; but its output is not
+multiplied by a factor (see above).
 """
 
 from __future__ import annotations
@@ -65,13 +67,14 @@ GAIN = "output-gain"
 DIMENSIONS = {"smoke": (2,), "default": (1, 2, 3), "full": (1, 2, 3)}
 GRID = Grid(
     settings={
-        # At σ = 2 the prior still matters at L = 1024; at σ = 0.5 the signal in the kernel does.
+        # At L = 1024, the prior would still matter with σ = 2, and the variation of the signal
+        # within the kernel with σ = 0.5.
         "noise_std": 1.0,
         "queries": 16,
         "operator": "softmax",
-        "other_temperature": 2.0,  # of the Gaussian kernel: a smooth one
-        "gain": False,  # whether the output is divided by A(τ), at the temperature below
-        "gain_temperature": 0.25,  # near the best one for m = 1, 2 and 3: those trained are 0.28
+        "other_temperature": 2.0,  # temperature of the Gaussian kernel, which is smooth
+        "gain": False,  # whether the output is divided by A(τ) with τ = gain_temperature
+        "gain_temperature": 0.25,  # near the best for m = 1, 2 and 3: trained temperatures are 0.28
     },
     axes={
         "manifold_dim": DIMENSIONS,
@@ -91,7 +94,7 @@ GRID = Grid(
         parameters["operator"]
     ],
     arm_settings={
-        # Solves cost L³: shorter episodes, in which V has the same form.
+        # A ridge solve costs L³, so these episodes are shorter; V has the same form there.
         OTHER: {"operator": "cme", "length": (128, 512)},
         EXACT: {"operator": "cme-linear", "manifold_dim": (2,), "length": (16, 128)},
         GAIN: {"gain": True},
@@ -108,7 +111,8 @@ GRID = Grid(
     pilot=range(8192),
 )
 MARGIN = 0.05
-# The calibration of the ridge solve has no bias; its margin is half of the claim's, and a bit.
+# Margin of the calibration by the exact ridge solve, which has no bias: a little more than half of
+# the margin of the claim.
 FLAT = 0.03
 
 
@@ -141,14 +145,14 @@ RULE = Rule(
 
 
 class Exact(NamedTuple):
-    """Means over the queries of an episode: squared error and posterior variance."""
+    """Squared error and posterior variance, as means over the queries of an episode."""
 
     squared: Array
     posterior_var: Array
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """Squared error and posterior variance, one per seed."""
+    """The squared error of the operator and the posterior variance, one per seed."""
     m, length, noise_std = (parameters[n] for n in ("manifold_dim", "length", "noise_std"))
     queries, operator = parameters["queries"], parameters["operator"]
     if operator == "cme-linear":
@@ -174,7 +178,7 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
 
 @eqx.filter_jit
 def posterior_var(token: Array, query: Array, noise_std: float) -> Array:
-    """Mean over queries of qᵀ (I + KᵀK/σ²)⁻¹ q, one per episode."""
+    """The posterior variance qᵀ (I + KᵀK/σ²)⁻¹ q, averaged over queries, one per episode."""
 
     def one(episode: tuple[Array, Array]) -> Array:
         token, query = episode

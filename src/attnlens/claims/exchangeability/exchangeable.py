@@ -2,25 +2,26 @@
 
 The premise of lens A (Zhang et al., 2022), "input tokens are often exchangeable" (docs/theory.md,
 section A(a)). In an exchangeable world no permutation of the tokens changes their joint law, so an
-exact permutation test at level 0.05 rejects a batch of sequences with probability 0.05, or less
-where values of the statistic tie.
+exact permutation test at level 0.05 rejects a batch of sequences with probability 0.05, or with a
+smaller probability if values of the statistic tie.
 
-This calibrates the instrument as much as it tests the worlds: the level must hold also when tokens
+The claim calibrates the test as much as it tests the worlds: the level must hold also when tokens
 are dependent (Pólya's urn, negative correlation) or heavy-tailed. It says nothing about attention,
-and nothing about real tokens; that an encoder reads tokens with positions as a set is
-A.position-pairs. What could fail here: a world whose `sample` lets the order in, a statistic whose
-ties are counted the wrong way, or a pool of permutations that is shared in the wrong way.
+and nothing about real tokens; A.position-pairs checks that an encoder reads tokens with positions
+as a set. The claim fails if `sample` of a world depends on the order, if ties of the statistic are
+counted wrongly, or if the shared pool of permutations makes the test wrong.
 
 The replicates are batches, each with value 0 or 1. The t interval over 3,072 of them is the usual
 interval for a proportion; its skewness is (1 − 2p)/√(np(1 − p)) = 0.07 at p = 0.05, so the nominal
 2.5 % per side is right to about 0.5 %. The batches of a cell share their pool of permutations.
-Given the pool, each batch rejects with probability 0.05, so they are uncorrelated nevertheless
-(`attnlens.instruments.order.permutation`). The interval of the rate must lie below 0.07 in every
-world. With 2,000 batches (standard error 0.0049) one of eight worlds would fail this by chance in
-every seventh run; with 3,072 (0.0039) in fewer than one run of a hundred.
+Given the pool, each batch is rejected with probability 0.05, so batches are uncorrelated
+nevertheless (`attnlens.instruments.order.permutation`). The interval of the rate must lie below
+0.07 in every world. With 2,000 batches (standard error 0.0049) one of eight worlds would fail this
+by chance in every seventh run; with 3,072 (0.0039) in fewer than one run of a hundred.
 
-A rejection rate of 0.1 would already break the claim, but a useful test must do better: the
-controls, which have an order in time, count as refuted only if the power is above 0.9.
+The controls have an order in time. For them, a rejection rate of 0.1 would already be outside the
+region, but a useful test must detect them almost always: they count as refuted only if the
+rejection rate is above 0.9.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ from attnlens.worlds.seeding import episode_keys
 
 AUTO_REGRESSIVE, DRIFTING = "auto-regressive", "drifting"
 LEVEL = 0.05
-CORRELATION = settings_of(AUTO_REGRESSIVE)["coefficient"]  # of neighbouring tokens
+CORRELATION = settings_of(AUTO_REGRESSIVE)["coefficient"]  # correlation of neighbouring tokens
 # Worlds by their names in `attnlens.worlds.registry`. The default profile has one of every kind,
 # the full profile also their variants. (Teachers are left out: they draw their rows (x, y)
 # independently, so the order cannot matter.)
@@ -72,8 +73,9 @@ WORLDS = (
     "logistic-regression",
     "nonlinear-gaussian",
 )
-DRAWN = WORLDS[:3]  # worlds whose wealth is drawn beside that of the controls
-FEW = {"smoke": 1, "default": 1, "full": 4}  # a rate near 1 against 0.07
+DRAWN = WORLDS[:3]  # worlds whose wealth is plotted together with that of the controls
+# Blocks of the controls: few are enough, because their rejection rate is near 1.
+FEW = {"smoke": 1, "default": 1, "full": 4}
 GRID = Grid(
     settings={
         "part": "exchangeable",
@@ -81,8 +83,9 @@ GRID = Grid(
         # (1/√96 = 0.1).
         "sequences": 3,
         "length": 32,
-        "other_lengths": {"equicorrelated": 10},  # a correlation of −0.1: at most eleven tokens
-        "permutations": 199,  # 0.05 is then a value that p can take: 10 of 200
+        # Eleven tokens at most can have a pairwise correlation of −0.1.
+        "other_lengths": {"equicorrelated": 10},
+        "permutations": 199,  # then p can be exactly 0.05 = 10/200
         "level": LEVEL,
     },
     axes={"world": {"smoke": WORLDS[:1], "default": WORLDS[:8], "full": WORLDS}},
@@ -99,14 +102,14 @@ GRID = Grid(
     derived={"world_settings": lambda parameters: settings_of(parameters["world"])},
     blocks={
         # The full profile has four times as many blocks as the default, for intervals half as wide:
-        # 0.05 ± 0.0039 against an end of 0.07 leaves nothing open.
+        # 0.05 ± 0.0039 is clearly below 0.07, the end of the region.
         PREDICTION: {"smoke": 1, "default": 6, "full": 24},
         AUTO_REGRESSIVE: FEW,
         DRIFTING: FEW,
     },
     seeds_per_block=512,
     cost=lambda parameters, seeds: 0.15,
-    pilot=range(4096),  # the sizes of batches and blocks were chosen on these
+    pilot=range(4096),  # seeds on which the sizes of batches and blocks were chosen
 )
 RATE = Region(high=LEVEL + 0.02)
 REJECTED = pooled("rejected")
@@ -118,9 +121,9 @@ RULE = Rule(
         RATE,
         per=("world",),
         where={"part": "exchangeable"},
-        power=Power(effect=LEVEL, std=math.sqrt(LEVEL * (1 - LEVEL))),  # 0 or 1 per batch
+        power=Power(effect=LEVEL, std=math.sqrt(LEVEL * (1 - LEVEL))),  # std of 0 or 1 per batch
     ),
-    Quantity(  # the controls with an order in time: their power must be above
+    Quantity(  # judged for the controls, whose rejection rate must be above the region
         "power",
         "rejection rate ({world})",
         REJECTED,
@@ -132,12 +135,15 @@ RULE = Rule(
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """Whether each batch is rejected."""
+    """For each batch, whether the test rejects exchangeability.
+
+    The cell with the first seed also returns the wealth in its first batch, as an example.
+    """
     name = parameters["world"]
     length = parameters["other_lengths"].get(name, parameters["length"])
     drawn = _batches(EXAMPLES[name], episode_keys(seeds, length), parameters["sequences"], length)
     tokens = np.asarray(drawn)
-    # The first seed of the cell is also the seed of its pool of permutations.
+    # The pool of permutations of a cell is drawn with the first seed of the cell.
     p = p_values(tokens, parameters["permutations"], seeds[0])
     values = {"rejected": p <= parameters["level"] + 1e-9}
     if seeds[0] == GRID.pilot.stop:  # the first batch is plotted as an example
@@ -154,7 +160,7 @@ def _batches(world: World, keys: jax.Array, sequences: int, length: int) -> jax.
         return jnp.concatenate(leaves, axis=-1)
 
     parts = jax.vmap(lambda key: jax.random.split(key, sequences))(keys)
-    # lax.map, not vmap: one LAPACK call at a time.
+    # lax.map, not vmap, so that one LAPACK call runs at a time.
     return jax.lax.map(lambda row: jax.lax.map(one, row), parts)
 
 
@@ -179,7 +185,9 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
 
 
 def views(arms: Mapping[str, Sequence[Measured]]) -> list[Figure]:
-    """Wealth of a bettor against exchangeability, token by token, in one batch per world."""
+    """A figure of the wealth from betting against exchangeability, over tokens, for one batch per
+    world.
+    """
     series = []
     for arm, measured in arms.items():
         for world in DRAWN if arm == PREDICTION else (arm,):

@@ -3,23 +3,24 @@
 Our formalisation of statement (c) of lens A (Zhang et al., 2022), a generalisation error that is
 "independent of input sizes" (docs/theory.md, prediction 10). An attention layer has the same
 parameters for every number of tokens, and it reads weighted means, whose scale does not grow with
-L; so at fixed n the gap (see A.generalisation-samples) has no reason to grow. A plain network that
-reads the tokens as one long vector has a weight for every token: at fixed n its gap grows with L.
+L. So with n training sequences, n fixed, the gap (see A.generalisation-samples) should not grow
+with L. A plain network that reads the tokens as one long vector has a weight for every token: at
+fixed n its gap grows with L.
 
 The latent is a mean in the plane, tokens are noisy observations of it, and the label is the next
 token. The plain network has 4 hidden units, so it has at most 1,024 input weights for 2,048
-sequences in the default range. That is below the point where it fits every label; beyond that point
-the gap saturates and would show nothing.
+sequences in the default range. With more weights it could fit every label; then the gap would
+saturate, and its slope would say nothing.
 
-A gap of about p/n has a standard deviation over seeds as large as itself when few of the p
-directions matter (a χ² with few degrees of freedom), so eight seeds are averaged before the
-logarithm.
+A gap of about p/n (p parameters) has a standard deviation over seeds as large as itself if few of
+the p directions matter (a χ² with few degrees of freedom), so eight seeds are averaged before the
+logarithm is taken.
 
-*A limit of this world.* Tokens are alike, so a mean over all of them is enough and no head has to
-select. In a pilot in which a head must select 8 relevant tokens among L (keys of 8 dimensions, n =
-1024) the gap was 0.0119 at L = 16 and 0.0146 at L = 128 over 16 seeds: a slope of 0.10 ± 0.1, on
-the end of the region. So the claim is judged here where selection is easy, and is open where it is
-not.
+*A limit of this world.* All tokens are equally relevant, so a mean over all of them is enough and
+no head has to select tokens. In a pilot in which a head must select 8 relevant tokens among L (keys
+of 8 dimensions, n = 1024) the gap was 0.0119 at L = 16 and 0.0146 at L = 128 over 16 seeds: a slope
+of 0.10 ± 0.1, at the end of the region. So the claim is judged where no selection is needed, and is
+open where tokens must be selected.
 """
 
 from __future__ import annotations
@@ -51,14 +52,15 @@ GRID = Grid(
         "prior_std": 1.0,
         "samples": 2048,  # n·L = 2¹⁸ at the longest default length
         "test_sequences": 2048,
-        "plain_hidden": 4,  # of the plain network; `hidden` is that of attention
+        "plain_hidden": 4,  # hidden units of the plain network; `hidden` is for attention
         **NETWORK,
         **FITTING,
         "steps": 1000,
     },
     axes={"length": {"smoke": (8, 32), "default": (8, 32, 128), "full": (8, 32, 128, 512)}},
-    # The slope of the plain network is near one, ten times the margin: a few blocks are enough. At
-    # L = 512 it has more weights than there are sequences, so the control is limited to L ≤ 128.
+    # The slope of the plain network is near one, ten times the margin, so the control needs few
+    # blocks. It is limited to L ≤ 128: at L = 512 the plain network has more weights than there are
+    # sequences.
     arm_settings={
         CONTROL: {"length": {"smoke": (8, 32), "default": (8, 32, 128), "full": (8, 32, 128)}}
     },

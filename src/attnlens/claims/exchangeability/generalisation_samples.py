@@ -6,28 +6,28 @@ variance σ², the minimiser of the empirical risk has the gap
 
     test − train ≈ 2 σ² p / n     (for a well-specified model; tr(H⁻¹G)·2/n otherwise)
 
-once n is large compared with p (Akaike, 1974; Takeuchi, 1976). So the *last local* slope of log gap
-in log n is −1. At smaller n the curve is steeper, because the attention weights themselves are
-fitted to noise (pilot: n·gap is 20, 16.4 and 15.7 at n = 128, 512 and 2048); a slope over the whole
-range would mix the two.
+if n is large compared with p (Akaike, 1974; Takeuchi, 1976). H is the Hessian of the risk, G the
+covariance of the gradient. So the *last local* slope of log gap in log n is −1. At smaller n the
+curve is steeper, because the attention weights themselves are fitted to noise (pilot: n·gap is 20,
+16.4 and 15.7 at n = 128, 512 and 2048); a slope over the whole range would mix the two.
 
-*Why the minimiser.* The first edition trained for a fixed number of steps at every n. A sequence is
-then seen a thousand times at n = 64 and six times at n = 16,384, training stops earlier and earlier
-before the minimum, and the slope of the gap is that of the budget, not of empirical risk
-minimisation: the claim was ill-posed. Here every network is a minimum of the penalised empirical
-risk, reached by second-order steps, and its gap is measured on two independent samples
-(`trained_networks.two_sample_gap`). Both descents of a seed start at the same network, which was
-trained on a third sample: so both end in the basin that training finds, and the gap is free of
-the optimisation error.
+*Why the minimiser.* With a fixed number of training steps at every n, a sequence would be seen a
+thousand times at n = 64 and six times at n = 16,384. The larger n, the farther from the minimum
+training would stop, and the slope of the gap would be that of the training budget, not of empirical
+risk minimisation: such a claim is ill-posed. Here every network is a minimum of the penalised
+empirical risk, reached by second-order steps, and its gap is measured on two independent samples
+(`trained_networks.two_sample_gap`). Both descents of a seed (one per sample) start at the same
+network, which was trained on a third sample. So both end in the basin that training finds, and the
+gap has no optimisation error.
 
 The label is the value of the next token; the world is a linear regression with latent weights. The
-network is one softmax head whose read and query are answered linearly: p = 24 parameters in all.
+network is one softmax head and a linear map of its read and the query: p = 24 parameters in total.
 With 8 hidden units behind the head (72 parameters) the local slope was still −1.3 from n = 1024 to
-4096 in the pilot: the same law needs more sequences there.
+4096 in the pilot: for that network, the law needs more sequences.
 
 In the control the n sequences of a sample are drawn *with replacement* from 32 distinct ones: n
-grows, the number of independent sequences does not. (Exact copies would give the same minimum at
-every n, a slope of zero by algebra.)
+grows, the number of independent sequences does not. (If each were copied equally often, the minimum
+would be the same at every n, and the slope zero by algebra.)
 """
 
 from __future__ import annotations
@@ -52,16 +52,17 @@ from attnlens.worlds import LinearRegression
 from attnlens.worlds.seeding import episode_keys
 
 CONTROL = "copies"
-START, FIRST, SECOND = 3, 1, 2  # folded into the random keys of the three samples
+START, FIRST, SECOND = 3, 1, 2  # numbers folded into the random keys of the three samples
 GRID = Grid(
     settings={
         "key_dim": 3,
         "noise_std": 0.5,
         "length": 16,
-        # All in one cell. The last local slope is that between the last two.
+        # One cell has all sample sizes. The last local slope is that between the last two of them.
         "samples": {"smoke": [128, 512], "default": [128, 512, 2048], "full": [128, 512, 2048]},
-        "start_samples": {"smoke": 2048, "default": 4096, "full": 4096},  # of the common start
-        "distinct_sequences": 32,  # of the control
+        # The size of the third sample, on which the common start is trained.
+        "start_samples": {"smoke": 2048, "default": 4096, "full": 4096},
+        "distinct_sequences": 32,  # the number of distinct sequences in the control
         "l2": 1e-3,
         "heads": 1,
         "head_dim": 3,
@@ -71,8 +72,9 @@ GRID = Grid(
         "learning_rate": 0.02,
         **DESCENT,
     },
-    # Effect −1.08 and standard deviation 0.38 of one seed (pilot: 8 seeds from 0, 32 from 1000): 56
-    # seeds have a standard error of 0.051, and the nearer end of the region is 0.17 away.
+    # The slope has the mean −1.08 and, for one seed, the standard deviation 0.38 (pilot: 8 seeds
+    # from 0, 32 from 1000). So 56 seeds have a standard error of 0.051, and the nearer end of the
+    # region is 0.17 away from the mean.
     blocks={
         PREDICTION: {"smoke": 1, "default": 7, "full": 28},
         CONTROL: {"smoke": 1, "default": 1, "full": 2},
@@ -126,7 +128,11 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
 
 
 def _rows(arm: str, parameters: Mapping[str, Any], count: int, key: Any) -> np.ndarray:
-    """Which sequences the two samples of `count` have: the first ones, or draws from a few."""
+    """The indices of the sequences in the two samples, (2, count).
+
+    For the prediction these are the first `count`; for the control they are drawn with replacement
+    from the first few.
+    """
     if arm == PREDICTION:
         return np.broadcast_to(np.arange(count), (2, count))
     return np.asarray(jax.random.randint(key, (2, count), 0, parameters["distinct_sequences"]))

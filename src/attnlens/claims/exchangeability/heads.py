@@ -3,35 +3,34 @@
 Our formalisation of statement (b) of lens A (Zhang et al., 2022) for several heads (docs/theory.md,
 prediction 9). Tokens form r = 3 groups that are distinguished by their keys; the tokens of group g
 are noisy observations of one factor z_g of the latent. The label is a nonlinear function of the
-factors, their maximum. One head with one query reads one weighted mean over all tokens. With fewer
-than r heads some factors therefore reach the output only as a mixture; with r heads each factor can
-be read alone, and a further head has nothing left to read.
+factors, their maximum. One head with one query reads one weighted mean over all tokens. So with
+fewer than r heads some factors reach the output only as a mixture. With r heads each factor can be
+read separately, and a further head adds no information. With e_h the test error with h heads,
 
     test error:  e₁ > e₂ > e₃ ≈ e₄
 
-The *average* of the factors needs one head only: that is the first control. The second has four
-groups and the maximum of four factors, where the fourth head is the last that is needed: "≈" must
-fail there. Groups have equal sizes
-(with random sizes even a linear label would gain from heads), and values do not depend on keys
-(otherwise one head could read everything).
+The *average* of the factors needs one head only: this is the first control. The second control has
+four groups, and the maximum of four factors is the label. There the fourth head is needed, so "≈"
+must fail. Groups have equal sizes (with random sizes even a linear label would gain from heads),
+and values do not depend on keys (otherwise one head could read everything).
 
-Heads can collapse onto the same group early in training. For the maximum each network is therefore
-the best of six starts by its *training* loss, for every number of heads. The average is linear in
-the factors and has no bad starts: there each network has one start.
+Several heads can collapse onto the same group early in training. For the maximum, each network is
+therefore the best of six starts by its *training* loss, for every number of heads. The average is
+linear in the factors and has no bad starts: there each network has one start.
 
 The judged errors are total errors, not the excess over the smallest error that the tokens allow.
 For the maximum this floor is E Var(max z | X) = 0.0280 (by quadrature: given X the factors are
 independent normal with variance 1/33, and their means have variance 32/33); for the average it is
 1/99. Three heads reach about 0.033, so 10 % of this error is 0.7 of its excess over the floor: "≈"
-means that a fourth head changes the excess by no more than about that share, not that it changes
+means that a fourth head changes the excess by at most about this share, not that it changes
 nothing.
 
 *A limit of this scale.* Measured as E(f̂ − f*)² on four pilot seeds, the excess is 0.212, 0.119,
 0.0062 and 0.0047 with one to four heads: the fourth head still multiplies it by 0.76. With twice
-the sequences and four times the steps that factor is 0.85, and the excess five times smaller, so a
-spare head makes training faster and is not needed to represent the label. On that scale "≈" within
-20 % is not settled by these numbers of seeds, and the average is no control: one head reads it
-exactly, and ratios of its excess, about 1e−5, mean nothing.
+the sequences and four times the steps this factor is 0.85 and the excess is five times smaller. So
+a fourth head makes training faster but is not needed to represent the label. For the excess, the
+numbers of seeds used here do not decide whether "≈" holds within 20 %. The average is no control
+for the excess: one head reads it exactly, and ratios of its excess, about 1e−5, are meaningless.
 """
 
 from __future__ import annotations
@@ -60,8 +59,8 @@ from attnlens.training.trainer import fit
 from attnlens.worlds.seeding import episode_keys
 
 CONTROL, FOUR = "average", "four-groups"
-# The full profile has twelve times as many blocks as the default: with nine times as many the
-# interval was 2.8 times as narrow instead of 3.
+# The interval of the full profile must be a third of the default's: with nine times as many blocks
+# it was narrower by a factor of 2.8 only, so there are twelve times as many.
 BLOCKS = {"smoke": 1, "default": 2, "full": 24}
 GRID = Grid(
     settings={
@@ -81,10 +80,11 @@ GRID = Grid(
     },
     axes={"heads": (1, 2, 3, 4)},
     arm_settings={
-        CONTROL: {"label": "average", "starts": 1},  # a linear label: no bad starts
+        CONTROL: {"label": "average", "starts": 1},  # a linear label has no bad starts
         FOUR: {"groups": 4, "heads": (3, 4)},
     },
-    # The four-group log ratio is many of its standard deviations from the region.
+    # With four groups, the log ratio of the fourth head is many standard deviations away from the
+    # region, so one block is enough.
     blocks={PREDICTION: BLOCKS, CONTROL: BLOCKS, FOUR: {"smoke": 1, "default": 1, "full": 2}},
     seeds_per_block=4,
     cost=lambda parameters, seeds: 0.8 if parameters["steps"] < 1500 else 2.3,
@@ -93,7 +93,7 @@ GRID = Grid(
 
 
 def step(key: str, heads: int, region: Region, power: Power) -> Quantity:
-    """The log ratio of the error with `heads` heads to that with one head fewer."""
+    """The quantity log(error with `heads` heads / error with one head fewer)."""
 
     def ratio(cells: Sequence[Measured]) -> np.ndarray:
         groups = group_by(cells, "heads")
@@ -106,7 +106,7 @@ def step(key: str, heads: int, region: Region, power: Power) -> Quantity:
 
 
 DECREASE = Region(high=math.log(0.75))
-# Effects and standard deviations: pilot of eight seeds, of sixteen for the fourth head.
+# Effects and standard deviations come from a pilot of eight seeds (sixteen for the fourth head).
 RULE = Rule(
     step("second", 2, DECREASE, Power(-0.506, 0.034)),
     step("third", 3, DECREASE, Power(-1.444, 0.045)),
@@ -135,12 +135,13 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
         block=len(members),
         **fitting(parameters),
     )
-    last = fitted.train[:, -1].reshape(len(seeds), starts)  # mean over the last twentieth of steps
+    # The training loss is a mean over the last twentieth of the steps.
+    last = fitted.train[:, -1].reshape(len(seeds), starts)
     best = np.nanargmin(last, axis=1)
     errors = fitted.test_loss.reshape(len(seeds), starts)
     values = {"error": errors[np.arange(len(seeds)), best].astype(float)}
     if arm == PREDICTION and seeds[0] == GRID.pilot.stop:
-        # An example to be drawn: the attention weights of one network on one sequence.
+        # An example for a figure: the attention weights of one network on one sequence.
         model = fitted.model(int(best[0]))
         inputs = ReaderInputs(*(jnp.asarray(part[0, 0], model.key.dtype) for part in test[0][:2]))
         values["weights"] = np.asarray(model.attention(inputs), float)
@@ -181,7 +182,7 @@ FIGURE = Lines(
 
 
 def views(arms: Mapping[str, Sequence[Measured]]) -> list[Map]:
-    """Where each head looks, with fewer heads than groups and with as many."""
+    """Maps of the attention weights of each head, for networks with one, two and three heads."""
     cells = arms[PREDICTION]
     examples = {heads: example(cells, "weights", heads=heads) for heads in (1, 2, 3)}
     panels = tuple(

@@ -1,36 +1,37 @@
 """A.learned-representation: what masked pretraining learns is sufficient, minimal and reusable.
 
 Our formalisation of statements (a) and (c) of lens A (Zhang et al., 2022) together (docs/theory.md,
-section A(a) and prediction 13). A.sufficient and A.minimal speak of the posterior, which is
-sufficient and minimal by definition. This claim measures the representation R(X) that a *trained*
-encoder has: the three numbers of the bottleneck of `attnlens.claims.masked_pretraining`, pretrained
-on n sequences to predict the next token, then frozen.
+section A(a) and prediction 13). A.sufficient and A.minimal are about the posterior, which is
+sufficient and minimal by definition. This claim measures the representation R(X) of a *trained*
+encoder: the three numbers of its bottleneck (`attnlens.claims.masked_pretraining`). The encoder is
+pretrained on n sequences to predict the next token, then frozen.
 
     sufficiency gap   S = E[log P(z|X) − log P(z|R)], in nats: the posterior is normal, and P(z|R)
                       is fitted as a normal law with a linear mean on half of the test sequences
-                      and evaluated on the other half, beside the same fit on the exact posterior
-                      mean. A fit can only lose, so this bounds the true gap from above.
+                      and evaluated on the other half. The same fit on the exact posterior mean is
+                      subtracted. A fitted law is never better than the true P(z|R), so this is an
+                      upper bound of the true gap.
     excess content    M = the share of the variance of R that the posterior mean does not determine
                       (linear regression on one half, residual on the other)
     reuse             the largest of 20 ratios: error of a head on R with 64 labels ⟨c, z⟩ + noise,
                       over the error of the same head on the exact posterior mean
 
-Weight on the nine directions of a token that carry only noise is learned with a variance of order
-1/n (A.self-supervised has the argument). Such weight adds noise to R, which costs S and adds to M
-in proportion to its square: both fall with slope −1. The curves bend: in the pilot (16 seeds, logs
-of means) the slopes from 512 to 2048 were −1.22 (S) and −1.30 (M), and from 2048 to 8192 −1.01 and
-−1.02. So the last local slope is judged, with the region −1 ± 0.2. At n = 8192 the worst of the 20
-ratios must be at most 1.10 (1.045 ± 0.015 in the pilot; 1.13 at n = 2048).
+Nine directions of a token contain only noise. The bottleneck's weights on them are learned with a
+variance of order 1/n (see A.self-supervised). They add noise to R, which increases S and M in
+proportion to the squared weights: both fall with slope −1. The curves bend: in the pilot (16 seeds,
+logs of means) the slopes from 512 to 2048 were −1.22 (S) and −1.30 (M), and from 2048 to 8192 −1.01
+and −1.02. So the last local slope is judged, with the region −1 ± 0.2. At n = 8192 the worst of the
+20 ratios must be at most 1.10 (1.045 ± 0.015 in the pilot; 1.13 at n = 2048).
 
-A sceptic may say that any linear projection does: in the control the same network is trained on the
-next tokens of other sequences, and its bottleneck has a gap and a content that do not fall. What is
-not shown: other worlds; here one weighted mean of the tokens is sufficient, and the network can
+A sceptic may say that any linear projection has these properties. In the control the same network
+is trained on the next tokens of other sequences, and S and M of its bottleneck do not fall. Other
+worlds are not tested: here one weighted mean of the tokens is sufficient, and the network can
 represent it.
 
 A replicate is a seed: it redraws the world, the directions, data and start. S and M scatter by 30
-to 50 % between seeds, so logarithms are taken of means over seeds, with jackknife pseudo-values. A
-local slope over a factor of four then takes more seeds than the default profile can pay for: the
-claim is decided by the full profile.
+to 50 % between seeds, so logarithms of means over seeds are taken, with jackknife pseudo-values. A
+local slope over a factor of four then needs more seeds than the default profile has, so the full
+profile decides the claim.
 """
 
 from __future__ import annotations
@@ -62,13 +63,13 @@ from attnlens.core.verdicts import Region
 
 CONTROL = "shuffled"
 SIZES = [2048, 8192]
-# Slopes of single seeds have a standard deviation of 0.3 (S and M scatter by 0.3 to 0.5, over
-# log 4), and log ratios one of 0.015: 64 seeds give a slope a standard error of 0.04, a fifth of
-# the margin.
+# The standard deviation of one seed is 0.3 for a slope (S and M scatter by 0.3 to 0.5, over log 4)
+# and 0.015 for a log ratio. So a slope from 64 seeds has a standard error of 0.04, a fifth of the
+# margin.
 GRID = Grid(
     settings={
         **SETTINGS,
-        # With half of the steps and of the batch the fall stops at n = 8192.
+        # With half as many steps of half as many sequences, S and M stop falling at n = 8192.
         "steps": {"smoke": 300, "default": 2000, "full": 2000},
         "batch": 128,
         "length": 16,
@@ -86,7 +87,7 @@ FALL = Region(-1.2, -0.8)
 
 
 def last_ratio(cell: Measured) -> np.ndarray:
-    """The largest ratio over the targets, at the largest n."""
+    """The largest of the 20 ratios of errors, at the largest n, one per seed."""
     return cell.values["ratio"][:, -1]
 
 
@@ -127,13 +128,17 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
 
 
 def sufficiency_gap(network: Frozen) -> float:
-    """S in nats: loss of a normal law of z given R, less that given the posterior mean."""
+    """S in nats: the loss of the normal law of z fitted on R, minus that on the posterior mean."""
     latent = network.test.latent
     return normal_loss(network.test_reads, latent) - normal_loss(network.test.posterior, latent)
 
 
 def normal_loss(features: np.ndarray, latent: np.ndarray) -> float:
-    """Mean of −log density, without its constant, on the second half of the rows."""
+    """Mean of −log density of the latent given the features, without its constant.
+
+    A normal law with a linear mean is fitted on the first half of the rows, and evaluated on the
+    second half.
+    """
     half = len(latent) // 2
     weights = np.linalg.lstsq(with_ones(features[:half]), latent[:half], rcond=None)[0]
     residual = latent - with_ones(features) @ weights
@@ -162,7 +167,7 @@ FIGURE = Lines(
 
 
 def views(arms: Mapping[str, Sequence[Measured]]) -> list[Figure]:
-    """The excess content over n."""
+    """A figure of the excess content M over n."""
     lines = Lines(
         "Share of the bottleneck's variance that the posterior does not determine",
         "pretraining sequences n",

@@ -1,9 +1,10 @@
 """A.minimal: the posterior can be computed from every other sufficient representation.
 
 Our formalisation of statement (a) of lens A (Zhang et al., 2022), "a sufficient and minimal
-representation of input tokens" (docs/theory.md, section A(a)). A minimal representation holds
-nothing that another sufficient one lacks. For a representation B and a sufficient one R, the share
-of the variance of B (coordinates standardised) that R does not determine,
+representation of input tokens" (docs/theory.md, section A(a)). A minimal representation has no
+information that another sufficient representation lacks. For a representation B and a sufficient
+representation R, the share of the variance of B (coordinates standardised) that R does not
+determine,
 
     excess(B | R) = 1 − R² of the best probe from R to B, on held-out episodes,
 
@@ -13,18 +14,18 @@ must be 0 if B is the posterior's statistics, for every sufficient R. Three R ar
     sums     Σ x and Σ x² (Σ k v and Σ k kᵀ where tokens carry keys)
     tokens   all tokens, in sorted order
 
-Two of these are trivial: from `sums` the statistics are linear by the update formula of the world,
-and from `tokens` they can be computed because they are a function of them; both only test the
-probe. `odds` are not: they are the posterior as a law, without any parametrisation. The likelihood
-as a function of z, up to a factor, is *the* minimal sufficient statistic (Lehmann and Scheffé,
-Sankhyā 1950), and it comes from the world's density of tokens, not from its update. The excess
-content of the posterior is 0 if its statistics are a function of the odds, and not of some other
-property of the tokens. In these conjugate worlds all three maps are linear or quadratic, and the
-probes can express them, so a share of rounding size is expected; the margin of 0.02 is for worlds
-where a probe must approximate.
+Two of these are trivial and only test the probe: by the update formula of the world the posterior's
+statistics are linear in `sums`, and they are a function of `tokens`. `odds` are not trivial: they
+represent the posterior as a law, without any parametrisation. The likelihood as a function of z, up
+to a factor, is *the* minimal sufficient statistic (Lehmann and Scheffé, Sankhyā 1950), and it is
+computed from the world's density of tokens, not from its update formula. The excess content of the
+posterior is 0 if its statistics are a function of the odds, and not of some other property of the
+tokens. In these conjugate worlds all three maps are linear or quadratic, and the probes can express
+them, so a share of the size of rounding errors is expected; the margin of 0.02 is for worlds in
+which a probe can only approximate the map.
 
-The control has sorted tokens in place of B. They are sufficient, but in a continuous world neither
-odds nor sums determine them. (Sorted categorical tokens *are* the counts, so the control has no
+In the control, B is the sorted tokens. They are sufficient, but in a continuous world neither odds
+nor sums determine them. (Sorted categorical tokens *are* the counts, so the control has no
 categorical world.)
 """
 
@@ -58,15 +59,17 @@ from .sufficient import NAMES, make_world, world_settings
 from .sufficient import episodes as episodes_drawn
 
 CONTROL = "sorted-tokens"
-# Worlds whose tokens are normal given the latent. (With a latent variance tokens have heavy tails,
-# and the share that a quadratic probe leaves depends on the few largest tokens.)
+# Worlds of the control: their tokens are normal given the latent. (If the variance is latent too,
+# tokens have heavy tails, and the share that a quadratic probe does not explain depends on the few
+# largest tokens.)
 CONTINUOUS = ("normal mean", "one of three classes")
 BLOCKS = {"smoke": 1, "default": 3, "full": 27}
 GRID = Grid(
     settings={
         "length": 8,
-        "episodes": 1024,  # 614 to fit: a quadratic in 24 coordinates has 325 coefficients
-        "latents": 33,  # more than twice the dimension of the statistics of each of the five worlds
+        # 614 of them are used to fit; a quadratic in 24 coordinates has 325 coefficients.
+        "episodes": 1024,
+        "latents": 33,  # more than twice the dimension of the statistics in each world
         "representation": "posterior",  # B
         "sources": ["odds", "sums", "tokens"],  # R
         "probes": ["ridge", "quadratic"],
@@ -76,7 +79,7 @@ GRID = Grid(
         CONTROL: {
             "representation": "tokens",
             "sources": ["odds", "sums"],
-            # A stronger probe too, so that a large share is not due to a weak probe.
+            # With the stronger kernel probe, a large share cannot be due to weak probes.
             "probes": ["ridge", "quadratic", "kernel"],
             "world": {"smoke": CONTINUOUS[:1], "default": CONTINUOUS, "full": CONTINUOUS},
         }
@@ -95,14 +98,14 @@ def share(source: str, **where: Any) -> Quantity:
     return Quantity(source, name, pooled(source), EXCESS, per=("world",), where=where)
 
 
-# The control has no share from tokens: sorted tokens take the place of B.
+# For the control, the share of `tokens` is not judged, because there B is the sorted tokens.
 RULE = Rule(share("odds"), share("sums"), share("tokens", representation="posterior"))
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
     """excess(B | R) for each R, one per seed.
 
-    Every seed draws its own episodes, on which probes are fitted, chosen and scored.
+    Every seed draws its own episodes; probes are fitted, chosen and scored on parts of them.
     """
     excess: dict[str, list[float]] = {source: [] for source in parameters["sources"]}
     for seed in seeds:
@@ -126,7 +129,7 @@ def draw_representations(parameters: Mapping[str, Any], seed: int) -> dict[str, 
         jax.random.split(key, parameters["episodes_drawn"]),
         length,
     )
-    # The latents come from episodes that are not used otherwise.
+    # The latents are those of further episodes, whose tokens are not used.
     latents = jax.tree.map(lambda leaf: leaf[-parameters["latents"] :], latent)
     tokens = jax.tree.map(lambda leaf: leaf[:rows], tokens)
     logs = np.asarray(log_likelihoods(world, latents, tokens))
@@ -142,7 +145,7 @@ def draw_representations(parameters: Mapping[str, Any], seed: int) -> dict[str, 
 def log_likelihoods(
     world: ExactWorld, latents: Any, tokens: Any
 ) -> Float[Array, "episodes latents"]:
-    """log p(tokens of the episode | latent)."""
+    """log p(tokens of the episode | latent), for every episode and every latent."""
     over_latents = jax.vmap(world.log_likelihood, (0, None))
     return jax.vmap(over_latents, (None, 0))(latents, tokens)
 
@@ -172,7 +175,7 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
             shares = []
             for world, cells in group_by(measured, "world").items():
                 point = mean_point(1.0 + NAMES.index(world), pooled(source)(cells))
-                # Where the share is of rounding size, the logarithmic axis shows it at 1e−16.
+                # On the logarithmic axis, shares below 1e−16 are shown at 1e−16.
                 shares.append(Point(point.x, max(point.y, 1e-16), point.half_width))
             label = f"{name}, from {source}"
             series.append(Series(label, tuple(shares), control=arm != PREDICTION))

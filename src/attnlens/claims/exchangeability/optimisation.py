@@ -11,31 +11,32 @@ better (Shamir and Zhang, 2013); so the slope of log error in log T should be �
 last decade of steps. The risk of a network is not convex, so this can fail: descents end in minima
 of different height, and the error then has a floor.
 
-*The minimum.* Descents with second-order steps (`trained_networks.minimise`) start at the ends of
-all runs of a seed, short and long; min R̂ is the lowest risk that one of them reaches. It is an
-upper bound of the true minimum, so an end in a poor minimum counts as error. Without the penalty
-there is no minimum: the risk falls along valleys that lead to infinity.
+*The minimum.* Descents with second-order steps (`trained_networks.minimise`) start at the final
+parameters of all runs of a seed, short and long; min R̂ is the lowest risk that one of them
+reaches, an upper bound of the true minimum. A run that ends in a poorer minimum therefore has an
+error. Without the penalty there is no minimum: the risk falls along valleys that lead to infinity.
 
-*Why the first edition was replaced.* It judged the training risk above the *exact* predictor's, in
-width and in steps. That mixes approximation with optimisation; the part in width is judged by no
+*Why not the risk above the exact predictor's.* The training risk minus that of the *exact*
+predictor would mix approximation with optimisation. How it depends on the width is judged by no
 claim at present (A.approximation is about length).
 
-*What was found.* On the pilot's seeds the slope is between −0.9 and −2.5 for the rate 0.01 and near
-−0.5 for 0.03, where a third of the runs end in a poorer minimum, 1e−4 to 1e−3 above the best: that
-is the floor. Where attention is not needed and the risk is badly conditioned (six normal classes
-around a circle, read by a mean; second-order descents take 50 to 180 steps there) the slope was
-−0.19 to −0.88 in the pilot, mostly above −0.5. World and rate were chosen on the pilot's seeds, so
-a verdict is about this world at this rate; `--set world=mixture` sets the other world.
+*What was found.* On the pilot's seeds the slope is between −0.9 and −2.5 with the learning rate
+0.01, and near −0.5 with 0.03. There a third of the runs end in a poorer minimum, 1e−4 to 1e−3 above
+the best: this is the floor. In a world in which attention is not needed and the risk is badly
+conditioned (six normal classes around a circle, read by a mean; second-order descents take 50 to
+180 steps there) the slope was −0.19 to −0.88 in the pilot, mostly above −0.5. World and learning
+rate were chosen on the pilot's seeds, so a verdict is about this world at this learning rate;
+`--set world=mixture` sets the other world.
 
-*Two slopes.* With a constant rate of 0.01 the slope over the decade is −0.45 ± 0.08 (mean and
-standard error of 16 pilot seeds), close to the end of the region, although the error has stopped
-falling: between the last two numbers of steps the slope is 0.0 ± 0.14, with the decaying rate
-−0.97 ± 0.09. A slope over the whole range does not see a floor, so the last local slope is judged
-beside it.
+*Two slopes.* With a constant learning rate of 0.01 the slope over the decade is −0.45 ± 0.08 (mean
+and standard error of 16 pilot seeds), close to the end of the region, although the error has
+stopped falling: between the last two numbers of steps its slope is 0.0 ± 0.14, and with the
+decaying rate −0.97 ± 0.09. A slope over the whole range does not show a floor, so the last local
+slope is judged too.
 
-Controls: (1) learning rate zero, a network of another random start for each number of steps, so
-that its slope is not zero by construction; (2) the constant rate, for the last local slope: there
-steps alone are not enough.
+Controls: (1) the learning rate is zero; for each number of steps there is another random start, so
+that the slope is not zero by construction; (2) the learning rate is constant; only the last local
+slope is judged, to show that more steps alone are not enough.
 """
 
 from __future__ import annotations
@@ -69,26 +70,26 @@ CONTROL, CONSTANT = "no-learning", "constant-rate"
 GRID = Grid(
     settings={
         "world": "regression",  # or "mixture"
-        "classes": 6,  # of the mixture
+        "classes": 6,  # number of classes of the mixture
         "key_dim": 3,
         "noise_std": 0.5,
         "length": 16,
         "samples": 1024,  # 14 times the 72 parameters
-        "l2": 1e-3,  # a hundredth of the risk at the minimum is the penalty
+        "l2": 1e-3,  # λ₂; at the minimum, the penalty is a hundredth of the risk
         "heads": 1,
         "head_dim": 3,
         "hidden": 8,
         "sharpness": 5.0,
         **FITTING,
         "warmup": 0,
-        # One decade. At 400 steps the slowest pilot run had just left its start.
+        # The default covers one decade. At 400 steps the slowest pilot run had just left its start.
         "steps": {"smoke": [40, 400], "default": [500, 1600, 5000], "full": [500, 1600, 5000]},
         "training": True,
         **DESCENT,
     },
     arm_settings={CONTROL: {"training": False}, CONSTANT: {"schedule": "constant"}},
-    # The last local slope of a seed is 0.0 ± 0.54 with a constant rate: 24 seeds put it 4.5
-    # standard errors from the end of the region.
+    # With a constant rate, the last local slope of one seed is 0.0 ± 0.54: with 24 seeds it is 4.5
+    # standard errors away from the end of the region.
     blocks={
         PREDICTION: {"smoke": 1, "default": 2, "full": 16},
         CONTROL: 1,
@@ -139,14 +140,15 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
 
 
 def _world(parameters: Mapping[str, Any]) -> tuple[ExactWorld, dict[str, int]]:
-    """The world, and the sizes of its tokens."""
+    """The world, and the dimensions of its tokens as arguments of `reader`."""
     noise_std, dim = parameters["noise_std"], parameters["key_dim"]
     if parameters["world"] == "regression":
         return LinearRegression(dim, noise_std), {"key_dim": dim, "query_dim": dim}
     classes = parameters["classes"]
     angles = [2 * math.pi * c / classes for c in range(classes)]
     means = tuple((math.cos(angle), math.sin(angle)) for angle in angles)
-    # At L = 16 the mean token's standard error is 0.4; neighbours are 1 apart.
+    # At L = 16 the mean of the tokens has a standard error of 0.4; neighbouring class means have
+    # the distance 1.
     world = FiniteMixture(means=means, noise_std=3 * noise_std, weights=classes * (1 / classes,))
     return world, {"key_dim": 2, "value_dim": 2, "outputs": 2}
 
@@ -154,7 +156,7 @@ def _world(parameters: Mapping[str, Any]) -> tuple[ExactWorld, dict[str, int]]:
 def _trained(
     make: Any, data: Episodes, seeds: Sequence[int], parameters: Mapping[str, Any], steps: int
 ) -> np.ndarray:
-    """Parameters after so many steps, one row per seed."""
+    """The parameters after `steps` training steps, one row per seed."""
     training = {**fitting(parameters), "steps": steps, "l2": parameters["l2"]}
     return fit(
         make,
@@ -168,7 +170,7 @@ def _trained(
 
 
 def _untrained(make: Any, seeds: Sequence[int], steps: int) -> np.ndarray:
-    """Random starts, others for each number of steps."""
+    """The parameters of random starts, one row per seed, different for each number of steps."""
     layout = Layout.of(Recipe.of(make))
     keys = episode_keys(seeds, steps)
     return np.stack([np.asarray(layout.flatten(make(key))) for key in keys])

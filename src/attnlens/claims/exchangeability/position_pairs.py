@@ -7,31 +7,31 @@ only the set of pairs counts: for every permutation π
 
     f( (x_π(1), p_π(1)), …, (x_π(L), p_π(L)) ) = f( (x_1, p_1), …, (x_L, p_L) ).
 
-This is an exact check, not evidence. An embedding x + p, attention without a mask in time,
-token-wise maps and a mean over tokens are built from sums over tokens, so the equation holds for
-*all* weights, up to rounding; the trained weights of a pretrained encoder cannot make it fail. What
-the run shows is that no other path for the order exists in the encoder as it is computed: no
-mask in time, no relative positions, no pooling at the first place. A sceptic may accept that, and
-no more. What does depend on weights is in the first control: whether the encoder uses the order at
-all. An encoder that had learned to ignore its positions, a bag of words, would pass the check for
-nothing.
+This is an exact check, not evidence. An embedding x + p, attention without a causal mask,
+token-wise maps and a mean over tokens consist of sums over tokens. So the equation holds for *all*
+weights, up to rounding; the trained weights of a pretrained encoder cannot make it fail. The run
+shows that the order has no other path into the encoder as it is computed: no causal mask, no
+relative positions, no pooling at the first token. It shows no more than that. Whether the encoder
+uses the order at all does depend on the weights, and is measured in the first control: an encoder
+that ignores its positions, a bag of words, would pass the check trivially.
 
 The region: ‖f' − f‖/‖f‖ ≤ 1e−5. MiniLM computes in float32, ε = 1.2e−7, and adds rounding errors
-of two sums in each of six layers, where layer norms keep numbers of order one; a few ε in all are
-expected (5e−7 on the seeds of the pilot). Our own encoder computes in float64, where the same
-deviation is 3e−16: the bound is then loose by ten orders, and is kept as one number for both.
+of two sums in each of six layers, where layer norms keep numbers of order one; a few ε in total are
+expected (5e−7 on the seeds of the pilot). Our own encoder computes in float64, where the deviation
+is 3e−16: the bound is ten orders of magnitude larger there, but one bound is used for both
+encoders.
 
-Controls: (1) contents are permuted and positions are not, without [CLS] and [SEP], which stay in
-place so that the change is that of the order of the words. Counted as refuted only if the relative
-change is above 0.05, on average over passages: the order must matter. (2) The same pairs in another
-order for an encoder with a causal mask, as in GPT: order enters by the mask, and pairs are not
-enough. Both could fail: a bag of words has a change near 0 in (1), and heads that attend only to
-their own token do in (2).
+Controls: (1) contents are permuted and positions are not. [CLS] and [SEP] stay in place, so that
+only the order of the words changes. This control counts as refuted only if the relative change,
+averaged over passages, is above 0.05: the order must matter. (2) Pairs are permuted for an encoder
+with a causal mask, as in GPT: there the order enters by the mask too. Each control could fail: the
+change would be near 0 for a bag of words in (1), and in (2) if heads attended only to their own
+token.
 
 A replicate redraws the passage (24 words or more of the descriptions of scikit-learn's data sets)
 and the permutation for MiniLM, and the weights, the tokens and the permutation for our encoder,
-which is not trained. Where the package of MiniLM is not installed, MiniLM is left out by name and
-our own encoder runs alone.
+which is not trained. If the package of MiniLM is not installed, only our own encoder is tested, and
+the texts of the claim say so.
 """
 
 from __future__ import annotations
@@ -70,19 +70,20 @@ CONTENT, CAUSAL = "content-alone", "causal"
 OURS, MINILM = "our encoder", "MiniLM"
 ENCODERS = (OURS, MINILM) if minilm.installed() else (OURS,)
 LEFT_OUT = "" if MINILM in ENCODERS else f" MiniLM is left out: {minilm.PACKAGE} is not installed."
-# The change in the first control is 0.46 ± 0.05 (MiniLM) and 0.22 ± 0.11 (ours) in the pilot, mean
-# and standard deviation: sixteen passages put the mean of ours six standard errors above 0.05.
+# In the pilot, the change in the first control was 0.46 ± 0.05 for MiniLM and 0.22 ± 0.11 for our
+# encoder (mean and standard deviation). With sixteen replicates, the mean of our encoder is six
+# standard errors above 0.05.
 BLOCKS = {"smoke": 1, "default": 2, "full": 18}
 GRID = Grid(
     settings={
         "moved": "pairs",
         "length": 32,
-        "passage_words": 32,  # at least as many word pieces, so that every passage has 32 tokens
+        "passage_words": 32,  # 32 words have at least 32 word pieces, so a passage has 32 tokens
         "token_dim": 3,
         "width": 16,
         "heads": 4,
         "layers": 2,
-        "position_std": 1.0,  # the same order of magnitude as the contents
+        "position_std": 1.0,  # positions have the same order of magnitude as contents
         "causal": False,
     },
     axes={"encoder": ENCODERS},
@@ -105,7 +106,7 @@ RULE = Rule(
         where={"moved": "pairs"},
         exact=True,
     ),
-    Quantity(  # the control in which the order must matter
+    Quantity(  # judged for the first control, in which the order must matter
         "order",
         "mean relative change of the pooled output ({encoder})",
         pooled("change"),
@@ -131,10 +132,10 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
 
 
 def orders(moved: str, length: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """The order of the contents and that of the positions.
+    """A random order of the contents, and an order of the positions.
 
-    Pairs move together. Contents that move alone leave the first and the last in place: for
-    MiniLM these are [CLS] and [SEP].
+    If `moved` is "pairs", the two are equal. If it is "contents", positions keep their order, and
+    the first and the last content stay in place: for MiniLM these are [CLS] and [SEP].
     """
     if moved == "pairs":
         order = random.permutation(length)
@@ -148,7 +149,7 @@ Pool = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def pooled_by_minilm(parameters: Mapping[str, Any], seed: int, random: np.random.Generator) -> Pool:
-    """MiniLM on a passage of real text."""
+    """The function of MiniLM on a random passage of real text."""
     encoder, length = minilm.load(), parameters["length"]
     passage = _passage(parameters["passage_words"], random)
     numbers = encoder.read([passage], length)[0][0]
@@ -159,7 +160,7 @@ def pooled_by_minilm(parameters: Mapping[str, Any], seed: int, random: np.random
 
 @eqx.filter_jit
 def _bert(model: Bert, numbers: Any, positions: Any) -> Any:
-    """The mean of the last layer; place i gets the position vector positions[i]."""
+    """The mean of the last layer; token i gets the position vector of positions[i]."""
     moved = eqx.tree_at(lambda m: m.places, model, model.places[positions])
     return jnp.mean(moved.represent(numbers)[-1], 0)
 
@@ -180,7 +181,7 @@ def _text() -> list[str]:
 
 
 def pooled_by_ours(parameters: Mapping[str, Any], seed: int, random: np.random.Generator) -> Pool:
-    """A fresh encoder with positions on normal tokens."""
+    """The function of an untrained encoder with positions on random normal tokens."""
     length = parameters["length"]
     tokens = random.normal(size=(length, parameters["token_dim"]))
     names = ("token_dim", "width", "heads", "layers", "position_std")
@@ -195,7 +196,10 @@ def pooled_by_ours(parameters: Mapping[str, Any], seed: int, random: np.random.G
 
 @eqx.filter_jit
 def _encode(key: Any, tokens: Any, positions: Any, settings: dict[str, Any]) -> Any:
-    """The mean representation; the encoder is drawn inside, so that an arm is one program."""
+    """The mean representation of the tokens by an encoder with random weights.
+
+    The weights are drawn inside this function, so that an arm is one compiled program.
+    """
     encoder = Encoder(key, positions=True, **settings)
     assert encoder.positions is not None  # because of positions=True
     moved = eqx.tree_at(lambda m: m.positions, encoder, encoder.positions[positions])
@@ -203,7 +207,7 @@ def _encode(key: Any, tokens: Any, positions: Any, settings: dict[str, Any]) -> 
 
 
 def causal_softmax(query: Any, key: Any, value: Any) -> Any:
-    """Softmax attention in which a token sees itself and those before it."""
+    """Softmax attention with a causal mask: a token attends to itself and to earlier tokens."""
     seen = jnp.tril(jnp.ones((query.shape[0], key.shape[0]), bool))
     return attention.softmax(query, key, value, mask=seen)
 

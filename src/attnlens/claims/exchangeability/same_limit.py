@@ -1,9 +1,10 @@
 """A.same-limit: softmax and CME attention converge to the same limit, at a rate that both decide.
 
 Our formalisation of statement (b) of lens A (Zhang et al., 2022): attention approximates the
-conditional mean, so two operators that both do must approach each other (docs/theory.md,
-prediction 7). In a Gaussian-process world with covariance exp((q·k − 1)/ω), softmax at the falling
-temperature of A.softmax-shrinking and CME with the noise variance as its ridge,
+conditional mean, so two operators that approximate it must approach each other (docs/theory.md,
+prediction 7). The world is a Gaussian process with covariance exp((q·k − 1)/ω). For softmax
+attention SM at the falling temperature of A.softmax-shrinking, and CME with the noise variance as
+its ridge,
 
     D = ‖SM − CME‖ ≤ ‖SM − m(q, z)‖ + ‖CME − m(q, z)‖ → 0.
 
@@ -12,36 +13,38 @@ every function of the tokens, and in particular to SM − CME:
 
     D² = MSE(SM) − V,   V = E Var(z(q) | X), the posterior variance.
 
-MSE(SM) falls as L^(−4/(m+4)), V about as 1/L, so the share ρ = V/MSE(SM) that is subtracted shrinks
-only as L^(−m/(m+4)). It makes D shallower by
+MSE(SM) falls as L^(−4/(m+4)) for keys on a sphere of dimension m, V about as 1/L, so the share
+ρ = V/MSE(SM) that is subtracted falls only as L^(−m/(m+4)). Therefore the slope of D is
 
     d log D / d log L = −2/(m+4) + (1/2)·[m/(m+4)]·ρ/(1 − ρ)   (large L).
 
-At ω = 2, σ = 0.5 and L = 1024, ρ is 0.66, 0.49 and 0.41 for m = 1, 2, 3. The pilot separated the
-three causes that were suspected (L = 32 to 1024; slopes for m = 1, 2, 3):
+At ω = 2, σ = 0.5 and L = 1024, ρ is 0.66, 0.49 and 0.41 for m = 1, 2, 3. The pilot separated three
+possible causes (L = 32 to 1024; slopes for m = 1, 2, 3):
 
     D itself                          −0.32  −0.26  −0.22     theory −0.40 −0.33 −0.29
-    √(D² + V), the error of SM alone  −0.42  −0.36  −0.31     so CME's own error is the cause
+    √(D² + V), the error of SM alone  −0.42  −0.36  −0.31     so the error of CME is the cause
     the two-term law for SM           −0.41  −0.35  −0.31     the finite range makes it *steeper*
     √(law − V)                        −0.30  −0.25  −0.21     what the derivation gives for D
 
-The constant of the schedule, derived for linear v, changes no slope: E(Δf)²/4 of this process is
-1.25, 1 and 0.92 times that of linear v. A distance D within 0.05 of −2/(m+4) needs ρ < 1/3, 0.23,
-0.19, which is beyond L = 10⁴ (m = 2, 3) and 10⁵ (m = 1). "Slope of D = −2/(m+4) ± 0.05" is
-therefore a statement about lengths that no solve reaches, and false at those that one does. Judged
-instead, in a form that these lengths can refute:
+The constant of the temperature schedule, which was derived for linear v, changes no slope: E(Δf)²/4
+of this process is 1.25, 1 and 0.92 times that of linear v. For a slope of D within 0.05 of
+−2/(m+4), ρ must be below 1/3, 0.23, 0.19, which needs L above 10⁴ (m = 2, 3) or 10⁵ (m = 1). So the
+statement "slope of D = −2/(m+4) ± 0.05" is about lengths at which a ridge solve is too expensive,
+and it is false at shorter lengths. Three quantities are judged instead, which these lengths can
+refute:
 
     slope   slope of D minus that of √(law − V): 0 ± 0.035
     level   D²/(law − V) at L = 1024: within 10 %
     rate    slope of √(D² + V): −2/(m+4) ± 0.05
 
-The law is `softmax_law.two_term_law` with the process's own b and s. All expectations over latent
-and noise are exact given the keys: with weights w (softmax) and α (CME), and K the covariance of
-the values, D² = (w − α)ᵀ K (w − α). A replicate is a mean over a block of draws of the keys.
+The law is `softmax_law.two_term_law` with the constants b and s of this process. All expectations
+over latent and noise are exact given the keys: with weights w (softmax) and α (CME), and K the
+covariance of the values, D² = (w − α)ᵀ K (w − α). A replicate is a mean over a block of draws of
+the keys.
 
-What a sceptic may ask. *Is D² = MSE(SM) − V an identity?* Yes, and it is not what is judged: the
-law, its constants for this process, and the slopes that follow are. *Is V fitted?* No, it is
-computed from the keys.
+What a sceptic may ask. *Is D² = MSE(SM) − V an identity?* Yes, and it is not judged: the law, its
+constants for this process, and the slopes that follow are judged. *Is V fitted?* No, it is computed
+from the keys.
 """
 
 from __future__ import annotations
@@ -83,12 +86,13 @@ GRID = Grid(
     },
     axes={
         "manifold_dim": {"smoke": (2,), "default": (1, 2, 3), "full": (1, 2, 3)},
-        # From 256 on: at L = 32 a query has 5 effective tokens, and at L = 128 the subtraction
-        # of V turns the 3 % by which the law is off into 14 % of D² (m = 1).
+        # Shorter lengths are not used: at L = 32 a query has 5 effective tokens, and at L = 128 the
+        # error of the law, 3 %, becomes 14 % of D² after the subtraction of V (m = 1).
         "length": (256, 1024),
     },
     derived={
-        # Draws of the keys per seed: short episodes are cheap, and their averages noisier.
+        # Draws of the keys per seed. There are more draws of short episodes, which are cheaper and
+        # have noisier averages.
         "draws": lambda parameters: (
             2048 // parameters["length"] if parameters["length"] < 1024 else 1
         )
@@ -96,8 +100,8 @@ GRID = Grid(
     blocks={
         PREDICTION: {"smoke": 4, "default": 16, "full": 144},
         OWN: {"smoke": 4, "default": 4, "full": 4},
-        # 0.11 ± 0.016 per block at m = 1, against an end of 0.035: four blocks were undecided once
-        # the correction for the number of claims and parts was made.
+        # The slope is 0.11 ± 0.016 per block at m = 1, and the region ends at 0.035. With the
+        # correction for the number of claims and parts, four blocks were once undecided.
         ALONE: {"smoke": 4, "default": 8, "full": 8},
     },
     seeds_per_block=4,
@@ -105,15 +109,15 @@ GRID = Grid(
     cost=lambda parameters, seeds: (
         0.01 + seeds * parameters["draws"] * (5e-4 + (parameters["length"] / 3500) ** 2.5)
     ),
-    # Seeds below 16,384 belong to the pilot; they include those of every earlier run.
+    # Seeds below 16,384 belong to the pilot; all earlier runs used some of them.
     pilot=range(16_384),
 )
 MARGIN = 0.05
-LEVEL_MARGIN = math.log(1.1)  # as for the law of A.softmax-shrinking
+LEVEL_MARGIN = math.log(1.1)  # the same margin as for the law of A.softmax-shrinking
 
 
 def predicted(cell: Measured) -> np.ndarray:
-    """law − V, one per seed."""
+    """The predicted squared distance, law − V, one per seed."""
     m, length, noise_std, own, share = (
         cell.parameters[name]
         for name in ("manifold_dim", "length", "noise_std", "temperature", "cme_share")
@@ -125,7 +129,7 @@ def predicted(cell: Measured) -> np.ndarray:
 
 @per_block
 def log_over_predicted(cells: Sequence[Measured]) -> np.ndarray:
-    """log of D² over law − V, one per block."""
+    """log(D²/(law − V)), one per block."""
     ratios = [cell.values["squared"].mean() / predicted(cell).mean() for cell in cells]
     return np.log(ratios)
 
@@ -143,10 +147,11 @@ RULE = Rule(
         "slope",
         f"slope of the distance in length minus the predicted one ({SPHERE}, L {{span}})",
         ScalingLaw("squared", "length", replicate="block", root=True, over=predicted).slopes,
-        # Half of what V changes by the derivation, at m = 3 where it changes least: 0.07.
+        # The margin is half of the change of the slope by V at m = 3 according to the derivation,
+        # 0.07; at m = 1 and 2 the change is larger.
         Region(-0.035, 0.035),
         per=("manifold_dim",),
-        # Pilot of 16 blocks per m, here and below.
+        # Effects and standard deviations, here and below, come from a pilot of 16 blocks per m.
         power=Power(lambda m: {1: 0.013, 2: 0.007, 3: 0.001}[m], 0.017),
     ),
     Quantity(
@@ -173,17 +178,17 @@ RULE = Rule(
 
 
 class Distances(NamedTuple):
-    """Means over the queries of an episode, one per seed: D² and V."""
+    """D² and V, each a mean over the queries of an episode."""
 
     squared: Array
     posterior_var: Array
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """Squared distance between the two operators and the posterior variance, one per seed."""
+    """The squared distance D² between softmax and CME, and the posterior variance V, per seed."""
     m, length, noise_std = (parameters[n] for n in ("manifold_dim", "length", "noise_std"))
     own = parameters["temperature"]
-    # A traced temperature: prediction and controls share one compiled program.
+    # The temperature is a traced argument, so prediction and controls share one compiled program.
     at = jnp.asarray(schedule(m, length, noise_std) if parameters["falling"] else own)
     points = sphere_points(seeds, m, parameters["draws"], length + parameters["queries"])
     flat = jnp.asarray(points.reshape(-1, *points.shape[2:]))
@@ -196,7 +201,7 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
 def distances(
     token: Array, query: Array, own: float, noise_std: float, temperature: Array
 ) -> Distances:
-    """D² and V given the keys, computed one episode at a time."""
+    """D² and V given the keys, one per episode; `own` is ω, `temperature` that of softmax."""
 
     def one(episode: tuple[Array, Array]) -> Distances:
         token, query = episode

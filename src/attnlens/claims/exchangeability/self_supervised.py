@@ -5,40 +5,43 @@ learning (docs/theory.md, prediction 13). A network with a bottleneck of three n
 to predict the next token from L others (`attnlens.claims.masked_pretraining`: every second token
 is three times as noisy, and attention must learn to weigh it less). Then it is frozen, and linear
 heads on the three numbers are fitted by least squares to 64 labels ⟨c, z⟩ + noise each, for 20
-directions c that pretraining never saw. The oracle is the same head with the same labels on the
-exact posterior mean. With the mean over the directions,
+directions c that pretraining never saw. The oracle is the same head, fitted to the same labels, on
+the exact posterior mean. Averaged over the directions,
 
     excess = E(head(frozen reads) − ⟨c, z⟩)² − E(head(posterior mean) − ⟨c, z⟩)²,
 
-which is what pretraining left out, and not what 64 labels or L tokens cannot give.
+which is the part of the error that is due to pretraining, and not to the limited number of labels
+or tokens.
 
-In n: a bottleneck that spans the columns of W loses nothing, as the head undoes any invertible map.
-What costs is weight on the D − 3 directions that carry only noise. The regression of the next
-token on the weighted mean x̄ estimates these weights with a variance
+Dependence on n, the number of pretraining sequences: a bottleneck that spans the columns of W (the
+map from the latent to tokens of D numbers) loses nothing, because the head can undo any invertible
+map. Only weights on the other D − 3 directions, which contain only noise, increase the error. The
+regression of the next token on the weighted mean x̄ estimates these weights with a variance
 (noise of the target)/(n Var x̄), so they add a squared error of order 1/n: slope −1.
 
-In L: the noise of x̄ has variance ∝ 1/L, so the weights on it are L times less certain, and the
-same weights do 1/L of the harm. The two cancel: the excess does not depend on L, slope 0, while
-the oracle's own error falls as 1/L. This is the paper's "generalization error, which is independent
-of input sizes", on the scale of the excess. (Relative to the oracle, the excess *grows* with L, as
-L: 1.09 times the oracle's error at L = 16 is 1.33 times at L = 64.)
+Dependence on L: the noise of x̄ has variance ∝ 1/L. So the variance of the weights on the noise
+directions is L times as large, and the same weights add 1/L of the error. The two cancel: the
+excess does not depend on L (slope 0), while the oracle's own error falls as 1/L. This is the
+paper's "generalization error, which is independent of input sizes", on the scale of the excess.
+(Relative to the oracle, the excess *grows* with L, as L: an error of 1.09 times the oracle's at
+L = 16 is 1.33 times the oracle's at L = 64.)
 
 The bottleneck is necessary: if the encoder kept all numbers of a token, the head alone could find
-the latent, and pretraining could not improve it. And the slope in n is a rate only where training
-finds the minimum of its empirical risk: with 1,000 steps of 64 sequences the excess stops falling
-at n = 8192 (0.0051, against 0.0030 with 2,000 steps of 128). The curve bends: from 512 to 2048 the
-slope is −1.34, from 2048 to 8192 −0.99 (16 seeds of the pilot), because small samples also leave
-the attention weights and the span of W unlearned. A slope over the whole range, −1.16, is not a
-rate, so the claim judges the last local slope.
+the latent, and pretraining could not improve it. The slope in n is a rate only if training finds
+the minimum of its empirical risk: with 1,000 steps of 64 sequences the excess stops falling at
+n = 8192 (0.0051, against 0.0030 with 2,000 steps of 128). The curve bends: from 512 to 2048 the
+slope is −1.34, from 2048 to 8192 −0.99 (16 seeds of the pilot), because with small samples the
+attention weights and the span of W are not learned well either. A slope over the whole range,
+−1.16, is not a rate, so the claim judges the last local slope.
 
-Controls: pretraining on the next token of another sequence has an excess that does not fall (n
-part); a network that sees only the last 8 tokens forgets the rest, so its excess over the oracle,
-which reads all, grows with L (L part).
+Controls: for the dependence on n, a network that is pretrained on the next token of another
+sequence; its excess does not fall. For the dependence on L, a network that sees only the last 8
+tokens; its excess over the oracle, which reads all tokens, grows with L.
 
 A replicate is a seed: it redraws W, the directions, data and start. The excess of a seed scatters
-by 40 % and could be negative, so logarithms are taken of means over seeds, with jackknife
-pseudo-values. For a slope in L within ± 0.1, and a local slope in n within ± 0.2, this takes more
-seeds than the default profile can pay for: the claim is decided by the full profile.
+by 40 % and could be negative, so logarithms of means over seeds are taken, with jackknife
+pseudo-values. For a slope in L within ± 0.1, and a local slope in n within ± 0.2, this needs more
+seeds than the default profile has, so the full profile decides the claim.
 """
 
 from __future__ import annotations
@@ -64,8 +67,8 @@ from attnlens.core.verdicts import Region
 SHUFFLED, LAST_TOKENS = "shuffled", "last-tokens"
 PILOT = range(24)
 # Slopes of single seeds have a standard deviation of about 0.4 in n and 0.25 in L (an excess
-# scatters by 0.4, over a range of log 4 = 1.4 and log 16 = 2.8).
-STEPS = {"smoke": 300, "default": 1500, "full": 1500}  # enough at n = 1024
+# scatters by 0.4, over a range of log 4 = 1.4 in n and log 16 = 2.8 in L).
+STEPS = {"smoke": 300, "default": 1500, "full": 1500}  # 1,500 steps are enough at n = 1024
 SIZES, LENGTHS = [2048, 8192], (8, 32, 128)
 IN_SAMPLES = Grid(
     settings={

@@ -2,39 +2,42 @@
 
 Our formalisation of statement (a) of lens A (Zhang et al., 2022), "a latent variable model that is
 invariant to input sizes" (docs/theory.md, section A(a), size-free). The posterior lies in the same
-space for every number of tokens, so a network that infers it can read more of them. A network is
-trained to predict the latent mean from L tokens and tested on kL, without further training. Its
-excess over the exact posterior mean is compared with the exact risk,
+space for every number of tokens, so a network that infers it can also read more tokens. A network
+is trained to predict the latent mean z from L tokens and tested on kL tokens, without further
+training. With f* the exact posterior mean, the excess of the network f̂ over f* is compared with
+the exact risk,
 
     E(f̂ − f*)² / E(f* − z)²      at kL.
 
-The ratio is not zero, and theory gives it. Softmax weights sum to one, so the network sees the mean
-of the tokens and not their number: the best answer that it can learn at L multiplies this mean by
-a = L/(L + 1) (noise and prior have equal variance), and it keeps this factor at kL. With n = kL,
+The ratio is not zero, and theory predicts its value. Softmax weights sum to one, so the network
+sees the mean of the tokens and not their number: the best answer that it can learn at L multiplies
+this mean by a = L/(L + 1) (noise and prior have equal variance), and it keeps this factor at kL.
+With n = kL,
 
     E(a x̄ − f*)² / E(f* − z)² = (a − n/(n + 1))² (1 + 1/n) (n + 1).
 
-Judged: the measured ratio over this closed form is 1 ± 0.2 in each of the twelve cells. So the
-claim says exactly how size-free such a network is: the exact answer is a different function for
-each length, the learned one is not. Where the closed form itself is large, "works at any length"
-is false: at L = 4 the excess is 0.36 of the exact risk at k = 4 and 0.98 at k = 8, at L = 8 it is
-0.22 and 0.60. The view marks the cells above one quarter. At L = 32 and k = 2 the closed form is
-0.015, so that 0.2 of it is 0.3 % of the risk; the sample and the training are sized for this cell
-(learning rate 0.01 left the attention unfinished there, and the ratio at 1.2 to 1.8).
+The claim judges the measured ratio divided by this closed form: it must be 1 ± 0.2 in each of the
+twelve cells. So the claim says exactly how far such a network is size-free: the exact answer is a
+different function for each length, the learned answer is not. Where the closed form itself is
+large, "works at any length" is false: at L = 4 the excess is 0.36 of the exact risk at k = 4 and
+0.98 at k = 8, at L = 8 it is 0.22 and 0.60. The view marks the cells above one quarter. At L = 32
+and k = 2 the closed form is 0.015, so that 0.2 of it is 0.3 % of the risk; the numbers of samples
+and training steps were chosen for this cell (with the learning rate 0.01 the attention was not
+fully trained there, and the ratio was 1.2 to 1.8).
 
-The estimation error also adds to the excess: at L = 32 and k = 2 by 7 % in the pilot, so that the
-interval of 24 seeds may end beyond 1.2. The claim is therefore decided by the full profile.
+The estimation error adds to the excess: at L = 32 and k = 2 by 7 % in the pilot, so that the
+interval of 24 seeds may end above 1.2. The full profile therefore decides the claim.
 
-Is this an identity? The closed form is that of the best answer of the class; that training finds it
-to 0.3 % of the risk, and that a network with a hidden layer, free to bend, does nothing else at
-lengths that it never saw, are measured.
+Is this an identity? No. The closed form is that of the best answer of the class. Two things are
+measured: training finds this answer to 0.3 % of the risk, and at new lengths a network with a
+hidden layer, which could represent other functions, gives the same answer.
 
-Not shown: a world in which the number of tokens matters less (the factor a is that of equal noise
-and prior), or a network that can count its tokens (sums instead of means).
+Not tested: worlds in which the number of tokens matters less (a = L/(L + 1) is for equal noise and
+prior), and networks that can count their tokens (sums instead of means).
 
-The control is a network with learned positions. Training never reaches positions beyond L, so its
+The control is a network with learned positions. Training never uses positions beyond L, so the
 position vectors there keep their initial random values (standard deviation one). Ratios are judged
-on the log scale, where a few very large ratios of the control do not decide alone. A replicate is a
+on the log scale, on which a few very large ratios of the control have less weight. A replicate is a
 seed: it redraws data and start.
 """
 
@@ -64,7 +67,7 @@ from attnlens.training.trainer import fit
 CONTROL = "positions"
 TRAIN, TEST = 1, 2  # parts of the data of a seed
 FACTORS = (2, 4, 8)
-FAILS = 0.25  # of the exact risk: above it, the view marks a cell as one where "size-free" fails
+FAILS = 0.25  # share of the exact risk above which the view marks a cell as not size-free
 LENGTHS = {"smoke": (4, 16), "default": (4, 8, 16, 32), "full": (4, 8, 16, 32)}
 TRAINING = {**FITTING, "batch": 256, "learning_rate": 0.03}
 GRID = Grid(
@@ -92,10 +95,10 @@ GRID = Grid(
         }
     },
     derived={"test_lengths": lambda p: [k * p["length"] for k in (1, *p["factors"])]},
-    # The log ratio of a seed has a standard deviation of 0.21 at L = 32, k = 2, of 0.12 at k = 2
-    # elsewhere, and of 0.06 to 0.1 at larger k. At L = 32 and k = 2 the estimation error of
-    # training takes a third of the margin, and 24 seeds leave a standard error of 0.04: the
-    # default profile often does not decide this cell, and 96 seeds of the full profile do.
+    # The log ratio of one seed has a standard deviation of 0.21 at L = 32 and k = 2, of 0.12 at
+    # k = 2 and other L, and of 0.06 to 0.1 at larger k. At L = 32 and k = 2 the estimation error
+    # takes a third of the margin, and the standard error of 24 seeds is 0.04: the default profile
+    # often does not decide this cell, but the 96 seeds of the full profile do.
     blocks={
         PREDICTION: {"smoke": 1, "default": 1, "full": 4},
         CONTROL: {"smoke": 1, "default": 3, "full": 4},  # its log ratios scatter by 1.5
@@ -108,13 +111,13 @@ REGION = Region(math.log(0.8), math.log(1.2))
 
 
 def closed_form(length: int, factor: int) -> float:
-    """Excess over exact risk of the best answer at `length`, used at `factor` times the length."""
+    """The ratio excess/exact risk at `factor` times `length`, for the best answer at `length`."""
     n = factor * length
     return (length / (length + 1) - n / (n + 1)) ** 2 * (1 + 1 / n) * (n + 1)
 
 
 def over_closed_form(factor: int) -> Callable[[Sequence[Measured]], np.ndarray]:
-    """The log of the measured ratio over the closed form, at one factor."""
+    """An estimate: log(measured ratio / closed form) at the factor k = `factor`, per seed."""
 
     def logs(cells: Sequence[Measured]) -> np.ndarray:
         place = 1 + cells[0].parameters["factors"].index(factor)
@@ -125,13 +128,13 @@ def over_closed_form(factor: int) -> Callable[[Sequence[Measured]], np.ndarray]:
 
 
 def log_ratio_effect(length: int, factor: int) -> float:
-    """The log ratio that is expected: the estimation error of training comes on top."""
+    """The expected log ratio: above 0 by the estimation error of training."""
     # At L = 32 the mean of twelve pilot seeds is 0.071, 0.017 and 0.011 for k = 2, 4 and 8.
     return {2: 0.07, 4: 0.02, 8: 0.01}[factor] if length == 32 else 0.0
 
 
 def log_ratio_std(length: int, factor: int) -> float:
-    """The standard deviation of the log ratio of one seed in the pilot."""
+    """The standard deviation of one seed's log ratio in the pilot."""
     if length == 32:
         return 0.21 if factor == 2 else 0.10
     return 0.12 if factor == 2 else 0.06
@@ -156,7 +159,7 @@ RULE = Rule(
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """Excess over exact risk at every test length: (seed, length)."""
+    """The ratio excess/exact risk at every test length, (seed, length)."""
     positions = max(parameters["test_lengths"]) if parameters["positions"] else 0
     make = reader(parameters, key_dim=1, max_length=positions)
     count, tested = parameters["samples"], parameters["test_sequences"]
@@ -192,7 +195,7 @@ def draw(
 
 
 def posterior(parameters: Mapping[str, Any], tokens: np.ndarray) -> tuple[np.ndarray, float]:
-    """The exact posterior mean, (n, 1), and variance."""
+    """The exact posterior mean (n, 1) and the exact posterior variance."""
     noise_var, prior_var = parameters["noise_std"] ** 2, parameters["prior_std"] ** 2
     precision = 1 / prior_var + tokens.shape[1] / noise_var
     return tokens.sum(1) / noise_var / precision, 1 / precision
@@ -204,7 +207,7 @@ def _answers(model: Reader, tokens: Any) -> Any:
 
 
 def predicted(arms: Mapping[str, Sequence[Measured]]) -> list[Series]:
-    """The closed form, one line per training length."""
+    """Lines of the closed form over the test length, one per training length."""
     lines = []
     for length, cells in group_by(arms[PREDICTION], "length").items():
         factors = cells[0].parameters["factors"]
@@ -229,7 +232,7 @@ FIGURE = Lines(
 
 
 def views(arms: Mapping[str, Sequence[Measured]]) -> list[Map]:
-    """The grid of L and k: the share of the exact risk, and the cells where it is above `FAILS`."""
+    """Maps over L and k: the ratio excess/exact risk, and the cells where it is above `FAILS`."""
     groups = group_by(arms[PREDICTION], "length")
     if not groups:
         return []

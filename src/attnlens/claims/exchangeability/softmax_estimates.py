@@ -19,7 +19,7 @@ from .softmax_law import crossover, of_linear, two_term_law
 
 
 def law_of_cell(cell: Measured) -> float:
-    """The mean squared error that the law gives; without the signal's term in the control."""
+    """The mean squared error according to the two-term law; the control omits the term s τ."""
     m, length, noise_std, temperature, signal = (
         cell.parameters[name]
         for name in ("manifold_dim", "length", "noise_std", "temperature", "signal")
@@ -31,12 +31,16 @@ def law_of_cell(cell: Measured) -> float:
 
 @per_block
 def log_over_law(cells: Sequence[Measured]) -> np.ndarray:
-    """log of the mean squared error over the law's, one per block."""
+    """log(mean squared error / its value by the law), one per block."""
     return np.array([math.log(cell.values["squared"].mean() / law_of_cell(cell)) for cell in cells])
 
 
 def log_crossovers(cells: Sequence[Measured]) -> np.ndarray:
-    """log σ×, one per block: the zero of the line through log(variance ratio) over log σ."""
+    """log σ×, the log of the noise at which signal and noise have equal variance, one per block.
+
+    A line is fitted to log(signal variance / noise variance) as a function of log σ; log σ× is its
+    zero.
+    """
     crossovers = []
     for cell in cells:
         noise = cell.values["noise"].mean(0)
@@ -48,7 +52,7 @@ def log_crossovers(cells: Sequence[Measured]) -> np.ndarray:
 
 @per_block
 def log_over_crossover(cells: Sequence[Measured]) -> np.ndarray:
-    """log of the measured crossover over the predicted one, one per block."""
+    """log(measured σ× / predicted σ×), one per block."""
     parameters = cells[0].parameters
     return log_crossovers(cells) - math.log(
         crossover(parameters["manifold_dim"], parameters["length"])

@@ -46,18 +46,18 @@ from attnlens.worlds import LinearRegression
 
 
 def variance_constant(m: int) -> float:
-    """C = area(S^m)/(4π)^(m/2)."""
+    """The constant C = area(S^m)/(4π)^(m/2) of the variance."""
     area = 2 * math.pi ** ((m + 1) / 2) / math.gamma((m + 1) / 2)
     return area / (4 * math.pi) ** (m / 2)
 
 
 def rate(m: int) -> float:
-    """The slope of log RMSE, and of the log of the best temperature, in log L."""
+    """The slope −2/(m+4) in log L, both of log RMSE and of the log of the best temperature."""
     return -2 / (m + 4)
 
 
 def schedule(m: int, length: int, noise_std: float) -> float:
-    """The best temperature for linear f where the noise dominates."""
+    """The best temperature for linear f if the noise dominates, at this length."""
     return (noise_std**2 * variance_constant(m) / (m * length)) ** (2 / (m + 4))
 
 
@@ -86,17 +86,17 @@ def of_process(m: int, temperature: float) -> Smoothness:
 def two_term_law(
     m: int, length: int, noise_std: float, temperature: float, smoothness: Smoothness
 ) -> float:
-    """MSE(τ) ≈ (b τ)² + C (σ² + s τ)/(L τ^(m/2))."""
+    """The mean squared error by the two-term law, (b τ)² + C (σ² + s τ)/(L τ^(m/2))."""
     inside = noise_std**2 + smoothness.signal * temperature
     variance = variance_constant(m) * inside / (length * temperature ** (m / 2))
     return smoothness.squared_bias * temperature**2 + variance
 
 
 class KernelMoments(NamedTuple):
-    """Means over the queries of an episode; (episodes, temperatures).
+    """Moments of the softmax weights w, (episodes, temperatures): means over the queries q.
 
     to_mean      ‖Σ w k − q‖²
-    to_smoothed  ‖Σ w k − A q‖², A q the limit of Σ w k at this temperature
+    to_smoothed  ‖Σ w k − A q‖², where A q is the limit of Σ w k at this temperature
     weight       Σ w²
     """
 
@@ -108,8 +108,9 @@ class KernelMoments(NamedTuple):
 def sphere_points(seeds: Sequence[int], m: int, *shape: int) -> np.ndarray:
     """Uniform points on S^m, an array (seeds, *shape, m + 1).
 
-    Each seed has a generator of its own; `shape` is part of its seed, so episodes of different
-    lengths are independent. By NumPy: no program is compiled per length.
+    Each seed has a generator of its own, which is also seeded by `shape`, so that episodes of
+    different lengths are independent. NumPy draws the points, so that nothing is compiled per
+    length.
     """
     generators = [np.random.default_rng([seed, m, *shape]) for seed in seeds]
     points = np.stack([generator.standard_normal((*shape, m + 1)) for generator in generators])
@@ -123,7 +124,7 @@ def moments(
     queries: int,
     temperatures: Sequence[float] | np.ndarray,
 ) -> KernelMoments:
-    """The moments of softmax attention in new episodes, one per seed."""
+    """Draw one episode per seed, and return its moments at every temperature."""
     world, points = LinearRegression(key_dim=m + 1), sphere_points(seeds, m, length + queries)
     token, query = jnp.asarray(points[:, :length]), jnp.asarray(points[:, length:])
     columns = [
@@ -140,7 +141,7 @@ def _moments(token: Array, query: Array, temperature: Array, smoothing: Array) -
     def one(episode: tuple[Array, Array]) -> KernelMoments:
         token, query = episode
         mean = softmax(query, token, token, temperature=temperature)
-        weights = jax.nn.softmax(query @ token.T / temperature)  # the operator returns none
+        weights = jax.nn.softmax(query @ token.T / temperature)  # `softmax` does not return them
         return KernelMoments(
             jnp.mean(jnp.sum((mean - query) ** 2, -1)),
             jnp.mean(jnp.sum((mean - smoothing * query) ** 2, -1)),

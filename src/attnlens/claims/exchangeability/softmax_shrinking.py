@@ -7,33 +7,34 @@ z ~ N(0, I). `softmax_law` derives the two-term law
 
     MSE(τ) ≈ (m τ/2)² + C (σ² + m τ/2)/(L τ^(m/2)),   C = area(S^m)/(4π)^(m/2),
 
-whose last term, (m/2) τ, is the variance of the signal within the kernel. Four parts follow.
+in which (m/2) τ is the variance of the signal within the kernel. The claim has four parts.
 
-slope       Where σ² dominates, at τ = [C σ²/(m L)]^(2/(m+4)), the root-mean-square error falls as
+slope       If σ² dominates, at τ = [C σ²/(m L)]^(2/(m+4)), the root-mean-square error falls as
             L^(−2/(m+4)).
-law         The law itself, constants included, at temperatures and noises at which each of its
-            terms matters. It is an expansion in τ and in 1/(effective tokens), L τ^(m/2)/C; at
-            L = 4096 these are at most 0.08 and at least 26.
-crossover   On the schedule of the slope the signal has as much variance as the noise at
-            σ×(L) = [(m/2)(C/(m L))^(2/(m+4))]^((m+4)/(2m+4)) ∝ L^(−1/(m+2)). Judged at two
-            lengths between which it falls by a quarter or more. Below σ× the error falls faster
-            than L^(−2/(m+4)). This is why the slope alone depends on the noise: −0.41, −0.34,
+law         The law itself, with its constants, at temperatures and noise levels at which each of
+            its terms matters. It is an expansion in τ and in 1/(number of effective tokens), where
+            this number is L τ^(m/2)/C; at L = 4096, τ is at most 0.08 and the number at least 26.
+crossover   With the temperature of the part "slope", signal and noise have equal variance at the
+            noise σ×(L) = [(m/2)(C/(m L))^(2/(m+4))]^((m+4)/(2m+4)) ∝ L^(−1/(m+2)). σ× is judged at
+            two lengths, between which it falls by a quarter or more. If σ is below σ×, the error
+            falls faster than L^(−2/(m+4)). Therefore the slope depends on the noise: −0.41, −0.34,
             −0.30 at σ = 2 and −0.51, −0.48, −0.43 at σ = 0.1 (m = 1, 2, 3; L = 64 to 4096, by
-            simulation), although the schedule has the same exponent.
-noise-free  Without noise at the best temperature: −max(1/m, 2/(m+2)). For m = 3 the law without σ²
-            gives τ ∝ L^(−2/5) and the error L^(−2/5). For m = 2 its variance does not depend on τ:
-            error L^(−1/2), and τ ∝ L^(−2/3) because the expansion's next term is of relative order
-            1/(L τ). For m = 1 it falls with τ, so the temperature falls until the kernel holds a
-            few tokens, τ ∝ L^(−2), and the error is that of neighbours, L^(−1).
+            simulation), although the temperature has the same exponent.
+noise-free  Without noise, at the best temperature, the slope is −max(1/m, 2/(m+2)). For m = 3 the
+            law without σ² gives τ ∝ L^(−2/5) and the error L^(−2/5). For m = 2 its variance does
+            not depend on τ: the error is ∝ L^(−1/2), and τ ∝ L^(−2/3) because the expansion's next
+            term is of relative order 1/(L τ). For m = 1 the variance falls with τ, so the best
+            temperature is so low that the kernel contains only a few tokens, τ ∝ L^(−2), and the
+            error is the distance to neighbouring tokens, L^(−1).
 
 All expectations over z and noise are exact given the keys (`softmax_law.moments`), so a replicate
 is a mean over a block of draws of the keys; logarithms are taken afterwards.
 
-What a sceptic may ask. *Is a slope a range average?* The local slopes of the noise-free part still
-change (m = 2: −0.57, −0.55, −0.53 from L = 64 to 4096), so it is judged between the last two
-lengths. *Is the best temperature put in by hand?* It is chosen from a grid over a factor of 64 by
-the other blocks; only the grid's centre moves with the length. *Does the schedule know σ?* Yes; an
-unknown σ is what `A.desired-parameter` is about.
+What a sceptic may ask. *Is a slope an average over the range of L?* The local slopes of the
+noise-free part still change (m = 2: −0.57, −0.55, −0.53 from L = 64 to 4096), so its slope is
+judged between the last two lengths. *Is the best temperature put in by hand?* For each block it is
+chosen by the other blocks, from a grid over a factor of 64; only the grid's centre depends on the
+length. *Does the temperature schedule use σ?* Yes; `A.desired-parameter` is about an unknown σ.
 """
 
 from __future__ import annotations
@@ -59,9 +60,9 @@ from .softmax_law import crossover, moments, rate, schedule
 
 FIXED, ONE_TERM, NOISY = "fixed-temperature", "one-term-law", "noisy-values"
 DIMENSIONS = {"smoke": (2,), "default": (1, 2, 3), "full": (1, 2, 3)}
-# Seeds below 16,384 belong to the pilots; they include those of every earlier run of this claim.
+# Seeds below 16,384 belong to the pilots; all earlier runs of this claim used some of them.
 PILOT = range(16_384)
-# The grid of temperatures of the noise-free part: factors of two around the pilot's best one.
+# The temperatures of the noise-free part, divided by the pilot's best temperature.
 FACTORS = [2.0**power for power in range(-3, 4)]
 
 
@@ -73,10 +74,11 @@ def cost(parameters: Mapping[str, Any], seeds: int) -> float:
 SLOPE = Grid(
     settings={
         "part": "slope",
-        # Large: at every length the noise determines the error, not the signal in the kernel.
+        # So large that at every length the noise determines the error, not the signal in the
+        # kernel.
         "noise_std": 2.0,
-        # At 0.1 the variance would still dominate at these lengths, and the error of the control
-        # would fall at the predicted rate by accident.
+        # With a temperature of 0.1 the variance would still dominate at these lengths, and the
+        # error of the control would fall at the predicted rate by accident.
         "control_temperature": 1.0,
         "queries": 16,
     },
@@ -101,12 +103,12 @@ LAW = Grid(
         "part": "law",
         "length": 4096,
         "queries": 16,
-        "signal": 1.0,  # the share of the term s τ that the law contains
+        "signal": 1.0,  # factor of the law's term s τ: 1, or 0 in the control
     },
     axes={
         "manifold_dim": DIMENSIONS,
-        # The bias is 4 to 76 % of the error. Among the variances, that of the signal is 2 to 12
-        # times the noise's at σ = 0.1, and 1 to 12 % of it at σ = 1.
+        # At these values the bias is 4 to 76 % of the error. The variance of the signal is 2 to 12
+        # times that of the noise at σ = 0.1, and 1 to 12 % of it at σ = 1.
         "temperature": (0.02, 0.08),
         "noise_std": (0.1, 1.0),
     },
@@ -123,16 +125,16 @@ CROSSOVER = Grid(
     settings={
         "part": "crossover",
         "queries": 16,
-        # Noises at which the two variances are compared, in units of the predicted crossover.
+        # Noise levels at which the two variances are compared, in units of the predicted crossover.
         "multiples": [0.5, 1.0, 2.0],
         "fixed": False,
-        # Any value will do: the crossover at a fixed temperature does not depend on the length.
+        # Any value could be used: at a fixed temperature the crossover does not depend on length.
         "control_temperature": 0.1,
     },
     axes={
         "manifold_dim": DIMENSIONS,
-        # At least 25 effective tokens at the crossover for every m; 8 at m = 3 and L = 256, where
-        # the crossover is 17 % above the formula.
+        # At these lengths there are at least 25 effective tokens at the crossover, for every m. At
+        # m = 3 and L = 256 there would be 8, and the crossover would be 17 % above the formula.
         "length": {
             "smoke": (1024, 4096),
             "default": (4096, 16_384),
@@ -151,10 +153,10 @@ CROSSOVER = Grid(
 
 
 def free_temperatures(parameters: Mapping[str, Any]) -> list[float]:
-    """The temperatures that are tried in the noise-free part.
+    """The temperatures of the noise-free part, among which the best is chosen.
 
-    Without noise they are around a centre whose exponent is derived and whose constant is that of
-    the pilot; the control, which has noise, has them around the temperature of the law.
+    Without noise, the exponent of their centre is derived and its constant comes from the pilot.
+    For the control, which has noise, the centre is the best temperature according to the law.
     """
     m, length = parameters["manifold_dim"], parameters["length"]
     constant, exponent = {1: (47.0, 2.0), 2: (0.92, 2 / 3), 3: (0.39, 2 / 5)}[m]
@@ -179,12 +181,12 @@ FREE = Grid(
     cost=cost,
     pilot=PILOT,
 )
-# The three predicted slopes are −0.40, −0.33 and −0.29. The closest two are 0.05 apart, so a margin
-# of half of that separates them.
+# The three predicted slopes are −0.40, −0.33 and −0.29. The two closest differ by 0.05, so a margin
+# of 0.025 separates them.
 MARGIN = 0.025
 # The noise-free slopes −1, −0.5 and −0.4 differ from those at large noise by 0.11 or more.
 FREE_MARGIN = 0.05
-LAW_MARGIN = math.log(1.1)  # of an expansion whose next terms are of relative order τ and 1/26
+LAW_MARGIN = math.log(1.1)  # the next terms of the expansion are of relative order τ and 1/26
 
 
 def free_rate(m: int) -> float:
@@ -228,7 +230,8 @@ RULE = Rule(
         around(0, LAW_MARGIN),
         per=("manifold_dim", "length"),
         where={"part": "crossover"},
-        # Pilot of 20 blocks each: between 0.004 and 0.021; the larger standard deviation per m.
+        # Pilot of 20 blocks each: means between 0.004 and 0.021; for each m, the larger of the
+        # standard deviations at the two lengths.
         power=Power(0.021, lambda m, length: {1: 0.075, 2: 0.051, 3: 0.044}[m]),
     ),
     Quantity(
@@ -248,7 +251,10 @@ RULE = Rule(
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """Squared distances of softmax attention to m(q, z), or the variances of the crossover."""
+    """Squared distances of softmax attention to m(q, z).
+
+    For the part "crossover", the variance of the signal, Σ w² and the noise are returned instead.
+    """
     m, length, queries = (parameters[n] for n in ("manifold_dim", "length", "queries"))
     if parameters["part"] == "crossover":
         noise = np.array(parameters["multiples"]) * crossover(m, length)
@@ -291,7 +297,7 @@ LINES = Lines(
 
 
 def figure(arms: Mapping[str, Sequence[Measured]]) -> Any:
-    """The errors of the slope's part over length."""
+    """A figure of the errors of the part "slope" over length."""
     return LINES(
         {
             arm: [cell for cell in cells if cell.parameters["part"] == "slope"]

@@ -16,9 +16,9 @@ constant. It does not converge to m(q, z) = ⟨z, q⟩: the bias (1 − A)·⟨z
 The expectation over z and noise is exact given the keys (`softmax_law.moments`); a replicate is a
 mean over a block of draws of the keys, and the logarithm is taken afterwards.
 
-What a sceptic may ask. *Could any slope come out?* The rate is that of the central limit theorem,
-which holds for any bounded kernel; what the claim adds is its constant. *Is the control an
-identity?* No: at τ = 0.02 the distance to the mean would still fall at L = 4096.
+What a sceptic may ask. *Is the slope more than the central limit theorem?* No, this rate holds for
+any bounded kernel; the claim also tests the constant. *Is the control an identity?* No: at τ = 0.02
+the distance to the mean would still fall at L = 4096.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from .softmax_law import moments
 CONTROL = "distance-to-the-mean"
 GRID = Grid(
     settings={
-        # At 0.5 the bias is a third of the answer or more, so the error of the control cannot fall;
-        # at 0.02 it would still fall at L = 4096.
+        # At temperature 0.5 the bias is a third of the answer or more, so the error of the control
+        # cannot fall; at temperature 0.02 it would still fall at L = 4096.
         "temperature": 0.5,
         "noise_std": 0.5,
         "queries": 16,
@@ -62,11 +62,11 @@ GRID = Grid(
     },
     blocks={
         PREDICTION: {"smoke": 8, "default": 32, "full": 288},
-        CONTROL: {"smoke": 4, "default": 4, "full": 8},  # its slope is nine margins away
+        CONTROL: {"smoke": 4, "default": 4, "full": 8},  # its slope is nine margins from the region
     },
     seeds_per_block=32,
     cost=lambda parameters, seeds: 0.01 + seeds * 2.5e-7 * parameters["length"],
-    # Seeds below 16,384 belong to the pilot; they include those of every earlier run.
+    # Seeds below 16,384 belong to the pilot; all earlier runs used some of them.
     pilot=range(16_384),
 )
 LIMIT_MARGIN = math.log(1.1)
@@ -74,7 +74,7 @@ ERROR = ScalingLaw("squared", "length", replicate="block", root=True)
 
 
 def limit(m: int, noise_std: float, temperature: float) -> float:
-    """The limit of L times the mean squared distance, as derived above."""
+    """The limit of L times the mean squared distance, as derived in the module's docstring."""
     world, order = LinearRegression(key_dim=m + 1), (m + 1) / 2 - 1
 
     def log_mean(c: float) -> float:  # log M(c); ive is I_ν(c)·e^(−c)
@@ -89,7 +89,7 @@ def limit(m: int, noise_std: float, temperature: float) -> float:
 
 @per_block
 def log_over_limit(cells: Sequence[Measured]) -> np.ndarray:
-    """log of L·(mean squared distance) over its limit, one per block."""
+    """log(L·(mean squared distance) / its limit), one per block."""
     m, noise_std, temperature, length = (
         cells[0].parameters[name] for name in ("manifold_dim", "noise_std", "temperature", "length")
     )
@@ -103,10 +103,11 @@ RULE = Rule(
         "slope",
         f"slope of the error in length ({SPHERE}, L {{span}})",
         ERROR.slopes,
-        # ±0.02 separates −1/2 from −2/(m+4), the rates of a falling temperature, by five margins.
+        # Half-width 0.02: −2/(m+4), the rates with a falling temperature, are at least five times
+        # as far from −1/2.
         Region(-0.52, -0.48),
         per=("manifold_dim",),
-        # Pilot of 32 blocks per m: −0.497, −0.500 and −0.501.
+        # A pilot of 32 blocks per m had the slopes −0.497, −0.500 and −0.501.
         power=Power(-0.497, 0.017),
     ),
     Quantity(
@@ -116,14 +117,15 @@ RULE = Rule(
         # 10 %, as for the law of A.softmax-shrinking.
         Region(-LIMIT_MARGIN, LIMIT_MARGIN),
         per=("manifold_dim", "length"),
-        # Pilot of 32 blocks each: between −0.014 and 0.016, standard deviation at most 0.069.
+        # A pilot of 32 blocks per m and length had means from −0.014 to 0.016, and standard
+        # deviations of at most 0.069.
         power=Power(0.016, 0.069),
     ),
 )
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """Squared distance to the smoothed mean (in the control: to the mean), one per seed."""
+    """The squared distance to the smoothed mean (in the control, to the mean), one per seed."""
     m, length, temperature = (parameters[n] for n in ("manifold_dim", "length", "temperature"))
     measured = moments(seeds, m, length, parameters["queries"], [temperature])
     signal = measured.to_smoothed if arm == PREDICTION else measured.to_mean

@@ -1,4 +1,4 @@
-"""What lens A (Zhang et al., 2022) states, in its own words, as claims formalise it."""
+"""Sentences of lens A (Zhang et al., 2022) that claims formalise, as attributions of claims."""
 
 from attnlens.claims.claim import Attribution, Origin
 
@@ -63,7 +63,7 @@ EXCHANGEABLE = Attribution(
 
 
 def cite(place: str, section: str) -> str:
-    """The place in the paper that a claim formalises, and the section of docs/theory.md.
+    """The text of a claim's `source`: the place in the paper, and the section of docs/theory.md.
 
     >>> cite("statement (b)", "prediction 6").removeprefix(PAPER)
     ', statement (b); our formalisation: docs/theory.md, prediction 6.'

@@ -2,22 +2,23 @@
 
 Our formalisation of statement (a) of lens A (Zhang et al., 2022), "a sufficient and minimal
 representation of input tokens" (docs/theory.md, section A(a)). With the sufficiency gap
-S(R) = E KL( P(z|X) ‖ P(z|R) ) in nats, the natural statistics of the posterior have S = 0 and a
-representation that keeps less has S > 0. The gap is measured at one length, L = 8.
+S(R) = E KL( P(z|X) ‖ P(z|R) ) in nats, the natural statistics of the posterior have S = 0, and a
+representation with less information has S > 0. The gap is measured at one length, L = 8.
 
 Comparing the posterior with itself would prove nothing. Here P(z|R) is learned from pairs of R and
 the latent that the world *drew*: a regression within the posterior's family, fitted by the log
 score log p(z), which does not use Bayes' rule. It is then compared with the exact P(z|X) by the KL
-divergence in closed form, on separate episodes. A mistake in the world's posterior shows as a gap
-(a test checks that it does), and so does a statistic that leaves something out.
+divergence in closed form, on separate episodes. An error in the world's posterior causes a gap (a
+test checks this), and so does a statistic that omits information.
 
 Learning K numbers from n episodes costs K/2n nats on average (Wilks' theorem), and this counts
 towards the gap. The number of episodes in each world keeps it below 0.0075; the rest of the 0.02
 allows for its variation and for the choice of a penalty on 15 % of the episodes.
 
-Controls have a quadratic probe as well, so that no gap is due to a linear probe. For the normal
-mean the gap of the first token is known in closed form, ½ log((1/ω² + L/σ²)/(1/ω² + 1/σ²)) per
-dimension, which is 1.50 for two dimensions with ω = σ = 1 and L = 8.
+For controls a quadratic probe is fitted too, so that their gap is not due to a linear probe. In the
+world "normal mean" the gap of the first token is known in closed form,
+½ log((1/ω² + L/σ²)/(1/ω² + 1/σ²)) per dimension with prior variance ω², which is 1.50 for two
+dimensions with ω = σ = 1 and L = 8.
 """
 
 from __future__ import annotations
@@ -87,12 +88,15 @@ def world_settings(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def episodes(parameters: Mapping[str, Any]) -> int:
-    """Training uses 60 % of the episodes: K/2n is 15/2n, 12/2n, 12/2n, 6/2n and 30/2n in the five
-    worlds, at most 0.0061 nats."""
+    """The number of episodes per seed in the world of a cell.
+
+    n = 60 % of them are used for training: the cost K/2n of learning K numbers is 15/2n, 12/2n,
+    12/2n, 6/2n and 30/2n in the five worlds, at most 0.0061 nats.
+    """
     return 4096 if parameters["world"] == "regression weights" else 2048
 
 
-FEW = {"smoke": 1, "default": 2, "full": 18}  # the effect is fifty times the margin
+FEW = {"smoke": 1, "default": 2, "full": 18}  # blocks of controls: their gap is 50 times the margin
 GRID = Grid(
     settings={"length": 8, "encoder": "posterior", "probes": ["ridge"], "labels": "drawn"},
     axes={"world": {"smoke": NAMES[:1], "default": NAMES, "full": NAMES}},
@@ -106,10 +110,10 @@ GRID = Grid(
     },
     derived={"world_settings": world_settings, "episodes": episodes},
     blocks={
-        # The full profile has thirteen times as many blocks as the default: with nine times as many
-        # the interval was 2.7 times as narrow instead of 3. (Where the variance is unknown, a few
-        # extreme episodes sometimes determine the gap of a seed. The interval over eight seeds can
-        # then be too narrow, and the interval over more seeds wider.)
+        # The interval of the full profile must be a third of the default's: with nine times as many
+        # blocks it was narrower by a factor of 2.7 only, so there are thirteen times as many. (If
+        # the variance is unknown, a few extreme episodes sometimes determine the gap of a seed. The
+        # interval over eight seeds can then be too narrow, and that over more seeds wider.)
         PREDICTION: {"smoke": 1, "default": 4, "full": 52},
         FIRST_TOKEN: FEW,
         TOKEN_MEAN: FEW,
@@ -146,12 +150,12 @@ def token_mean(tokens: Any) -> Any:
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
     """The gap in nats, one per seed.
 
-    Every seed draws its own episodes, on which probes are fitted, chosen and scored.
+    Every seed draws its own episodes; probes are fitted, chosen and scored on parts of them.
     """
     world = make_world(parameters["world_settings"])
     encode = {
         "posterior": world.representation,
-        "first token": Partial(first_token),  # a Partial is compiled once, not for every seed
+        "first token": Partial(first_token),  # a function in a Partial is compiled only once
         "token mean": Partial(token_mean),
     }[parameters["encoder"]]
     settings = {name: parameters[name] for name in ("length", "episodes", "probes", "labels")}

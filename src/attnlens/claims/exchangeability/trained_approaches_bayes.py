@@ -2,30 +2,31 @@
 
 Our formalisation of statement (b) of lens A (Zhang et al., 2022), "an approximation error, which is
 decreasing in input sizes", for attention that is learned, not set by hand (docs/theory.md,
-prediction 8). A network with one attention layer is trained to predict the next value from L
-tokens. Its risk above the Bayes risk is E(f̂ − f*)², with f* the exact predictive mean: that of
-ridge regression in a linear regression with latent weights, and of kernel ridge regression in a
-Gaussian process. This absolute excess should fall with L where softmax attention can only
-approximate f*.
+prediction 8). A network f̂ with one attention layer is trained to predict the next value from L
+tokens. Its risk minus the Bayes risk is E(f̂ − f*)². f* is the exact predictive mean: the answer of
+ridge regression in the world "regression" (a linear regression with latent weights), and of kernel
+ridge regression in the world "process" (a Gaussian process). This excess should fall with L, also
+where softmax attention can only approximate f*.
 
-The curve bends: at short lengths f* itself is near the prior mean, which any network knows, and the
-excess is small because nothing has been inferred yet (in the process it *rises* from L = 16 to 32
-on the pilot's seeds). So the last local slope is judged. The excess of a seed is positive by
+The curve bends: at short lengths f* itself is near the prior mean, which any network can learn, and
+the excess is small because little can be inferred (in the process it *rises* from L = 16 to 32 on
+the pilot's seeds). So the last local slope is judged. The excess of a seed is positive by
 construction, so seeds are the replicates; a seed has the same sequences at every length.
 
-The absolute excess also falls because the posterior becomes narrower, for any method that is not
-much worse than Bayes. Whether it falls as fast as the Bayes risk is A.trained-efficiency.
+The excess also falls because the posterior becomes narrower, for any method that is not much worse
+than Bayes. Whether it falls as fast as the Bayes risk is judged by A.trained-efficiency.
 
-*Would a simpler method pass?* In the regression yes, so that part is no evidence about attention:
+*Would a simpler method pass?* In the regression yes, so this part is no evidence about attention:
 an untrained linear read with one fitted number, a·Σ v ⟨q, k⟩/L, has the last local slope −1.02, and
 an excess of 0.032 and 0.016 at L = 64 and 128, below that of the trained network (0.040 and 0.024).
-In the process no: that read has an excess of 0.59 that does not fall, softmax at a fixed
-temperature of 0.2 with one fitted number 0.089 and 0.095, and the trained network 0.042 and 0.029
-(simulation of 1,500 test sequences). There the fall has to be learned.
+In the process no: this read has an excess of 0.59, which does not fall. Softmax at a fixed
+temperature of 0.2 with one fitted number has 0.089 and 0.095, and the trained network 0.042 and
+0.029 (simulation of 1,500 test sequences). In the process, the excess falls only if attention is
+trained.
 
-Controls: attention frozen at equal weights (the network is given the mean of the values), and
-targets of other sequences. In both the network knows the prior mean only, and its distance to f*
-grows as f* moves away from it.
+Controls: (1) attention is frozen at equal weights, so that the network reads the mean of the
+values; (2) the targets are those of other sequences. In both cases the network can learn only the
+prior mean, and its distance to f* grows with L as f* moves away from the prior mean.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ GRID = Grid(
         UNIFORM: {"reading": "uniform", "length": CONTROL_LENGTHS},
         SHUFFLED: {"shuffled": True, "length": CONTROL_LENGTHS},
     },
-    # Of one seed on the pilot's seeds: −0.88 ± 0.38 (regression) and −0.64 ± 0.26 (process). Eight
-    # seeds put the upper end of the interval 0.3 or more below the region's end.
+    # In the pilot, the slope of one seed was −0.88 ± 0.38 (regression) and −0.64 ± 0.26 (process).
+    # With eight seeds, the upper end of the interval is 0.3 or more below the region's end.
     blocks={
         PREDICTION: {"smoke": 1, "default": 2, "full": 12},
         UNIFORM: {"smoke": 1, "default": 1, "full": 2},
@@ -86,7 +87,7 @@ RULE = Rule(
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """E(f̂ − f*)²: rows are seeds, columns are lengths."""
+    """The excess E(f̂ − f*)² over the Bayes risk: rows are seeds, columns are lengths."""
     return {"distance": distances(parameters, seeds)["distance"]}
 
 

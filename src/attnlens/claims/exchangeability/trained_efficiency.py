@@ -1,17 +1,18 @@
 """A.trained-efficiency: a trained predictor falls behind the Bayes risk as sequences become longer.
 
-The stronger reading of statement (b) of lens A (Zhang et al., 2022), ours (docs/theory.md,
-prediction 8): if a trained softmax network infers the posterior, its risk should keep up with the
-Bayes risk. With V the posterior variance (the Bayes risk of m(q, z)) and f* the exact predictive
-mean, the relative inefficiency is
+Our stronger reading of statement (b) of lens A (Zhang et al., 2022; docs/theory.md, prediction 8):
+if a trained softmax network f̂ infers the posterior, its risk should fall as fast as the Bayes
+risk. With V the posterior variance (the Bayes risk of m(q, z)) and f* the exact predictive mean,
+the relative inefficiency is
 
     E(f̂ − m)² / V = 1 + E(f̂ − f*)² / V
 
 and the claim is that it does not grow with L. It is expected to be refuted.
 
-*The scale.* The slope is that of 1 + excess/V, not of excess/V: a predictor within 1 % of Bayes
-whose tiny excess is the estimation error of its readout, which does not fall with L, has
-excess/V ∝ L and would be refuted although nothing is lost. (The positive control is one.)
+*The scale.* The slope is that of 1 + excess/V, not of excess/V, where excess is E(f̂ − f*)². The
+estimation error of a readout does not fall with L. So a predictor whose risk is within 1 % of the
+Bayes risk, but which has this error, has excess/V ∝ L and would be refuted although it loses almost
+nothing. (The positive control is such a predictor.)
 
 *Why it fails.* Two reasons, which differ between the worlds.
 
@@ -20,21 +21,22 @@ excess/V ∝ L and would be refuted although nothing is lost. (The positive cont
 
       MSE/V → E[κ² (1 − 2At + A² + σ²)] / (E[κ]² A² d σ²)
 
-  whose smallest value over τ is 4.7 at τ = 0.2 (d = 3, σ = 0.5): the head does not whiten the keys,
-  as ridge regression does. So the inefficiency rises from 1 at L = 0 to a *bounded* limit; two
-  heads and a readout do a little better. On the pilot's seeds it is 2.5, 3.7 and 3.9 at L = 16, 64
-  and 128 with 8,192 sequences, and 2.9, 4.2 and 4.5 with 2,048: a part of the distance at fixed n
-  is estimation error, the growth is not.
+  whose smallest value over τ is 4.7 at τ = 0.2 (d = 3, σ = 0.5), because the head does not whiten
+  the keys as ridge regression does. So the inefficiency rises from 1 at L = 0 to a *bounded* limit;
+  two heads and a readout reach a slightly lower value. On the pilot's seeds it is 2.5, 3.7 and 3.9
+  at L = 16, 64 and 128 with 8,192 sequences, and 2.9, 4.2 and 4.5 with 2,048: at a fixed number of
+  sequences a part of the inefficiency is due to estimation error, but its growth with L is not.
 - Process: two heads have two smoothing scales, and a bias remains that does not fall with L, while
   V falls nearly as 1/L: the inefficiency grows without a bound (1.2, 1.5 and 1.6).
 
-So the slope over the whole range is no rate in the regression, where it saturates: on four further
-seeds it was 0.15 ± 0.04 (standard error) from L = 16 to 64 and 0.06 ± 0.03 from 64 to 128. In the
-process it does not: 0.13 ± 0.01 and 0.14 ± 0.04. The refutation that lasts is that of the process.
+So in the regression, where the inefficiency saturates, its slope over the whole range is not a
+rate: on four further seeds it was 0.15 ± 0.04 (standard error) from L = 16 to 64 and 0.06 ± 0.03
+from 64 to 128. In the process the inefficiency does not saturate: 0.13 ± 0.01 and 0.14 ± 0.04.
+Only in the process does the refutation also hold at longer lengths.
 
 Positive control: the network is given the read of kernel ridge attention (CME), with the kernel and
-the ridge of the world, and trains a linear readout: that keeps up. Negative control: attention
-frozen at equal weights.
+the ridge of the world, and a linear readout is trained; its inefficiency does not grow. Negative
+control: attention is frozen at equal weights.
 """
 
 from __future__ import annotations
@@ -60,8 +62,8 @@ CME, UNIFORM = "cme-readout", "uniform-attention"
 REGRESSION = Grid(
     settings={
         **SETTINGS,
-        # The estimation error of the positive control, about 6σ²/n, must be small beside V, which
-        # is 0.006 at L = 128.
+        # The estimation error of the positive control, about 6σ²/n, must be small compared with V,
+        # which is 0.006 at L = 128.
         "samples": 8192,
         "length": {"smoke": [16, 64], "default": [16, 128], "full": [16, 32, 64, 128]},
         "steps": {"smoke": 500, "default": 3000, "full": 3000},
@@ -75,10 +77,10 @@ REGRESSION = Grid(
         },
         UNIFORM: {"reading": "uniform", "steps": 500},
     },
-    # Of one seed on the pilot's seeds: 0.21 ± 0.08 (regression) and 0.12 ± 0.03 (process).
+    # In the pilot, the slope of one seed was 0.21 ± 0.08 (regression) and 0.12 ± 0.03 (process).
     blocks={
         PREDICTION: {"smoke": 1, "default": 2, "full": 8},
-        # Four seeds left it undecided after the correction for the number of claims.
+        # With four seeds this control was undecided after the correction for the number of claims.
         CME: {"smoke": 1, "default": 2, "full": 2},
         UNIFORM: {"smoke": 1, "default": 1, "full": 2},
     },
@@ -98,7 +100,7 @@ PROCESS = replace(  # V is ten times that of the regression, so fewer sequences 
 
 
 def inefficiency(cell: Measured) -> np.ndarray:
-    """E(f̂ − m)² / V of every seed and length."""
+    """The inefficiency E(f̂ − m)² / V of every seed and length."""
     return 1 + cell.values["distance"] / cell.values["uncertainty"]
 
 

@@ -10,16 +10,18 @@ and log π is the bias. Then
 
 Normal tokens: T(x) = (x, 1), η_c = (μ_c/σ², −‖μ_c‖²/2σ²). One-hot tokens: T(x) = x, η_c = log p_c.
 
-Log-odds are compared, because at large L all probabilities but one underflow and hide any error.
-The weights of the operator underflow too, so it is called with query and bias at the temperature
-t = max(1, spread/600), spread being the range of the log posterior: t·log(w_c/w_C) is then the
-log-odds, and no weight is below e^(−600). The reference is independent: the log densities of SciPy,
-token by token, added without rounding (math.fsum). The two may differ by
+Log-odds are compared, because at large L all probabilities but one underflow, which would hide any
+error. The weights of the operator would underflow too, so it is called with query and bias at the
+temperature t = max(1, spread/600), where spread is the range of the log posterior: t·log(w_c/w_C)
+is then the log-odds, and no weight is below e^(−600). The reference is independent: SciPy computes
+log densities token by token, and they are added without rounding (math.fsum). The two results may
+differ by
 
     10 ε·( Σ_ℓ max_c |log p(x_ℓ | c)| + max_c Σ_j |q_j η_cj| + max_c |log π_c| + t )
 
-for the rounding of each log density, of the dot products, of the bias, and of the logarithm of a
-weight (relative error ε) times t; the factor 10 allows for a few operations each.
+(ε is the rounding unit). The terms are for the rounding of each log density, of the dot products,
+of the bias, and of t times the logarithm of a weight; each needs a few operations, hence the
+factor 10.
 """
 
 from __future__ import annotations
@@ -55,10 +57,10 @@ GRID = Grid(
         "noise_std": 1.2,
         "probabilities": [[0.5, 0.3, 0.2], [0.3, 0.4, 0.3], [0.2, 0.3, 0.5]],
         "bias": "log prior",
-        "largest_spread": 600,  # of the log posterior over the temperature
-        "rounding_factor": 10,  # the bound over ε·(sum of terms), see above
-        "example_length": 256,  # of the sequence that is drawn; a length of every profile
-        "example_tokens": 64,  # its first tokens
+        "largest_spread": 600,  # maximal range of the log posterior divided by the temperature
+        "rounding_factor": 10,  # the factor 10 of the bound in the module's docstring
+        "example_length": 256,  # length of the sequence in the figure; every profile has it
+        "example_tokens": 64,  # the figure shows this number of tokens of that sequence
     },
     axes={
         "tokens": ("normal", "one-hot"),
@@ -95,7 +97,7 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
 
 
 def _posterior_path(parameters: Mapping[str, Any], seed: int) -> np.ndarray:
-    """P(z = c | first n tokens) of one sequence for n = 0 … example_tokens: (n, class)."""
+    """P(z = c | first n tokens) for one sequence and n = 0 … example_tokens, (n, class)."""
     tokens = _tokens(parameters, seed)[: parameters["example_tokens"]]
     logs = np.vstack([np.log(parameters["prior"]), _log_likelihoods(parameters, tokens)])
     sums = np.cumsum(logs, axis=0)
@@ -148,7 +150,7 @@ def measure_seed(parameters: Mapping[str, Any], seed: int) -> dict[str, float]:
 
 
 def _log_likelihoods(parameters: Mapping[str, Any], tokens: np.ndarray) -> np.ndarray:
-    """log p(x | c) for every token and class, by SciPy."""
+    """log p(x | c) for every token x and class c, computed with SciPy."""
     import scipy.stats  # takes 1.8 s to load and is used only here
 
     if parameters["tokens"] == "normal":
@@ -170,7 +172,7 @@ FIGURE = RoundingErrors(
 
 
 def views(arms: Mapping[str, Sequence[Measured]]) -> list[Figure]:
-    """The posterior after the first n tokens of one sequence."""
+    """A figure of the posterior after the first n tokens of one sequence, as a function of n."""
     posteriors = example(arms[PREDICTION], "example")
     if posteriors is None:
         return []

@@ -1,7 +1,7 @@
 """Claims of lens C: what later papers have proved about attention since lenses A and B.
 
-The lens is declared as another package would declare one: by plain data, in one module that imports
-nothing heavy (docs/howto/publish-a-lens.md).
+This lens is declared in the same way as a lens of another package: as plain data, in one module
+with light imports only (docs/howto/publish-a-lens.md).
 """
 
 from attnlens.claims import Lens, Paper

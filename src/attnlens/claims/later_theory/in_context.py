@@ -1,13 +1,14 @@
 """C.in-context: linear attention trained on regression in context learns Γ^(−1).
 
 Zhang, Frei and Bartlett (2023, arXiv 2306.09927) show that gradient flow on one layer of linear
-attention finds a global minimum, and which (docs/theory.md, prediction 22). A prompt has N examples
-(x_i, y_i = ⟨w, x_i⟩) and a query x, with x ~ N(0, Λ) in R^d and w ~ N(0, I), new for every prompt.
-With the tokens E = [(x_i, y_i), …, (x, 0)] as columns the layer predicts
+attention finds a global minimum, and compute this minimum (docs/theory.md, prediction 22). A prompt
+has N examples (x_i, y_i = ⟨w, x_i⟩) and a query x, with x ~ N(0, Λ) in R^d and w ~ N(0, I), new for
+every prompt. With the tokens E = [(x_i, y_i), …, (x, 0)] as columns the layer predicts
 
     ŷ = pᵀ (E Eᵀ/N) A x,   p ∈ R^(d+1), A ∈ R^((d+1)×d),
 
-the last row of values and the product of keys and queries. Where p = (0, u) and A = (A₁₁, 0),
+where p is the last row of the value matrix, and A the product of key and query matrices. If
+p = (0, u) and A = (A₁₁, 0), this is
 
     ŷ = xᵀ M S w,   S = Σ x_i x_iᵀ/N,   M = u A₁₁ᵀ.
 
@@ -16,18 +17,18 @@ vanishes where M E[S²] = E[S]. For Gaussian x, E[S] = Λ and E[S²] = (1 + 1/N)
 
     M = E[S] E[S²]^(−1) = Γ^(−1),   Γ = (1 + 1/N) Λ + (tr(Λ)/N) I,   loss = tr Λ (I − Γ^(−1) Λ).
 
-So the layer learns neither Λ^(−1), which is right only for N → ∞, nor the ridge solution of the
-prompt at hand, which no linear attention can compute. Γ shrinks directions of small variance.
+So the layer learns neither Λ^(−1), which is the minimum only for N → ∞, nor the ridge solution of
+each prompt, which linear attention cannot compute. Γ^(−1) shrinks directions of small variance.
 
-All of p and A are trained, by Adam on new prompts in every step: that the other blocks stay zero is
-part of the prediction, because the loss is that of the whole layer on fresh prompts. The start is
-the theorem's, p = σ (0, 1) and A = σ (ΘΘᵀ, 0) with ‖ΘΘᵀ‖ = 1. A replicate draws the eigenvectors
-of Λ, the start and all prompts.
+All entries of p and A are trained, by Adam on new prompts in every step. That the other blocks stay
+zero is part of the prediction, because the loss is that of the whole layer on new prompts. The
+start is the theorem's, p = σ (0, 1) and A = σ (ΘΘᵀ, 0) with ‖ΘΘᵀ‖ = 1. A replicate draws the
+eigenvectors of Λ, the start and all prompts.
 
-What a sceptic may ask. *Does Γ differ from Λ where it is tested?* One control judges the same
-networks by Λ^(−1) and its loss; for N → ∞ it would be supported. *Does the start matter?* The
-theorem says "suitable". The other control starts with all entries of p and A random; about half of
-these networks ended elsewhere (pilot).
+What a sceptic may ask. *Can the test distinguish Γ from Λ?* One control compares the same networks
+with Λ^(−1) and its loss; for N → ∞ this control would be supported. *Does the start matter?* The
+theorem requires a "suitable" start. In the other control all entries of p and A are random at the
+start; about half of these networks ended elsewhere (pilot).
 """
 
 from __future__ import annotations
@@ -61,16 +62,16 @@ from attnlens.core import Region
 PREDICTION, INVERSE, OTHER_START = "prediction", "inverse-covariance", "other-start"
 GRID = Grid(
     settings={
-        # Eigenvalues of Λ: a factor of four apart, with trace d.
+        # Eigenvalues of Λ: the largest is four times the smallest, and their sum is d.
         "eigenvalues": [0.4, 0.8, 1.2, 1.6],
-        "limit": False,  # judged by N → ∞, Λ^(−1), in place of Γ^(−1)
-        "start_scale": 0.5,  # σ; the theorem asks for σ² < 2/(√d ‖Γ‖), 0.3 at N = 4
-        "suited": True,  # the start of the theorem, not one with random entries everywhere
+        "limit": False,  # whether networks are compared with Λ^(−1) (N → ∞) and not with Γ^(−1)
+        "start_scale": 0.5,  # σ; the theorem requires σ² < 2/(√d ‖Γ‖), which is 0.3 at N = 4
+        "suited": True,  # whether training starts as in the theorem; if not, all entries are random
         "steps": {"smoke": 300, "default": 1000, "full": 1000},
-        # Prompts per step. The distance is that of the gradient's noise: 0.035 with 256 prompts and
-        # 0.022 with 512, at N = 4 (pilot).
+        # Prompts per step. Noise of the gradient determines the distance: at N = 4 it was 0.035
+        # with 256 prompts and 0.022 with 512 (pilot).
         "batch": {"smoke": 128, "default": 512, "full": 512},
-        "learning_rate": 0.05,  # at first; it falls to zero as a cosine
+        "learning_rate": 0.05,  # initial learning rate; it falls to zero along a cosine
         "test_prompts": {"smoke": 4096, "default": 65_536, "full": 65_536},
     },
     axes={"examples": {"smoke": (4,), "default": (4, 16), "full": (4, 8, 16, 32)}},
@@ -96,7 +97,7 @@ RULE = Rule(
         pooled("distance"),
         Region(high=0.05),
         per=("examples",),
-        # Pilot of 8 seeds each.
+        # From a pilot of 8 seeds for each N.
         power=Power(lambda n: 0.024 if n < 16 else 0.015, 0.008),
     ),
     Quantity(
@@ -111,14 +112,14 @@ RULE = Rule(
 
 
 class LinearLayer(NamedTuple):
-    """The part of linear attention that reaches its output: p and A of the module's docstring."""
+    """The parameters of linear attention that affect its output: p and A (module's docstring)."""
 
     value: Any  # (d + 1,)
     query_key: Any  # (d + 1, d)
 
 
 class Prompts(NamedTuple):
-    """Tokens (prompts, d + 1, N + 1), the query last; its input and its answer."""
+    """Tokens (prompts, d + 1, N + 1), of which the last is the query; query inputs and answers."""
 
     tokens: Any
     query: Any
@@ -126,27 +127,27 @@ class Prompts(NamedTuple):
 
 
 def covariance(seed: int, eigenvalues: Sequence[float]) -> np.ndarray:
-    """Λ with random eigenvectors."""
+    """Λ with these eigenvalues and random eigenvectors."""
     gaussian = np.random.default_rng(seed).standard_normal(2 * (len(eigenvalues),))
     vectors = np.linalg.qr(gaussian)[0]
     return (vectors * np.asarray(eigenvalues)) @ vectors.T
 
 
 def predicted(cov: np.ndarray, examples: int, limit: bool = False) -> np.ndarray:
-    """Γ^(−1); in the limit N → ∞, Λ^(−1)."""
+    """The predicted matrix Γ^(−1), or, if `limit`, its limit Λ^(−1) for N → ∞."""
     one = np.eye(len(cov))
     return np.linalg.inv(cov if limit else (1 + 1 / examples) * cov + cov.trace() / examples * one)
 
 
 def loss_of(matrix: np.ndarray, cov: np.ndarray, examples: int) -> float:
-    """tr Λ E[(M S − I)(M S − I)ᵀ] for symmetric M, with E[S²] as in the module's docstring."""
+    """The loss tr Λ E[(M S − I)(M S − I)ᵀ] of a symmetric M (module's docstring)."""
     second = (1 + 1 / examples) * cov @ cov + cov.trace() / examples * cov
     spread = matrix @ second @ matrix - matrix @ cov - cov @ matrix + np.eye(len(cov))
     return float(np.trace(cov @ spread))
 
 
 def prompts(key: Array, root: Array, count: int, examples: int) -> Prompts:
-    """Prompts with inputs ~ N(0, Λ), for a square root of Λ."""
+    """Random prompts with inputs ~ N(0, Λ); `root` is a square root of Λ."""
     dim = len(root)
     for_inputs, for_task = jax.random.split(key)
     inputs = jax.random.normal(for_inputs, (count, examples + 1, dim), root.dtype) @ root
@@ -158,7 +159,7 @@ def prompts(key: Array, root: Array, count: int, examples: int) -> Prompts:
 
 
 def squared_error(layer: LinearLayer, given: Prompts) -> Array:
-    """(ŷ − y)², one per prompt."""
+    """The squared errors (ŷ − y)², one per prompt."""
     examples = given.tokens.shape[-1] - 1
     read = jnp.einsum("p,bpn->bn", layer.value, given.tokens)
     keys = jnp.einsum("bpn,pd->bnd", given.tokens, layer.query_key)
@@ -179,7 +180,7 @@ def train(
     batch: int,
     test: int,
 ) -> tuple[LinearLayer, Array]:
-    """A trained layer and its mean squared error on fresh prompts, one per key."""
+    """Train one layer per key; return the layers and their mean squared errors on new prompts."""
     for_start, for_steps, for_test = jax.random.split(key, 3)
     dim = len(root)
     first, second = jax.random.split(for_start)
@@ -211,7 +212,9 @@ def train(
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """Distance of the learned matrix to the predicted one, and the loss over the predicted one."""
+    """The relative distance of the learned to the predicted matrix, and the loss divided by the
+    predicted loss, one per seed.
+    """
     examples = parameters["examples"]
     covs = [covariance(seed, parameters["eigenvalues"]) for seed in seeds]
     roots = np.stack([np.linalg.cholesky(cov).T for cov in covs]).astype(np.float32)

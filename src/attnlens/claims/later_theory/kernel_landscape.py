@@ -5,23 +5,25 @@ and find that training with softmax "may sometimes lead to suboptimal local solu
 Gaussian kernel "exhibits a much favorable behavior" (docs/theory.md, prediction 23). Kernels are
 
     softmax   a_zl = e^{q_z·k_l/√d_q} / Σ_j e^{q_z·k_j/√d_q}
-    gaussian  a_zl = e^{−‖q_z − k_l‖²/(2√d_q)},  without a sum below; "normalised-gaussian" has one.
+    gaussian  a_zl = e^{−‖q_z − k_l‖²/(2√d_q)},  not normalised; "normalised-gaussian" is.
 
 The network, teacher, penalty, descents and the meaning of a *bad minimum* are those of
-`B.spurious-minima`: small enough for all eigenvalues of the Hessian in float64. A student of one
-kernel cannot represent a teacher of the other, so an excess above 5 % of the variance could be
-misfit rather than a minimum. So the statement is re-posed: each kernel on its own data,
+`B.spurious-minima`. The networks are so small that all eigenvalues of the Hessian are computed in
+float64. A student with one kernel cannot represent a teacher with the other, so on the other's data
+an excess above 5 % of the variance could be misfit rather than a bad minimum. Therefore each kernel
+is tested on its own data, of a teacher with the same kernel:
 
     P(bad | Gaussian, own data) − P(bad | softmax, own data) ≤ −0.1.
 
-The two are paired: same teacher's weights, inputs, noise and key of the start, kernel swapped in
-teacher and student; answers have variance one in both. A replicate is a teacher with one start.
+The two are paired: the teacher's weights, the inputs, the noise and the random key of the start are
+the same, only the kernel of teacher and student differs; answers have variance one in both cases. A
+replicate is a teacher with one start.
 
-What a sceptic may ask. *Could the rule come out supported?* It was refuted in the pilot; the
-positive control puts the plain network on its own data in place of the Gaussian kernel. *Is it the
-training of queries and keys?* In the negative control a(x) is given to both students and only the
-value path is trained. *Is this the paper's setting?* The paper's networks are wide and classify;
-ours are the smallest in which bad minima of softmax attention are known to be frequent.
+What a sceptic may ask. *Can the rule be supported at all?* In the pilot it was refuted. In the
+positive control the plain network on its own data takes the place of the Gaussian kernel. *Is the
+training of queries and keys the cause?* In the negative control a(x) is given to both students and
+only the value path is trained. *Is this the paper's setting?* The paper's networks are wide and
+classify; ours are the smallest in which bad minima of softmax attention are known to be frequent.
 """
 
 from __future__ import annotations
@@ -89,15 +91,19 @@ RULE = Rule(
         "share of bad minima, Gaussian kernel minus softmax, each on its own data (n = {samples})",
         difference(pooled("bad"), pooled("softmax_bad")),
         Region(high=-0.1),
-        # Pilot of 40 starts: 16 of the Gaussian kernel, 17 of the normalised one and 14 of softmax
-        # ended badly. So the claim is expected to be refuted.
+        # In a pilot of 40 starts, 16 with the Gaussian kernel, 17 with the normalised Gaussian
+        # kernel and 14 with softmax ended in bad minima. So the claim is expected to be refuted.
         power=Power(effect=0.05, std=0.54),
     )
 )
 
 
 def weights(kernel: str, logits: Array, squared: Array) -> Array:
-    """Attention weights along the last axis, from products and squared distances over √d_q."""
+    """Attention weights along the last axis.
+
+    `logits` are the products of queries and keys, `squared` their squared distances, both divided
+    by √d_q.
+    """
     if kernel == "softmax":
         return jax.nn.softmax(logits, -1)
     if kernel == "normalised-gaussian":
@@ -106,7 +112,7 @@ def weights(kernel: str, logits: Array, squared: Array) -> Array:
 
 
 def between(queries: Array, keys: Array) -> tuple[Array, Array]:
-    """Products and squared distances of queries and keys (..., tokens, d_q), over √d_q."""
+    """Products and squared distances of queries and keys (..., tokens, d_q), divided by √d_q."""
     scale = math.sqrt(queries.shape[-1])
     logits = queries @ jnp.swapaxes(keys, -1, -2) / scale
     squares = [jnp.sum(rows**2, -1) / scale for rows in (queries, keys)]
@@ -141,7 +147,7 @@ class KernelAttention(SelfAttention):
 
 
 def teacher(parameters: Mapping[str, Any], kernel: str) -> KernelTeacher:
-    """The teacher of a cell."""
+    """The teacher with the settings of a cell and this kernel."""
     same = ("tokens", "token_dim", "query_dim", "value_dim", "noise_std", "sharpness", "focus")
     settings = {name: parameters[name] for name in same}
     return KernelTeacher(
@@ -150,7 +156,7 @@ def teacher(parameters: Mapping[str, Any], kernel: str) -> KernelTeacher:
 
 
 def student(parameters: Mapping[str, Any], kernel: str) -> Recipe:
-    """The student of a cell: all of the network, or its value path."""
+    """The student of a cell: the whole network, or its value path if attention is given."""
     shape = ("tokens", "token_dim", "value_dim", "hidden", "sharpness")
     sizes = {name: parameters[name] for name in shape}
     if parameters["compared"] == GIVEN:
@@ -161,7 +167,7 @@ def student(parameters: Mapping[str, Any], kernel: str) -> Recipe:
 
 
 def descent(parameters: Mapping[str, Any], kernel: str, seed: int) -> DescentEnds:
-    """Where the descent from one start ends, for one teacher of the same kernel."""
+    """The end of the descent from one start, on data of a teacher with the same kernel."""
     with jax.enable_x64(True):
         world, recipe = teacher(parameters, kernel), student(parameters, kernel)
         episode = draw_episode(
@@ -191,7 +197,10 @@ def descent(parameters: Mapping[str, Any], kernel: str, seed: int) -> DescentEnd
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """Whether one start of each student ends in a bad minimum, on its own data."""
+    """Whether the descent of each student on its own data ends in a bad minimum, and its excess.
+
+    There is one start per seed. Arrays of softmax have the prefix "softmax_".
+    """
     plain = {**parameters, "student": "baseline", "attend": False}
     ends: dict[str, list[DescentEnds]] = {"": [], "softmax_": []}
     for seed in seeds:

@@ -1,15 +1,15 @@
 """C.sparse-tokens: attention detects a signal in few tokens at a strength that hardly grows with L.
 
 Barnfield, Cui and Lu (2025, arXiv 2509.25153) classify sequences of L tokens (docs/theory.md,
-prediction 24). All tokens are noise, N(0, I); in a positive sample R of them, at random places,
-contain θ ξ as well, ‖ξ‖ = 1. An attention classifier can in principle reach vanishing error where θ
-grows as log L; linear classifiers need √L. What an attention classifier with query and value along
-ξ sees of a token is its component s along ξ, N(0, 1) or N(θ, 1), so
+prediction 24). All tokens are noise, N(0, I); in a positive sample, θ ξ with ‖ξ‖ = 1 is added to R
+tokens at random places. An attention classifier can in principle reach vanishing error if the
+strength θ grows as log L; linear classifiers need √L. With query and value along ξ, an attention
+classifier depends on a token only through its component s along ξ, N(0, 1) or N(θ, 1), so
 
     f(x) = Σ_l softmax(β s)_l s_l − b,
 
-and pooling, the mean of all tokens, is β = 0. Quantities are slopes in log L of log θ½, the
-strength at which the accuracy is halfway between chance and one, 3/4.
+and for β = 0 it pools: it reads the mean of all tokens. The quantities are slopes in log L of
+log θ½, where θ½ is the strength at which the accuracy is 3/4, halfway between chance and one.
 
 attention   At most 0.2. For β → ∞ the classifier compares the largest s with b. Its accuracy is
             ½ Φ(b)^L + ½ [1 − Φ(b)^(L−R) Φ(b − θ)^R], and at the best b, R = 2, θ½ is 1.93, 2.42,
@@ -17,17 +17,19 @@ attention   At most 0.2. For β → ∞ the classifier compares the largest s wi
             (√(2 log L) alone has 0.11 overall, log L itself 0.22.)
 pooled      0.5 ± 0.1. The mean of s is N(0, 1/L) or N(θ R/L, 1/L), so the accuracy at the best b is
             Φ(θ R/(2 √L)), and θ½ = 2 Φ^(−1)(3/4) √L/R, exactly. A classifier that is linear in all
-            L·d numbers has no better direction than this one: places are random, so the mean of its
-            input is the same at every token.
+            L·d numbers has no better direction: the places of the R tokens are random, so the mean
+            of its input is the same at every token.
 
-β and b are chosen on one set of samples and the accuracy is measured on another; θ½ is where it
-crosses 3/4, interpolated on a grid. A replicate is one seed: samples at every L.
+β and b are chosen on one set of samples, and the accuracy is measured on another. θ½ is the
+strength at which the accuracy crosses 3/4, interpolated on a grid. A replicate is one seed, with
+samples at every L.
 
-What a sceptic may ask. *Is attention trained?* No: the statement that is tested is about what it
-can represent. One control learns the direction from n samples by one gradient step at uniform
-attention, which is the difference of the mean tokens, θ (R/L) ξ + N(0, 4/(n L) I): at fixed n this
-direction gets lost as L grows, and with it much of the advantage. *Is a pooled classifier weak by
-construction?* In another control the number of informative tokens grows with L, and its θ½ falls.
+What a sceptic may ask. *Is attention trained?* No: the tested statement is about what attention can
+represent. In one control the direction ξ is learned from n samples by one gradient step at uniform
+attention, which gives the difference of the mean tokens, θ (R/L) ξ + N(0, 4/(n L) I): at fixed n
+the noise dominates this direction as L grows, and much of the advantage is lost. *Is a pooled
+classifier weak by construction?* In another control the number of informative tokens grows with L,
+and the θ½ of the pooled classifier falls.
 """
 
 from __future__ import annotations
@@ -62,13 +64,13 @@ PREDICTION, UNIFORM, LEARNED, DENSE = (
 )
 GRID = Grid(
     settings={
-        "informative": 2,  # R; in the dense control at L = 16
-        "dense": False,  # R grows with L
-        "sharpness": [0.0, 1.5, 3.0, 8.0],  # β; 0 is uniform attention
+        "informative": 2,  # R; in the dense control, R at L = 16
+        "dense": False,  # whether R grows with L
+        "sharpness": [0.0, 1.5, 3.0, 8.0],  # values of β; 0 is uniform attention
         "learned": False,
-        "training_samples": 256,  # of the learned direction
+        "training_samples": 256,  # n, the samples from which the direction is learned
         "token_dim": 64,
-        "samples": 1000,  # per class; half of them choose β and b
+        "samples": 1000,  # samples per class; β and b are chosen on half of them
         "accuracy": 0.75,
     },
     axes={
@@ -91,7 +93,7 @@ GRID = Grid(
     ),
     pilot=range(1000),
 )
-# The grid of strengths, from 0.1 to 28: between the smallest and the largest θ½ of all arms.
+# The grid of strengths θ, from 0.1 to 28: it contains θ½ of all arms and lengths.
 STRENGTHS = 0.1 * 1.1 ** np.arange(60)
 SHORTEST = 16  # the length at which the dense control has R informative tokens
 
@@ -103,14 +105,14 @@ RULE = Rule(
         ScalingLaw("attention", "length").slopes,
         # The largest local slope of the closed form of hard attention is 0.16.
         Region(high=0.2),
-        power=Power(0.135, 0.02),  # pilot of 16 seeds: 0.135, standard deviation 0.009
+        power=Power(0.135, 0.02),  # pilot of 16 seeds: mean 0.135, standard deviation 0.009
     ),
     Quantity(
         "pooled",
         "slope of the strength that the mean token needs in length (L {span})",
         ScalingLaw("pooled", "length").slopes,
         Region(0.4, 0.6),
-        power=Power(0.5, 0.03),  # pilot of 16 seeds: 0.500, standard deviation 0.018
+        power=Power(0.5, 0.03),  # pilot of 16 seeds: mean 0.500, standard deviation 0.018
     ),
 )
 
@@ -135,7 +137,10 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
 
 
 def alignment(random: np.random.Generator, parameters: Mapping[str, Any], share: float) -> Any:
-    """The cosine of ξ and the difference of mean tokens of n samples, at every strength."""
+    """The cosine of the angle between ξ and the learned direction, at every strength.
+
+    The learned direction is the difference of the mean tokens of n samples; `share` is R/L.
+    """
     noise = 2 / np.sqrt(parameters["training_samples"] * parameters["length"])
     error = noise * random.standard_normal(parameters["token_dim"])
     along = STRENGTHS * share + error[0]
@@ -145,13 +150,15 @@ def alignment(random: np.random.Generator, parameters: Mapping[str, Any], share:
 def accuracies(
     noise: np.ndarray, informative: int, sharpness: Sequence[float], strengths: np.ndarray
 ) -> np.ndarray:
-    """Accuracy at every strength; β and b are chosen on the first half of the samples.
+    """The accuracy at every strength on the second half of the samples.
 
-    noise  (2, samples, length): s of a negative sample, and of a positive one without signal
+    β and b are chosen on the first half.
+
+    noise  (2, samples, length): s of negative samples, and of positive samples without the signal
     """
     negative, positive = noise
     half = len(positive) // 2
-    best = np.zeros((2, len(strengths)))  # on the first half, and on the other
+    best = np.zeros((2, len(strengths)))  # accuracy on the first half, and on the second half
     for beta in sharpness:
         scores = attended(negative, beta)
         signal = with_signal(positive, informative, beta, strengths)
@@ -167,7 +174,7 @@ def accuracies(
 
 
 def attended(components: np.ndarray, beta: float) -> np.ndarray:
-    """Σ softmax(β s) s over the last axis."""
+    """The sum Σ softmax(β s) s over the last axis of `components` s."""
     weights = np.exp(beta * (components - components.max(-1, keepdims=True)))
     return np.sum(weights * components, -1) / np.sum(weights, -1)
 
@@ -175,7 +182,10 @@ def attended(components: np.ndarray, beta: float) -> np.ndarray:
 def with_signal(
     components: np.ndarray, informative: int, beta: float, strengths: np.ndarray
 ) -> np.ndarray:
-    """The same with θ added to the first R tokens: one row per θ. (Places do not matter to f.)"""
+    """Σ softmax(β s) s with θ added to s of the first R tokens, one row per θ in `strengths`.
+
+    (f does not depend on the places of the R tokens.)
+    """
     first, others = components[:, :informative], components[:, informative:]
     top = components.max(-1, keepdims=True)
     weights = np.exp(beta * (others - top))
@@ -191,7 +201,7 @@ def with_signal(
 
 
 def threshold(negative: np.ndarray, positive: np.ndarray) -> float:
-    """The bound b that separates the two samples best."""
+    """The threshold b that separates the two samples with the highest accuracy."""
     values = np.concatenate([negative, positive])
     order = np.argsort(values, kind="stable")
     signs = np.concatenate([np.ones(len(negative)), -np.ones(len(positive))])[order]
@@ -199,7 +209,7 @@ def threshold(negative: np.ndarray, positive: np.ndarray) -> float:
 
 
 def crossing(strengths: np.ndarray, reached: np.ndarray, goal: float) -> float:
-    """The strength from which on the accuracy is at least the goal, interpolated in log θ."""
+    """The strength above which the accuracy is at least `goal`, interpolated in log θ."""
     below = np.nonzero(reached < goal)[0]
     last = int(below[-1]) if below.size else 0
     if last + 1 >= len(strengths):

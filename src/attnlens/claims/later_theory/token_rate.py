@@ -1,8 +1,9 @@
 """C.token-rate: softmax attention over n Gaussian tokens converges as n^(−1/2), with a constant.
 
-Bohbot et al. (2025, arXiv 2512.10656) bound how fast attention over n tokens converges to attention
-over their law: at rate C(R)/√n for queries of norm R, where C(R) grows exponentially with R
-(docs/theory.md, prediction 21). For Gaussian tokens the limit and the constant can be computed.
+Bohbot et al. (2025, arXiv 2512.10656) bound how fast attention over n random tokens converges to
+attention over their distribution: at rate C(R)/√n for queries of norm R, where C(R) grows
+exponentially with R (docs/theory.md, prediction 21). For Gaussian tokens the limit and the constant
+can be computed.
 
 Let k₁ … k_n ~ N(0, I) in R^d, v = k, temperature 1 and a query q of norm R. Under the weights
 e^{q·k} the law N(0, I) becomes N(q, I), because e^{q·k} e^{−‖k‖²/2} = e^{R²/2} e^{−‖k−q‖²/2}. So
@@ -16,18 +17,19 @@ limit theorem for ratios of means,
 
 where k' ~ N(2q, I), since e^{2q·k} N(0, I) = e^{2R²} N(2q, I), and E‖k' − q‖² = d + R².
 
-Two parts: n·MSE over this constant, at every n, d and R; and the slope of the root-mean-square
-error in n. The constant needs n ≫ e^{R²}, the number of tokens that an effective token costs. At
-R = 1 the mean squared error is 0.97 of its limit at n = 1024. At R = 2 it is 0.4 of it there, and
-at R = 3, the control, 0.007, and 0.03 at n = 16,384 (pilot).
+Two quantities are judged: n·MSE divided by this constant, at every n, d and R; and the slope of the
+root-mean-square error in n. The constant holds for n ≫ e^{R²}, the number of tokens per effective
+token. In the pilot, n·MSE was 0.97 of its limit at R = 1 and n = 1024, and 0.4 of it at R = 2. At
+R = 3, the control, it was 0.007 of its limit at n = 1024 and 0.03 at n = 16,384.
 
-An episode draws n tokens. The weights w depend on the components t along q only, so given these the
-expectation over the d − 1 other components is exact: E‖SM_n − q‖² = (Σ w t − R)² + (d − 1) Σ w². A
-replicate is a block of episodes, averaged before the logarithm is taken.
+An episode draws n tokens. The weights w depend only on the components t of the tokens along q. So
+given t, the expectation over the d − 1 other components is exact: E‖SM_n − q‖² =
+(Σ w t − R)² + (d − 1) Σ w². A replicate is a block of episodes, averaged before the logarithm is
+taken.
 
-What a sceptic may ask. *Is −1/2 not always the rate?* For fixed R and n → ∞ it is. What can fail is
-that n is large enough: the rule judges the constant at the stated n, and both controls are settings
-in which the same limit exists and n is too small.
+What a sceptic may ask. *Is −1/2 not always the rate?* For fixed R and n → ∞ it is. But n may be too
+small: the rule judges the constant at the stated n, and both controls are settings in which the
+same limit exists and n is too small.
 """
 
 from __future__ import annotations
@@ -62,9 +64,9 @@ RATIO_MARGIN = math.log(1.1)  # the next term of the expansion is of relative or
 GRID = Grid(
     axes={
         "token_dim": {"smoke": (4,), "default": (4, 8), "full": (4, 8)},
-        # At R ≤ 1 a token counts as at least e^{−1} effective ones.
+        # At R ≤ 1 there are at most e tokens per effective token.
         "radius": {"smoke": (1.0,), "default": (0.5, 1.0), "full": (0.5, 1.0)},
-        # From 1024 on the constant of R = 1 is within 4 % of its limit (pilot).
+        # For n ≥ 1024, n·MSE at R = 1 is within 4 % of its limit (pilot).
         "length": {
             "smoke": (256, 1024),
             "default": (1024, 4096, 16_384),
@@ -72,10 +74,10 @@ GRID = Grid(
         },
     },
     arm_settings={
-        # A query of norm 50 is a unit query at temperature 1/50. At these n the largest product
-        # of key and direction is about √(2 log n), at most 4.4: attention selects one token.
+        # A query of norm 50 is a unit query at temperature 1/50. At these n the largest component
+        # of a key along the query is about √(2 log n), at most 4.4: attention selects one token.
         HARDMAX: {"radius": (50.0,)},
-        LONG: {"radius": (3.0,)},  # e^{R²} is 8103
+        LONG: {"radius": (3.0,)},  # e^{R²}, the number of tokens per effective token, is 8103
     },
     blocks={
         PREDICTION: {"smoke": 4, "default": 16, "full": 108},
@@ -89,13 +91,13 @@ GRID = Grid(
 
 
 def limit(token_dim: int, radius: float) -> float:
-    """log of the limit of n·E‖SM_n − q‖²: e^{R²}(d + R²)."""
+    """The logarithm of e^{R²}(d + R²), the limit of n·E‖SM_n − q‖²."""
     return radius**2 + math.log(token_dim + radius**2)
 
 
 @per_block
 def log_over_limit(cells: Sequence[Measured]) -> np.ndarray:
-    """log of n·MSE over its limit, one per block."""
+    """log(n·MSE / its limit), one per block."""
     dim, radius, length = (cells[0].parameters[n] for n in ("token_dim", "radius", "length"))
     expected = limit(dim, radius) - math.log(length)
     return np.array([math.log(cell.values["squared"].mean()) - expected for cell in cells])
@@ -109,8 +111,9 @@ RULE = Rule(
         log_over_limit,
         Region(-RATIO_MARGIN, RATIO_MARGIN),
         per=("token_dim", "radius", "length"),
-        # Pilot of 12 blocks of 64 each: −0.037 to −0.014 at n = 1024, −0.015 to 0.014 beyond;
-        # standard deviation at most 0.065 and 0.086. Blocks of 128 have 0.7 times as much.
+        # A pilot of 12 blocks of 64 seeds each had means from −0.037 to −0.014 at n = 1024, and
+        # from −0.015 to 0.014 at larger n. The standard deviation was at most 0.065 and 0.086;
+        # for blocks of 128 it is 0.7 times as large.
         power=Power(
             lambda dim, radius, n: -0.037 if n < 4096 else 0.014,
             lambda dim, radius, n: 0.046 if n < 4096 else 0.061,
@@ -122,13 +125,13 @@ RULE = Rule(
         ERROR.slopes,
         Region(-0.55, -0.45),
         per=("token_dim", "radius"),
-        power=Power(-0.491, 0.015),  # pilot: −0.498 to −0.491
+        power=Power(-0.491, 0.015),  # pilot: means from −0.498 to −0.491
     ),
 )
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """E‖SM_n(q) − q‖² given the products of query and keys, one per seed."""
+    """The squared error E‖SM_n(q) − q‖², exact given the keys' components along q, one per seed."""
     dim, radius, length = (parameters[n] for n in ("token_dim", "radius", "length"))
     generators = (np.random.default_rng([seed, length]) for seed in seeds)
     along = np.stack([generator.standard_normal(length) for generator in generators])
@@ -136,7 +139,10 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
 
 
 def squared_error(along: np.ndarray, radius: float, dim: int) -> np.ndarray:
-    """(Σ w t − R)² + (d − 1) Σ w², for the components t of the keys along q; one per row."""
+    """The error (Σ w t − R)² + (d − 1) Σ w² for each row of `along`.
+
+    A row has the components t of the keys along q.
+    """
     weights = np.exp(radius * (along - along.max(-1, keepdims=True)))
     weights /= weights.sum(-1, keepdims=True)
     mean = np.sum(weights * along, -1)

@@ -1,28 +1,29 @@
 """B.consistency: the excess of the best minimum of attention falls as 1/n.
 
 Our finding about the landscape that lens B (ICLR 2021 submission) studies (docs/theory.md,
-prediction 17). Bad minima do not go away with samples (`B.population-landscape`); the best minimum
-should be as good as the theory of maximum likelihood says. A student of the teacher's shape with P
-free directions has, at the minimum of the training loss near the teacher,
+prediction 17). Bad minima do not disappear with more samples (`B.population-landscape`), but the
+best minimum should be as good as the theory of maximum likelihood predicts. A student with the
+teacher's shape and P free directions has, at the minimum of the training loss near the teacher,
 
     E excess ≈ σ² P/n  (σ² relative to Var m = 1),
 
-so the slope of log excess in log n is −1 ± 0.15.
+where the noise variance σ² is relative to the variance Var m of the teacher's answers. So the slope
+of log excess in log n is −1; the region is −1 ± 0.15.
 
-The ℓ₂ penalty falls as 1/n (λ₂ = 0.0512/n, which is 1e−4 at n = 512): a fixed penalty leaves a
-floor, and one of this size is a prior of fixed weight.
+The ℓ₂ penalty falls as 1/n (λ₂ = 0.0512/n, which is 1e−4 at n = 512). With a fixed penalty the
+excess would have a floor; a penalty ∝ 1/n corresponds to a fixed prior.
 
-The rate begins where every direction is identified. From n = 256 to 1024 the slope was −1.31 ± 0.10
-(24 teachers), because a few teachers have directions that 256 samples hardly determine, such as
-those of a nearly linear unit; from 1024 to 4096 it was −1.04 ± 0.07, with an excess of 0.15 to 0.2
-over n: 15 to 20 directions at σ² = 0.01. So the claim is judged from n = 1024 on.
+The rate holds only if every direction is identified. From n = 256 to 1024 the slope was
+−1.31 ± 0.10 (24 teachers), because a few teachers have directions that 256 samples hardly
+determine, such as those of a nearly linear unit. From 1024 to 4096 it was −1.04 ± 0.07, with an
+excess of 0.15/n to 0.2/n: 15 to 20 directions at σ² = 0.01. So the claim is judged for n ≥ 1024.
 
-The best minimum is the one with the lowest training loss of the descents from two random starts and
-from the teacher's own parameters, so that the rate is one of the landscape and not of luck with
-starts: at n = 512, 2 teachers of 48 had no good minimum among eight random starts.
+Descents start from two random starts and from the teacher's own parameters; the best minimum is the
+one with the lowest training loss. So the rate does not depend on luck with random starts: at
+n = 512, 2 teachers of 48 had no good minimum among eight random starts.
 
-Control: the baseline of equal width on the same data. It cannot represent the teacher, so its
-excess has a floor.
+Control: the baseline (a plain network) of equal width on the same data. It cannot represent the
+teacher, so its excess has a floor.
 """
 
 from __future__ import annotations
@@ -73,14 +74,15 @@ RULE = Rule(
         "slope of the excess of the best minimum in n (n {span})",
         EXCESS.slopes,
         Region(-1.15, -0.85),
-        # The pilot had 0.33 per teacher over a factor of 4 in n; here it is 8.
+        # In the pilot, the slope of one teacher had a standard deviation of 0.33 over a factor of 4
+        # in n; here the factor is 8, so it is smaller.
         power=Power(effect=-1.02, std=0.23),
     )
 )
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """Excess of the minimum with the lowest training loss, and from which start it was reached."""
+    """The excess of the minimum with the lowest training loss, and the index of its start."""
     ends = [descents(parameters, seed, parameters["starts"], from_teacher=True) for seed in seeds]
     chosen = [best(end) for end in ends]
     excess = [end.excess[place] for end, place in zip(ends, chosen, strict=True)]

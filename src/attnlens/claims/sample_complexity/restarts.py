@@ -1,19 +1,19 @@
 """B.restarts: of eight starts of attention, the one with the lowest training loss predicts well.
 
 Our finding about the landscape that lens B (ICLR 2021 submission) studies (docs/theory.md,
-prediction 17): many starts end in bad minima (`B.stationary-points`), but the training loss tells
-them apart, because a bad minimum is bad on the training data too. With b the start of eight with
-the lowest training loss, over teachers,
+prediction 17): many starts end in bad minima (`B.stationary-points`), but the training loss
+identifies them, because a bad minimum is bad on the training data too. With b the start with the
+lowest training loss among eight, over teachers,
 
     E excess(b) ≤ 0.05      and      P(b is a bad minimum) ≤ 0.2.
 
-The first is a mean on the natural scale, in which a teacher whose eight starts all ended badly
-counts in full; the second says for how many teachers eight starts are not enough. Control: one
-start, the first of the eight.
+The first is a mean of excesses without logarithms, so that a teacher whose eight starts all end
+badly has its full weight. The second is the share of teachers for which eight starts are not
+enough. Control: one start, the first of the eight.
 
-A replicate is a teacher. What a sceptic may ask: *does the choice look at the test?* No, only at
-the training loss. *Would eight starts of anything do?* The choice cannot help where no start is
-good, such as for the baseline on these data.
+A replicate is a teacher. What a sceptic may ask: *does the choice use test data?* No, only the
+training loss. *Are eight starts of any network enough?* No: the choice cannot help if no start is
+good, as for the baseline on these data.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ GRID = Grid(
     arm_settings={CONTROL: {"starts": 1}},
     blocks={
         PREDICTION: {"smoke": 1, "default": 8, "full": 72},
-        # Its excess is 0.14 ± 0.03 with 64 teachers: at the level of a ledger of 40 rows,
-        # twice as many refute it with a power above 0.9. One start costs an eighth of eight.
+        # The control's excess is 0.14 ± 0.03 with 64 teachers. At the level that a ledger of 40
+        # rows needs, 128 teachers refute it with a power above 0.9. Its cells cost an eighth.
         CONTROL: {"smoke": 1, "default": 16, "full": 72},
     },
     seeds_per_block=8,
@@ -55,21 +55,23 @@ RULE = Rule(
         "excess of the start with the lowest training loss of {starts}",
         pooled("excess"),
         Region(high=0.05),
-        power=Power(effect=0.01, std=0.04),  # pilot of 48 teachers; one start: 0.15
+        power=Power(effect=0.01, std=0.04),  # pilot of 48 teachers; 0.15 with one start
     ),
     Quantity(
         "share",
         "share of teachers for which the best of {starts} starts is a bad minimum",
         Share("bad"),
         Region(high=0.2),
-        power=Power(effect=0.05),  # 2 of the 48; one start: a half
+        power=Power(effect=0.05),  # 2 of the 48 teachers; a half of them with one start
     ),
 )
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """Excess of the start with the lowest training loss, per teacher; and that of every first k
-    starts, to be drawn."""
+    """The excess of the start with the lowest training loss, and whether it is bad, per teacher.
+
+    For the figure, the array "curve" has this excess among the first k starts, for every k.
+    """
     starts = parameters["starts"]
     rows = []
     for seed in seeds:
@@ -80,7 +82,7 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
 
 
 def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
-    """The mean excess of the best of the first k starts."""
+    """A figure of the mean excess of the best of the first k starts, over k."""
     series = []
     for arm, cells in arms.items():
         curve = np.concatenate([cell.values["curve"] for cell in cells])

@@ -8,21 +8,21 @@ known words of a review, as vectors that were learned from the texts of the trai
 
 Why it might hold: whether a word is praise does not depend on its position. Attention pools words
 before the output network reads them; the plain network must learn the meaning of each word at each
-of 32 positions. Why it is expected to be refuted: the mean word pools too, and has no queries and
-keys to learn. On the pilot's seeds the errors at 500 and 1,500 labels on IMDB were 0.34 and 0.32
-(attention), 0.41 and 0.39 (plain network), 0.32 and 0.30 (mean word, and norm gate alike).
+of 32 positions. Why it is expected to be refuted: the mean word is pooling too, and has no queries
+and keys to learn. On the pilot's seeds the errors at 500 and 1,500 labels on IMDB were 0.34 and
+0.32 (attention), 0.41 and 0.39 (plain network), 0.32 and 0.30 (both mean word and norm gate).
 
-Replicates. A division cuts the 24,904 reviews of IMDB into 10 parts that share no review, each with
-its own training, validation and test set; the 8,530 of Rotten Tomatoes are cut into 4. Differences
-within a division are independent draws; parts of different divisions share reviews, so an interval
-applies to these reviews, not to all. The default profile uses two divisions of each, on which
-nothing was chosen.
+*Replicates.* A division cuts the 24,904 reviews of IMDB into 10 parts that share no review, each
+with its own training, validation and test set; the 8,530 reviews of Rotten Tomatoes are cut into 4.
+Differences within a division are independent draws; parts of different divisions share reviews, so
+an interval applies to these reviews, not to all reviews. The default profile uses two divisions of
+each data set, on which no setting was chosen.
 
-Controls. Attention with *equal weights* pools like the mean word, so it cannot be better by the
-margin. In the positive control *one marked word* decides: to each word vector a mark and a sign are
-added; the mark is positive at one word of a review and negative at the others, the signs are
-random, and the label is the sign of the marked word. No norm tells which one it is, the mean word
-has 1/32 of the signal, and attention has to find it.
+*Controls.* Attention with *equal weights* pools like the mean word, so it cannot be better by the
+margin. In the positive control *one marked word* decides: a mark and a sign are added to each word
+vector. The mark is positive at one word of a review and negative at the others, the signs are
+random, and the label is the sign of the marked word. The norms do not reveal the marked word, and
+the mean word has only 1/32 of the signal, so attention has to find the word.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from .real_data import (
 PER = ("data",)
 EMBEDDING = ("most_words", "least_count", "most_share", "window")  # settings of the word vectors
 Blocks = Mapping[Profile, int]
-# Blocks of half a division of IMDB, and of a division of Rotten Tomatoes.
+# Numbers of blocks. A block is half a division of IMDB, or a division of Rotten Tomatoes.
 MANY: Blocks = {"smoke": 1, "default": 4, "full": 36}
 FEW: Blocks = {"smoke": 1, "default": 1, "full": 9}
 OTHER: Blocks = {"smoke": 0, "default": 2, "full": 18}
@@ -74,25 +74,28 @@ def _grid(
         settings={
             "data": data,
             "parts": parts,
-            "counts": [500, 1500],  # labels
+            "counts": [500, 1500],  # numbers of labels
             "validation_samples": 200,
             "test_samples": test_samples,
-            # Words per review, and numbers per word.
+            # Number of words per review, and dimension of word vectors.
             "tokens": 32,
             "token_dim": 32,
-            # The vocabulary, and the distance within which words count as neighbours.
+            # Settings of the vocabulary, and the distance within which words are neighbours.
             "most_words": 4000,
             "least_count": 3,
             "most_share": 0.5,
             "window": 4,
             **SETTINGS,
-            # One width, as 8, 64 or 128 changed no error by more than its standard error, and three
-            # starts: mean words have a large common component, and single starts failed.
+            # One width is used, because widths of 8, 64 or 128 changed no error by more than its
+            # standard error. Three starts are used, because single starts failed: mean words have a
+            # large common component.
             "widths": {"smoke": [8], "default": [32], "full": [32]},
             "starts": 3,
             "steps": 120,  # the best validation loss is reached after 30 to 100
-            "gate": -0.5,  # β: words of small norm are the frequent ones; 0.5 and 2 are worse
-            "mark": 4.0,  # the length of a mark and of a sign; a word vector has about 5.7
+            # β of the norm gate. It is negative because frequent words have a small norm; 0.5 and 2
+            # are worse.
+            "gate": -0.5,
+            "mark": 4.0,  # norm of a mark and of a sign; a word vector has a norm of about 5.7
         },
         arm_settings={UNIFORM: {"weights": "uniform"}, PLANTED: {"planted": True}},
         blocks=arms,
@@ -106,7 +109,7 @@ GRID = Grids(
     _grid({PREDICTION: MANY, UNIFORM: MANY, PLANTED: FEW}, "imdb", 10, 790, 5),
     _grid({PREDICTION: OTHER}, "rotten-tomatoes", 4, 430, 4),
 )
-# Of one part, on the pilot's seeds: effect and standard deviation (with fewer starts).
+# Effect and standard deviation of one part, on the pilot's seeds (with fewer starts).
 PILOT: dict[str, dict[Any, tuple[float, float]]] = {
     "fewer_labels": {"imdb": (0.025, 0.03), "rotten-tomatoes": (0.015, 0.045)},
     "more_labels": {"imdb": (0.012, 0.025), "rotten-tomatoes": (0.0, 0.03)},
@@ -127,7 +130,7 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
     return errors(splits, seeds, parameters)
 
 
-@lru_cache(maxsize=20)  # two divisions: prediction and controls often share a worker
+@lru_cache(maxsize=20)  # two divisions; prediction and controls often run in the same worker
 def draw_split(
     name: str,
     sizes: tuple[tuple[str, int], ...],
@@ -137,7 +140,7 @@ def draw_split(
     dim: int,
     seed: int,
 ) -> Split:
-    """A part of the reviews, as word vectors that were learned from its training texts."""
+    """One part of the reviews, as word vectors that are learned from its training texts."""
     division, part = divmod(seed, parts)
     sets = split(movie_reviews(name), dict(sizes), division, part)
     vectors = Embedding.learn(sets["train"], dim=dim, **dict(embedding))
@@ -145,7 +148,7 @@ def draw_split(
 
 
 def planted(part: Dataset, mark: float, seed: tuple[int, int]) -> Dataset:
-    """The same word vectors with marks and signs added, and the sign of the marked word as label.
+    """`part` with marks and signs added to its word vectors; labels are signs of marked words.
 
     The directions of mark and sign are orthogonal, and the same in all sets.
     """

@@ -6,27 +6,29 @@ compared with the baseline y = w₂ᵀ φ(w₁ vec(x)) at an error that both can
 
     E log [n_baseline(ε) / n_attention(ε)]  ≥  0.3,    ε = 0.5.
 
-Why it should hold: softmax weights depend on products of inputs, which one hidden layer can only
-approximate, unit by unit, from samples. Where the teacher has no attention (a is the identity), the
-same student must learn to switch its attention off, and needs more samples than the baseline.
+Why it should hold: softmax weights depend on products of inputs, which a network with one hidden
+layer can only approximate, and must learn from samples. If the teacher has no attention (a is the
+identity), the same student must learn to switch its attention off, and needs more samples than the
+baseline.
 
-The setting. Logits have a standard deviation of one. With more, more baselines do not reach
-ε = 0.5, and the ratio measures their approximation error: one in 16 with 4096 samples at a standard
-deviation of one, about a third at 1.5. Other goals are drawn. A first design (a standard deviation
-of 1.5, ε = 0.6, 24 seeds) was undecided, 0.61 ± 0.54: its pilot of 16 seeds had understated the
-variation between teachers. The seeds of both are not judged again.
+*The setting.* Logits have a standard deviation of one. With a larger one, more baselines do not
+reach ε = 0.5, and the ratio measures their approximation error: with 4096 samples, one in 16 did
+not reach it at a standard deviation of one, and about a third at 1.5. The figure shows other goals
+too. A first design (a standard deviation of 1.5, ε = 0.6, 24 seeds) was undecided, 0.61 ± 0.54: its
+pilot of 16 seeds had underestimated the variation between teachers. The seeds of that design and of
+its pilot are not used again.
 
-What a sceptic may ask. *Averaging?* A student with attention frozen at uniform is a control: half
-of them never reached ε, with either design. *Parameters?* Attention has 17 d + 48 of them and the
-baseline 17 d, with d = 16 or 64 on both sides. *Censoring?* In the default profile 0.16 of the
-baselines do not reach ε; with the end of the grid in their place the log ratio is 1.13 ± 0.29
-instead of 1.35 ± 0.39. *Regularisation?* Both sides have two widths and two penalties, chosen on
-held-out samples. *Realisability?* Yes: attention contains the teacher, and the claim is that this
-saves samples at an error that most baselines reach too; B.misspecified has a teacher that neither
-contains.
+What a sceptic may ask. *Does averaging explain it?* A student with attention frozen at uniform is a
+control: half of these students never reached ε, in both designs. *Has attention more parameters?*
+Attention has 17 d + 48 and the baseline 17 d, with d = 16 or 64 hidden units on both sides.
+*Censoring?* In the default profile 0.16 of the baselines do not reach ε; with the end of the grid
+in place of their n(ε) the log ratio is 1.13 ± 0.29 instead of 1.35 ± 0.39. *Regularisation?* Both
+sides have two widths and two penalties, chosen on held-out samples. *Can attention represent the
+teacher?* Yes, and the claim is that this saves samples at an error that most baselines reach too;
+in B.misspecified neither student can represent the teacher.
 
-`attnlens.claims.token_students` has the settings and their reasons. A replicate is a seed, which
-redraws teacher, data and starts.
+`attnlens.claims.token_students` explains the settings. A replicate is a seed, which redraws
+teacher, data and starts.
 """
 
 from __future__ import annotations
@@ -80,8 +82,9 @@ CLAIM = Claim(
         {
             PREDICTION: {"smoke": 1, "default": 7, "full": 63},
             ABSENT: {"smoke": 1, "default": 1, "full": 9},
-            # −0.5 with a standard deviation of 1.3 in the pilot; 40 seeds left it undecided at the
-            # level of a ledger of 40 rows, and 72 refute it with a power of about 0.9.
+            # Its log ratio was −0.5 with a standard deviation of 1.3 in the pilot. At the level
+            # that a ledger of 40 rows needs, 40 seeds were undecided; 72 seeds refute it with a
+            # power of about 0.9.
             UNIFORM: {"smoke": 1, "default": 9, "full": 45},
         },
         {ABSENT: {"attend": False}, UNIFORM: {"student": "uniform"}},
@@ -89,7 +92,7 @@ CLAIM = Claim(
         layers=1,
     ),
     measure=measure,
-    judge=token_students.rule(Power(0.85, 1.2)),  # pilot of 16 seeds: 0.92
+    judge=token_students.rule(Power(0.85, 1.2)),  # the mean in a pilot of 16 seeds was 0.92
     figure=token_students.figure,
     views=token_students.views,
 )

@@ -6,10 +6,10 @@ largest at x = 0, so
 
     sup_x |φ(x) − max(x, 0)| = log 2/τ₀.
 
-This holds by algebra: it is an exact check, and no evidence. The grid includes 0, where both sides
-are one logarithm and one division, each rounded once; the two sides may differ by a few units of
-2⁻⁵², and 4 units are allowed. Two implementations are measured: that of the networks, and that of
-the worlds (by logaddexp). The control has 1/τ₀ in place of log 2/τ₀.
+This holds by algebra: it is an exact check, and no evidence. The grid includes 0, where each side
+is one logarithm and one division, each rounded once. So the two sides may differ by a few units of
+2⁻⁵², and 4 units are allowed. Two implementations are checked: that of the networks, and that of
+the worlds (with logaddexp). The control compares with 1/τ₀ instead of log 2/τ₀.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ GRID = Grid(
     settings={
         "sharpnesses": [0.2, 2.0, 5.0, 20.0],
         "constant": math.log(2),
-        # x = −20, −19.99, …, 20; 0 is one of the points.
+        # The points are x = −20, −19.99, …, 20; 0 is one of them.
         "largest": 20,
         "points_per_unit": 100,
         "rounding_units": ROUNDING_UNITS,
@@ -61,7 +61,10 @@ RULE = Rule(
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """sup |φ − ReLU| over the points (1, implementation, τ₀), and its relative deviation."""
+    """The largest |φ − ReLU| over the points, and its relative deviation from the prediction.
+
+    Both have the shape (1, implementation, τ₀).
+    """
     per_unit, taus = parameters["points_per_unit"], parameters["sharpnesses"]
     last = parameters["largest"] * per_unit
     x = np.arange(-last, last + 1) / per_unit

@@ -1,8 +1,9 @@
 """B.spurious-minima: attention has bad local minima on its own data where a plain network has none.
 
 Our finding about the landscape that lens B (ICLR 2021 submission) studies (docs/theory.md,
-prediction 17). That some starts end badly is no statement about attention unless a network without
-it, on data that *it* represents, ends well. So with bad minima as in `landscape`,
+prediction 17). If some starts of attention end in bad minima, this says something about attention
+only if a network without attention does not, on data that it can represent. So with bad minima as
+defined in `landscape`,
 
     P(bad | attention, own data) − P(bad | baseline, own data) ≥ 0.3.
 
@@ -10,18 +11,20 @@ The two are paired: the baseline's data are those of the same teacher with a(x) 
 identity (same weights, inputs, noise and scale of the answer), and both students have the shape of
 their teacher. A replicate is a teacher with one start of each student.
 
-*What causes them?* The controls freeze one half of the network at the teacher's values. With a(x)
-given, w_V, w₁ and w₂ are trained; with w_V, w₁ and w₂ given, w_Q and w_K are trained. In the pilot
-each half alone ended badly as rarely as the baseline (3 % and 2 %, against 46 % together): neither
-the softmax nor the value path has many bad minima by itself. They come from training both: a value
-path that fits the answers for the wrong attention may hold that attention in place.
+*What causes them?* The controls freeze one half of the network at the teacher's values. In one,
+a(x) is given and w_V, w₁ and w₂ are trained; in the other, w_V, w₁ and w₂ are given and w_Q and w_K
+are trained. In the pilot each half alone ended in a bad minimum as rarely as the baseline (3 % and
+2 %, against 46 % if both are trained): neither the softmax nor the value path has many bad minima
+by itself. They come from training both: if the value path fits the answers for a wrong attention,
+this attention may not change any more.
 
-*Does the baseline only profit from more parameters?* It has 30 where attention has 21, for a target
-with the structure w₁ (I ⊗ w_V). The student with given attention has that structure and 15
-parameters, the same value path as attention, and has next to no bad minima.
+*Is the baseline better only because it has more parameters?* It has 30 and attention has 21, for a
+target with the structure w₁ (I ⊗ w_V). The student with given attention has that structure and 15
+parameters, the same value path as attention, and has almost no bad minima.
 
-*Saturation?* The full profile shows the share over `focus`, the standard deviation of the teacher's
-logits: from nearly uniform attention (0.5) to the selection of one token (4).
+*Does it depend on the logits?* The full profile shows the share over `focus`, the standard
+deviation of the teacher's logits: from nearly uniform attention (0.5) to the selection of one token
+(4).
 """
 
 from __future__ import annotations
@@ -77,13 +80,17 @@ RULE = Rule(
         difference(pooled("bad"), pooled("baseline_bad")),
         Region(low=0.3),
         where={"role": "judged"},
-        power=Power(effect=0.44, std=0.51),  # pilot: 204 of 448 starts, and 3 of 256
+        # In the pilot, 204 of 448 starts of attention and 3 of 256 of the baseline were bad.
+        power=Power(effect=0.44, std=0.51),
     )
 )
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """Whether one start of the student, and one of the baseline on its own data, end badly."""
+    """Whether one start of the student, and one of the baseline on its own data, are bad.
+
+    Excesses are returned too; arrays of the baseline have the prefix "baseline_".
+    """
     other = {**parameters, "student": "baseline", "attend": False}
     ends: dict[str, list[DescentEnds]] = {"": [], "baseline_": []}
     for seed in seeds:
@@ -101,7 +108,7 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
 
 
 def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
-    """The share of bad minima of every student."""
+    """A figure of the share of bad minima of every student."""
     judged = {arm: group_by(cells, "role")["judged"] for arm, cells in arms.items() if cells}
     names = [*(NAMES[arm] for arm in judged), "baseline, own data"]
     rows = [*((cells, "bad") for cells in judged.values())]
@@ -122,7 +129,7 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
 
 
 def views(arms: Mapping[str, Sequence[Measured]]) -> list[View]:
-    """The share over the focus of the teacher's attention, where it was varied."""
+    """A figure of the share over the focus of the teacher's attention, if the profile varies it."""
     roles = group_by(arms[PREDICTION], "role")
     if "focus" not in roles:
         return []

@@ -1,4 +1,4 @@
-"""What lens B (ICLR 2021 submission) states, in its own words, as claims formalise it."""
+"""Sentences of lens B (ICLR 2021 submission) that claims formalise, as attributions of claims."""
 
 from attnlens.claims.claim import Attribution, Origin
 
@@ -26,7 +26,7 @@ SOFTPLUS_LIMIT = Attribution(
 
 
 def cite(place: str, section: str) -> str:
-    """The place in the paper that a claim formalises, and the section of docs/theory.md.
+    """The text of a claim's `source`: the place in the paper, and the section of docs/theory.md.
 
     >>> cite("section 3.1", "prediction 15").removeprefix(PAPER)
     ', section 3.1; our formalisation: docs/theory.md, prediction 15.'

@@ -11,19 +11,20 @@ eigenvalue. The paper says "every"; a rate of 5 % of the starts is allowed:
     P(a random start of a random teacher ends in a minimum with excess > 0.05) ≤ 0.05.
 
 A replicate is a teacher with its data and *one* start, so outcomes are independent and the interval
-of the share is exact (Clopper and Pearson). Setting and definitions: `landscape`. n = 512 is 24
-samples per parameter; `B.population-landscape` says what happens at other n.
+of the share is exact (Clopper and Pearson). `landscape` has the settings and definitions. n = 512
+is 24 samples per parameter; `B.population-landscape` varies n.
 
-Expected to be refuted: nearly half of the starts end in a bad minimum. Positive control: a baseline
-of twice the width on its own data, the same teachers without attention. (Of equal width, 22 of 576
-starts ended badly, 4 %: below 5 %, but not by enough to show it with fewer than 3,000 starts.)
-Negative control: the baseline on the data of attention, which it cannot represent.
+The claim is expected to be refuted: nearly half of the starts end in a bad minimum. Positive
+control: a baseline of twice the width on its own data, those of the same teachers without
+attention. (With equal width, 22 of 576 starts, 4 %, ended in bad minima: below 5 %, but more than
+3,000 starts would be needed to show it.) Negative control: the baseline on the data of attention,
+which it cannot represent.
 
-What a sceptic may ask. *Are these minima?* Every point of the runs so far had a gradient norm below
-1e−8 and no negative eigenvalue. *Would another optimiser avoid them?* It may have another share:
-this one is that of second-order descents from the usual random start.
+What a sceptic may ask. *Are these points minima?* Every point of the runs so far had a gradient
+norm below 1e−8 and no negative eigenvalue. *Would another optimiser avoid them?* It may have
+another share: this claim is about second-order descents from the usual random start.
 
-The full profile shows the share at other penalties too: ℓ₂ = 1e−5 and 1e−3.
+The full profile also shows the share at other ℓ₂ penalties, 1e−5 and 1e−3.
 """
 
 from __future__ import annotations
@@ -63,12 +64,12 @@ JUDGED = Grid(
     blocks={
         PREDICTION: {"smoke": 1, "default": 3, "full": 27},
         NEGATIVE: {"smoke": 1, "default": 1, "full": 9},
-        # 2 of 320 starts of the pilot were bad; up to 8 of 320 leave the interval below 0.05.
+        # In the pilot 2 of 320 starts were bad; with up to 8 of 320 the interval is below 0.05.
         POSITIVE: {"smoke": 1, "default": 20, "full": 40},
     },
     seeds_per_block=16,
     cost=seconds,
-    pilot=range(2000),  # a run on seeds 1000 to 1319 led to the width of the positive control
+    pilot=range(2000),  # seeds 1000 to 1319 were used to choose the positive control's width
 )
 PENALTIES = replace(
     JUDGED,
@@ -79,8 +80,9 @@ PENALTIES = replace(
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """Where the one start of each teacher ends: index (−1: not converged), excess, and whether that
-    is a bad minimum."""
+    """The end of the descent from one start per teacher: its index, its excess, and whether it is a
+    bad minimum. The index is −1 if the descent did not converge.
+    """
     ends = [descents(parameters, seed, starts=1) for seed in seeds]
     return {
         "index": np.array([end.index[0] for end in ends]),
@@ -96,13 +98,13 @@ RULE = Rule(
         Share("bad"),
         Region(high=0.05),
         where={"role": "judged"},
-        power=Power(effect=0.46),  # pilot: 204 of 448 starts
+        power=Power(effect=0.46),  # in the pilot, 204 of 448 starts were bad
     )
 )
 
 
 def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
-    """Excess of every judged start, sorted: one line per arm."""
+    """A figure of the sorted excesses of all judged starts, one line per arm."""
     series = []
     for arm, measured in arms.items():
         cells = group_by(measured, "role")["judged"]
@@ -121,7 +123,9 @@ def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
 
 
 def views(arms: Mapping[str, Sequence[Measured]]) -> list[View]:
-    """The map of stationary points: test excess against index; and the share over the penalty."""
+    """Figures of the test excess over the index of stationary points, and of the share over the
+    penalty, if the profile varies it.
+    """
     series, highest = [], 0
     for place, (arm, measured) in enumerate(arms.items()):
         cells = group_by(measured, "role")["judged"]
@@ -129,7 +133,7 @@ def views(arms: Mapping[str, Sequence[Measured]]) -> list[View]:
         excess = np.concatenate([cell.values["excess"] for cell in cells])
         highest = max(highest, int(index.max()))
         points = tuple(
-            # Index 0 is drawn at x = 1; the arms are shifted so that none hides another.
+            # Index 0 is drawn at x = 1. Arms are shifted along x so that they do not overlap.
             Point(1 + float(i) + 0.15 * (place - 1), float(e))
             for i, e in zip(index, excess, strict=True)
             if i >= 0
@@ -160,7 +164,7 @@ def views(arms: Mapping[str, Sequence[Measured]]) -> list[View]:
 
 
 def share_point(x: float, cells: Sequence[Measured]) -> Point:
-    """The share of bad minima, with its exact interval."""
+    """A point at `x`: the share of bad minima, with its exact interval."""
     values = np.concatenate([np.ravel(cell.values["bad"]) for cell in cells])
     low, high = share_interval(values.sum(), values.size)
     return Point.between(x, float(values.mean()), float(low), float(high))

@@ -7,19 +7,20 @@ baseline:
 
     E log n(ε; noise) − E log n(ε; Gaussian)  within  ± 0.2.
 
-*Noise must matter.* Its variance is that of the answers. With noise of a hundredth of that, which
-the other claims use, known attention needs 5 samples instead of 33 for ε = 0.3, and all
-laws would agree for the wrong reason. The goals are ε = 0.2 for known attention (n of about 48) and
-0.4 for the baseline (n of about 260, with p = 16): at smaller n a few values of the noise decide,
-and Rademacher noise cost known attention a log ratio of 0.12 at ε = 0.3 in the pilot.
+*Noise must matter.* The noise has the variance of the answers. With a hundredth of this variance,
+as in the other claims, known attention needs 5 samples instead of 33 for ε = 0.3, and all
+distributions of the noise would agree because noise hardly matters. The goals are ε = 0.2 for known
+attention (n of about 48) and 0.4 for the baseline (n of about 260, with p = 16): at smaller n a few
+values of the noise decide, and the log ratio of known attention with Rademacher noise was 0.12 at
+ε = 0.3 in the pilot.
 
-In the control the noise is Student's t with 2.1 degrees of freedom and the same variance, which is
-not sub-Gaussian. It could come out either way; in the pilot n(ε) was *smaller* by a log ratio
-of about 1: most of the variance of such noise comes from rare values, and a typical sample
-has none of them. So n(ε) is not a function of the variance alone.
+In the control the noise has Student's t distribution with 2.1 degrees of freedom and the same
+variance, which is not sub-Gaussian. The difference could have either sign; in the pilot n(ε) was
+*smaller*, by a log ratio of about 1: most of the variance of such noise comes from rare values, and
+a typical sample has none of them. So n(ε) is not a function of the variance alone.
 
-Teachers, inputs and starts are the same for every law, and all laws are drawn from the same random
-numbers, so the differences are paired. A replicate is a seed.
+Teachers, inputs and starts are the same for every distribution, and all noise is computed from the
+same random numbers, so the differences are paired. A replicate is a seed.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _OTHERS = ("goal", "noise", "baseline_sizes", "known_sizes")
 
 
 def _grid(student: str, goal: float, sizes: Sequence[int], seeds: int) -> Grid:
-    """The cells of one student: the laws of the noise, 8 blocks of seeds."""
+    """The grid of one student: one cell per distribution of the noise and block of seeds."""
     return Grid(
         settings={
             **{n: v for n, v in SPARSE_SETTINGS.items() if n not in _OTHERS},
@@ -81,7 +82,7 @@ def _grid(student: str, goal: float, sizes: Sequence[int], seeds: int) -> Grid:
 KNOWN = _grid("known", 0.2, [4, 8, 16, 32, 64, 128, 256], 16)
 BASELINE = _grid("baseline", 0.4, [64, 128, 256, 512, 1024], 4)
 LOG_SIZE: Estimate = log_sample_size("errors", "sizes")
-# Pilot of 96 seeds: mean and standard deviation of the paired difference.
+# Mean and standard deviation of the paired difference, from a pilot of 96 seeds.
 PILOT = {
     ("known", "uniform"): (0.034, 0.154),
     ("known", "rademacher"): (0.066, 0.41),
@@ -107,7 +108,7 @@ RULE = Rule(_quantity("known", "known attention"), _quantity("baseline", "the ba
 
 
 def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    """Relative errors (seed, size) of one student."""
+    """Relative errors of one student, (seed, number of samples)."""
     sizes = parameters["sizes"]
     plain, attended = sparse_samples(
         sparse_teacher(parameters),
@@ -122,7 +123,7 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
 
 
 def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
-    """Learning curves with each law of the noise."""
+    """A figure of learning curves, one per student and distribution of the noise."""
     series = []
     for arm, cells in arms.items():
         for (student, noise), group in group_by(cells, "student", "noise").items():

@@ -1,8 +1,8 @@
 """NPY and NPZ files: arrays of numbers, dates or strings. Nothing is unpickled.
 
-A header is not trusted: the shape that it declares is compared with the number of bytes that follow
-before an array is allocated. An NPY file is memory-mapped and not read as a whole; an NPZ file is
-unpacked, if that fits into half of the memory limit.
+A header is not trusted: before an array is allocated, the shape that the header declares is
+compared with the number of bytes that follow the header. An NPY file is memory-mapped and not read
+as a whole. An NPZ file is unpacked if its content fits into half of the memory limit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from attnlens.core import checks
 from .columns import Table, clean_names, texts
 from .sampling import MOST_COLUMNS, Request, sample_rows
 
-BYTES_PER_NUMBER = 16  # a number as float64, and its copy in the inputs
+BYTES_PER_NUMBER = 16  # 8 for a number as float64, and 8 for its copy in the inputs
 # Exceptions that a damaged archive can raise in zipfile and its decompressors.
 UNPACKING_ERRORS = (
     zipfile.BadZipFile,
@@ -38,7 +38,7 @@ LONGEST_HEADER = 10_000  # bytes; NumPy's own limit for headers that are not tru
 
 
 def read_npy(path: Path, request: Request) -> Table:
-    """The table in an NPY file: one column per index of the second axis, or per field."""
+    """The table in an NPY file (n, p): p columns; of a structured array, one column per field."""
     with path.open("rb") as file:
         shape, order, dtype = _header(file, path, path.stat().st_size)
         offset = file.tell()
@@ -85,7 +85,8 @@ def _unpacked(packed: zipfile.ZipFile, path: Path, most: int) -> dict[str, np.nd
         with packed.open(member) as file:
             where = f"{path}, array {name!r},"
             shape, order, dtype = _header(file, where, member.file_size)
-            content = file.read(member.file_size + 1)  # the archive may declare too little
+            # One more byte than declared shows that the archive declares too small a size.
+            content = file.read(member.file_size + 1)
         if len(content) != math.prod(shape) * dtype.itemsize:
             raise checks.BadInput(
                 f"{where} must hold {math.prod(shape) * dtype.itemsize:,} bytes of numbers; got "
@@ -97,7 +98,11 @@ def _unpacked(packed: zipfile.ZipFile, path: Path, most: int) -> dict[str, np.nd
 
 
 def _header(file: IO[bytes], where: object, size: int) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Shape, order and type that a header declares, if the right number of bytes follows it."""
+    """The shape, whether the order is Fortran's, and the dtype that an NPY header declares.
+
+    `size` is the number of bytes of the file. If the number of bytes after the header differs from
+    the number that it declares, `BadInput` is raised.
+    """
     start = file.read(LONGEST_HEADER + 12)
     readers = {
         (1, 0): np.lib.format.read_array_header_1_0,
@@ -221,7 +226,7 @@ def _columns(name: str, array: Any, rows: np.ndarray, alone: bool) -> dict[str, 
 
 
 def _ids(arrays: dict[str, Any], name: str | None) -> list[str] | None:
-    """All values of the id column."""
+    """All values of the id column `name` as strings; None if there is no such column."""
     if name is None:
         return None
     for array_name, array in arrays.items():
@@ -234,7 +239,8 @@ def _ids(arrays: dict[str, Any], name: str | None) -> list[str] | None:
 def _values(name: str, array: np.ndarray, path: Path, as_text: bool) -> np.ndarray:
     kind = array.dtype.kind
     if as_text and kind in "iuM" and array.ndim == 1:
-        return texts(array.astype(str).tolist())  # all digits: a float64 could not hold them
+        # Integers become strings directly: float64 would round those with many digits.
+        return texts(array.astype(str).tolist())
     if kind in "biuf":
         return array.astype(float)
     if kind == "M" and array.ndim == 1:
@@ -250,7 +256,10 @@ def _values(name: str, array: np.ndarray, path: Path, as_text: bool) -> np.ndarr
 
 
 def _valid_strings(array: np.ndarray, name: str, path: Path) -> list[str]:
-    """Strings of valid characters: in a NumPy string any four bytes can stand for a character."""
+    """The strings of an array; `BadInput` if one has an invalid character.
+
+    NumPy stores a character as any four bytes, also such as are not a valid code point.
+    """
     try:
         return [value.encode("utf-8", "replace").decode() for value in array.tolist()]
     except ValueError as error:

@@ -25,10 +25,10 @@ from .facts import Facts
 
 KINDS = ("number", "category", "date", "text", "drop")  # the types that a caller may give
 MISSING = frozenset({"", "?", "-", "na", "n/a", "#n/a", "nan", "nat", "null", "none", "missing"})
-FEW = 20  # different values that may be categories, whatever the number of rows
-WORDS_OF_TEXT = 3  # words per value, on average, from which on a column holds texts
-LONGEST_NAME = 80  # characters of a name that are shown
-# Tried in this order, after ISO 8601; the first format that fits every value is used.
+FEW = 20  # a column with at most this number of different strings holds categories
+WORDS_OF_TEXT = 3  # a column is text, not identifiers, with at least this mean of words per value
+LONGEST_NAME = 80  # longer names are cut to this number of characters in messages
+# Date formats, tried in this order after ISO 8601; the first that fits every value is used.
 DATE_FORMS = {
     "year/month/day": "%Y/%m/%d",
     "day.month.year": "%d.%m.%Y",
@@ -57,14 +57,14 @@ DAYS_PER_YEAR = 365.2425  # the mean of the Gregorian calendar
 
 
 class Table(NamedTuple):
-    """Columns by name, all of one length, with the number that each row has in the file."""
+    """Columns by name, all of one length, and the index in the file of each row."""
 
     columns: dict[str, np.ndarray]
-    rows: np.ndarray  # row numbers in the file, increasing
+    rows: np.ndarray  # indices of these rows in the file, increasing
     total: int  # number of rows of the file
     facts: Facts = ()  # what was inferred or done
-    unread: tuple[str, ...] = ()  # columns of a type that is not read
-    arrays: Mapping[str, tuple[str, ...]] = {}  # of NPY and NPZ files: the columns of each array
+    unread: tuple[str, ...] = ()  # names of columns whose type cannot be read
+    arrays: Mapping[str, tuple[str, ...]] = {}  # NPY and NPZ only: column names of each array
 
     def take(self, keep: np.ndarray) -> Table:
         """The rows that `keep` selects, a mask or an array of indices."""
@@ -111,13 +111,13 @@ def check_column(role: str, name: object, names: Iterable[str]) -> str:
 
 
 def name_list(names: Sequence[str], most: int = 6) -> str:
-    """Names for a sentence: the first `most`, and how many more there are."""
+    """A list of names for a message: the first `most` names, and the number of the others."""
     shown = ", ".join(names[:most])
     return f"{shown} and {len(names) - most} more" if len(names) > most else shown
 
 
 def check_types(types: Mapping[str, str] | None, names: Iterable[str]) -> dict[str, str]:
-    """The types that the caller gave, by column."""
+    """The types that the caller gave, by column name, after validation."""
     names = list(names)
     return {
         check_column("types", name, names): checks.one_of(f"the type of {name}", kind, KINDS)
@@ -138,9 +138,10 @@ def texts(values: Iterable[object]) -> np.ndarray:
 
 
 def codes_of(values: Iterable[str]) -> tuple[list[str], np.ndarray]:
-    """The different strings in order, and the number of each value's string among them.
+    """The distinct strings, sorted, and for each value the index of its string in that list.
 
-    As `numpy.unique`, without strings of one width: a single long one would decide for all.
+    The result is that of `numpy.unique` with `return_inverse=True`. NumPy would store all strings
+    with the width of the longest one, which can take far more memory.
 
     >>> codes_of(["b", "a", "b"])
     (['a', 'b'], array([1, 0, 1]))
@@ -166,7 +167,7 @@ def numbers(values: np.ndarray) -> np.ndarray | None:
 
 
 def dates(values: np.ndarray) -> tuple[np.ndarray, str] | None:
-    """Strings as points in time, and the name of their format, if one format fits them all."""
+    """Strings as datetime64, and the name of their format; None if no format fits all of them."""
     present = [v for v in values if v is not None]
     for name, parse in _date_parsers():
         try:
@@ -207,7 +208,7 @@ def _days_of_month(values: np.ndarray) -> np.ndarray:
 def days(values: np.ndarray) -> np.ndarray:
     """Days since 1970-01-01; NaN for missing dates.
 
-    Each unit is converted by itself: in microseconds, years beyond ±292,000 would wrap around.
+    Values are not converted to microseconds first: years beyond ±292,000 would overflow int64.
 
     >>> days(np.array(["400000-01-01"], "datetime64[s]")).tolist()
     [145377472.0]
@@ -232,8 +233,8 @@ class TypedColumn(NamedTuple):
 
     kind: str  # number, date, category, text, identifier or sequence
     values: np.ndarray
-    note: str = ""  # how it was read, if that is not obvious
-    tokens: str = ""  # of a sequence: the type of its tokens, if the caller gave it
+    note: str = ""  # how the column was read, if that is not obvious
+    tokens: str = ""  # for kind "sequence": the type of the tokens, if the caller gave it
 
     @property
     def missing(self) -> np.ndarray:
@@ -283,7 +284,10 @@ def _date_column(values: np.ndarray, form: str) -> TypedColumn:
 
 
 def _as(given: str, name: str, values: np.ndarray) -> TypedColumn:
-    """The column as the type that the caller gave, where that is not how it was read."""
+    """The column converted to the type `given` by the caller, which differs from how it was read.
+
+    If the values cannot be converted, `BadInput` is raised.
+    """
     if values.dtype.kind == "M":
         if given == "number":
             return TypedColumn("number", days(values), "days since 1970-01-01")

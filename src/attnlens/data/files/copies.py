@@ -1,7 +1,7 @@
 """Copies of rows: kept, because real data repeat, or dropped if the caller wants that.
 
-Copies that are kept do no harm: `attnlens.instruments.samples.labelled.split_folds` tests rows with
-equal inputs in the same fold, so that no row is trained on while a copy of it is tested.
+Copies that are kept do not bias test errors: `split_folds` (instruments/samples/labelled.py) puts
+rows with equal inputs into the same fold, so that no test row has a copy in the training set.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ COPIES = ("keep", "drop")
 def treat_copies(
     part: InputPart, y: np.ndarray, copies: str
 ) -> tuple[InputPart, np.ndarray, Facts]:
-    """Keep or drop rows that are equal to an earlier row, including the label; the fact says how
-    many there are."""
+    """Keep or drop rows whose inputs and label equal those of an earlier row.
+
+    Returns the inputs, the labels, and a fact with the number of such rows (no fact if none).
+    """
     if part.codes is None:
         keys = Dataset("", part.kind, part.inputs, y, (), "", "").digests
     else:

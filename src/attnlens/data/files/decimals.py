@@ -1,8 +1,9 @@
 """Numbers as people write them: 1234.5, 1,234.5, 1234,5, 1.234,5 and 1'234.5.
 
-A decimal mark (point or comma) may be given. Otherwise one is chosen for the whole file: a column
-decides if its numbers can be read in one way only ("10,38" is no number with a decimal point).
-"1.234" can be read in both ways; such a column is read with the mark of the other columns.
+The caller may give the decimal mark (point or comma). Otherwise one mark is chosen for the whole
+file, from the columns whose numbers are valid with one mark only ("10,38" is not a number if the
+mark is a point). "1.234" is valid with either mark; a column in which all numbers are like that is
+read with the mark of the other columns.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from attnlens.core import checks
 
 MARKS = (".", ",")
 MARK_NAMES = {"point": ".", "comma": ","}
-# Thousands separators: apostrophes and no-break spaces. The mark that is not the decimal mark is
-# one too.
+# Thousands separators: apostrophes and no-break spaces, and also the comma if the decimal mark is a
+# point, and the point if it is a comma.
 GROUPING = "'\N{RIGHT SINGLE QUOTATION MARK}\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}"
 EXPONENT = r"(?:[eE][+-]?\d+)?"
 
@@ -38,10 +39,11 @@ FORMS = {mark: _form(mark) for mark in MARKS}
 
 
 class NumberFormat(NamedTuple):
-    """How numbers of a file were read: the columns with decimal commas, and with grouped digits.
+    """How the numbers of a file were read.
 
-    `assumed` are columns such as 1.234, 2.345 for which nothing in the file decides, and the
-    decimal mark with which they were read.
+    `commas` names the columns with decimal commas, `grouped` those with thousands separators.
+    `assumed` names columns such as (1.234, 2.345), if no column of the file shows which decimal
+    mark is meant; they were read with `assumed_mark`.
     """
 
     commas: tuple[str, ...] = ()
@@ -51,19 +53,19 @@ class NumberFormat(NamedTuple):
 
 
 def check_decimal(value: str) -> str:
-    """The decimal mark that a caller gave."""
+    """The decimal mark that the caller gave as a character or a name; `BadInput` if invalid."""
     return checks.one_of("decimal", MARK_NAMES.get(value, value), MARKS)
 
 
 def plain(value: str, mark: str) -> str | None:
-    """A number with this decimal mark, as Python reads it; None if it is no such number.
+    """The string `value`, a number with this decimal mark, in Python's notation; None otherwise.
 
     >>> plain("1.234,5", ","), plain("1,234.5", "."), plain("10,38", ".")
     ('1234.5', '1234.5', None)
     """
     match = FORMS[mark].fullmatch(value)
     if match is None:
-        # Words such as inf.
+        # A word such as "inf", which Python's float accepts, is returned unchanged.
         return value if value.isalnum() and not value.isdigit() and _is_float(value) else None
     if group := match["group"]:
         value = value.replace(group, "")
@@ -81,10 +83,11 @@ def with_points(
     separator: str,
     numeric: Collection[str] = (),
 ) -> tuple[dict[str, np.ndarray], NumberFormat]:
-    """Columns of strings with numbers as Python reads them, and how they were read.
+    """The columns, with numbers rewritten in Python's notation, and how they were read.
 
-    `numeric` names columns that the caller declares to be numbers: a value there that is not a
-    number is kept as it is, and the other values of its column are still read as numbers.
+    `decimal` is the decimal mark that the caller gave, or None. `numeric` names columns that the
+    caller declares to be numbers: if a value there is not a number, it is left unchanged, and the
+    other values of the column are rewritten all the same.
     """
     marked = {name: values for name, values in columns.items() if _has_marks(values)}
     fits = {
@@ -96,7 +99,7 @@ def with_points(
     for name, values in marked.items():
         own = mark if mark in fits[name] else (fits[name] or [None])[0]
         if decimal is not None and own != decimal:
-            own = None  # the caller's word
+            own = None  # the caller gave a mark that does not fit: the column stays unchanged
         if own is None:
             continue
         new = [None if value is None else plain(value, own) or value for value in values]
@@ -105,7 +108,7 @@ def with_points(
         if any(v and own in MARKS and _is_grouped(v, own) for v in values):
             grouped.append(name)
         result[name] = np.array(new, object)
-    # Where commas separate fields, points are decimal points.
+    # No mark is assumed in a file whose fields are separated by commas: points are decimal points.
     undecided = decimal is None and separator != "," and all(len(f) != 1 for f in fits.values())
     assumed = tuple(name for name in fits if len(fits[name]) == 2) if undecided else ()
     return result, NumberFormat(tuple(commas), tuple(grouped), assumed, mark if assumed else "")
@@ -128,7 +131,7 @@ def _file_mark(
             f"mark (--decimal) or the type of the column."
         )
     commas = any(v and "," in v for name in open_columns for v in marked[name])
-    # Where the comma is the decimal mark, spreadsheets separate fields by semicolons.
+    # Spreadsheets that write decimal commas do not separate fields by commas.
     return "," if commas and separator != "," else "."
 
 
@@ -137,7 +140,10 @@ def _has_marks(values: np.ndarray) -> bool:
 
 
 def _all_numbers(values: np.ndarray, mark: str, loose: bool) -> bool:
-    """Whether all values are numbers with this mark; if `loose`, all that are numbers at all."""
+    """Whether all values are numbers with this decimal mark.
+
+    If `loose`, values that are not numbers with either mark are ignored.
+    """
     return all(
         v is None or plain(v, mark) is not None or (loose and not is_number(v)) for v in values
     )

@@ -1,8 +1,8 @@
-"""CSV files: text with a separator, read as a stream, so that memory use depends on the sample.
+"""CSV files, read as a stream: memory use depends on the size of the sample, not of the file.
 
-Separator and decimal mark are those that the caller gives, or the ones that fit the file
-(`separators`, `decimals`). A first line of numbers is a row and not a header, unless it numbers the
-columns (0, 1, 2, … or 1, 2, 3, …). Every line must have as many fields as the first.
+The caller gives the separator and the decimal mark, or they are inferred from the file
+(`separators`, `decimals`). A first line of numbers is a row and not a header, unless the numbers
+count the columns (0, 1, 2, … or 1, 2, 3, …). All lines must have the same number of fields.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from .facts import Fact, Remark, RowsRead, TextFormat
 from .sampling import Request, TextBudget, choose_ids, most_rows, reservoir
 from .separators import find_separator, named_separator
 
-LONGEST_FIELD = 10**6  # characters; a longer field is an unclosed quotation mark, or not a table
+# In characters. A longer field means that a quotation mark is not closed, or that it is no table.
+LONGEST_FIELD = 10**6
 LONGEST_LINE = 10**7  # characters
 BYTE_ORDER_MARKS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 
@@ -104,7 +105,10 @@ def _rows_of_ids(
     most: int,
     request: Request,
 ) -> tuple[list[list[str]], list[int], RowsRead]:
-    """All rows of randomly chosen ids, `most` rows at most."""
+    """All rows of randomly chosen ids, at most `most` rows: rows, their indices, and the fact.
+
+    `rows` is a function that opens the stream of rows; it is called twice, to count and to read.
+    """
     column = names.index(check_column("id", request.id, names))
     with contextlib.closing(rows()) as stream:
         counts = Counter(row[column].strip() for row in stream)
@@ -121,7 +125,10 @@ def _rows_of_ids(
 
 
 def _records(path: Path, separator: str) -> Generator[list[str]]:
-    """The fields of each line, as many as in the first; blank lines are skipped."""
+    """The fields of each line; blank lines are skipped.
+
+    A line with a different number of fields than the first raises `BadInput`.
+    """
     with contextlib.closing(_lines(path)) as lines:
         reader = csv.reader(lines, delimiter=separator)
         width = 0
@@ -162,7 +169,7 @@ def _lines(path: Path) -> Generator[str]:
 
 
 def _is_data_row(fields: list[str], decimal: str | None) -> bool:
-    """Whether the first line holds data: numbers that do not just number the columns."""
+    """Whether the first line is a row: all numbers, other than 0, 1, 2, … and 1, 2, 3, …"""
     present = [field for field in texts(fields) if field is not None]
     marks = MARKS if decimal is None else (decimal,)
     values = [next(filter(None, (plain(v, mark) for mark in marks)), None) for v in present]

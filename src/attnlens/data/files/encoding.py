@@ -1,13 +1,14 @@
 """Columns as numbers: an encoder is fitted on some rows and applied to any rows.
 
-    number     the number; the median if it is missing, with one more column that flags it
-    date       days since 1970-01-01, then as for a number
+    number     the number; missing numbers become the median, and a second column flags them
+    date       days since 1970-01-01, encoded like a number
     category   one indicator column per frequent category, and one for all others
 
 A category is frequent if it occurs in at least 1 % of the rows, and at most 20 categories are
-frequent: a rarer one would occur in less than every third batch of 32. A category that did not
-occur when the encoder was fitted counts as "other". If there is no column for others, it is encoded
-as zeros, or as 0.5 if there are only two categories, which share one column.
+frequent: a category with a share below 1 % would occur in less than one of three batches of 32
+rows. A category that did not occur when the encoder was fitted counts as "other". If the encoder
+has no column for others, such a category is encoded as zeros; if there are only two categories,
+which share one column (0 or 1), it is encoded as 0.5.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ import numpy as np
 
 from .columns import TypedColumn, printable
 
-MOST_LEVELS = 20  # frequent categories
-LEAST_SHARE = 0.01  # of the rows, for a category to be frequent
+MOST_LEVELS = 20  # maximal number of frequent categories
+LEAST_SHARE = 0.01  # minimal share of the rows in which a frequent category occurs
 ABSENT = "(missing)"
 OTHER = "(other)"
 
@@ -31,10 +32,10 @@ class Feature(NamedTuple):
 
     name: str
     kind: str
-    fill: float = 0.0  # in place of a missing number
-    flagged: bool = False  # whether one more column flags missing numbers
+    fill: float = 0.0  # replaces missing numbers
+    flagged: bool = False  # whether a second column flags missing numbers
     levels: tuple[str, ...] = ()  # frequent categories
-    others: bool = False  # whether one more column stands for all other categories
+    others: bool = False  # whether a last column stands for all other categories
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -76,7 +77,7 @@ class ColumnEncoder(NamedTuple):
     """
 
     features: tuple[Feature, ...]
-    dropped: tuple[str, ...] = ()  # columns without information on the fitted rows
+    dropped: tuple[str, ...] = ()  # names of columns that are constant on the fitted rows
 
     @classmethod
     def fit(cls, columns: Mapping[str, TypedColumn]) -> ColumnEncoder:
@@ -120,6 +121,6 @@ def _fit_feature(name: str, column: TypedColumn) -> Feature | None:
 
 
 def median(values: np.ndarray) -> float:
-    """The median, also of numbers so large that the sum of two would overflow."""
+    """The median; it does not overflow even if the sum of the two middle values would."""
     ordered = np.sort(values)
     return float(ordered[(len(ordered) - 1) // 2] / 2 + ordered[len(ordered) // 2] / 2)

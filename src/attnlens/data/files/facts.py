@@ -25,7 +25,7 @@ class Fact(Protocol):
 
 
 class Remark(NamedTuple):
-    """A fact in words."""
+    """A fact that consists of words only."""
 
     name: str
     words: str
@@ -34,8 +34,8 @@ class Remark(NamedTuple):
 class RowsRead(NamedTuple):
     """How many rows of a file were read; if not all, they are a random sample.
 
-    `id` is the column of sequence ids, where whole sequences were sampled and not rows; then
-    `sequences` are the sequences that were read, and those of the file.
+    If whole sequences were sampled and not rows, `id` is the column of sequence ids, and
+    `sequences` is (number of sequences that were read, number of sequences in the file).
 
     >>> RowsRead(3, 3, seed=0).words
     '3, all read'
@@ -113,7 +113,7 @@ def _origin(given: bool) -> str:
 
 
 class DropReason(enum.Enum):
-    """Why rows were dropped; the value completes "rows …"."""
+    """Why rows were dropped; messages print the value after the word "rows"."""
 
     MISSING_VALUE = "with a missing value"
     NO_TEXT = "without a text"
@@ -157,11 +157,11 @@ Facts = tuple[Fact, ...]
 
 
 def rendered(facts: Iterable[Fact]) -> tuple[tuple[str, str], ...]:
-    """Facts as pairs of a name and words."""
+    """Each fact as a pair (name, words)."""
     return tuple((fact.name, fact.words) for fact in facts)
 
 
 def rows_read(facts: Iterable[Fact]) -> RowsRead:
-    """The one fact of a file that says how many of its rows were read."""
+    """The `RowsRead` among the facts of a file, which must be exactly one."""
     (fact,) = (fact for fact in facts if isinstance(fact, RowsRead))
     return fact

@@ -1,4 +1,4 @@
-"""Files by their format, which is recognised by the first bytes."""
+"""Reads a table from a file, in a format that is recognised by the first bytes of the file."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .delimited import read_csv
 from .parquet import read_parquet
 from .sampling import Request
 
-# Readers by the first four bytes of a file; everything else is read as CSV.
+# Maps the first four bytes of a file to its reader; all other files are read as CSV.
 FORMATS = {
     b"PAR1": read_parquet,
     b"\x93NUM": read_npy,
     b"PK\x03\x04": read_npz,
     b"PK\x05\x06": read_npz,
 }
-# Formats that are not read, by the first bytes of a file, with what to do about them.
+# Maps the first bytes of a file in an unsupported format to what the error message says about it.
 UNSUPPORTED = {
     b"\x1f\x8b": "a gzip file; unpack it",
     b"%PDF": "a PDF; save the table as CSV",

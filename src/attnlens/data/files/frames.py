@@ -1,5 +1,8 @@
-"""DataFrames as tables: pandas by the methods of the frame, without importing pandas; polars,
-pyarrow, modin and others through narwhals."""
+"""DataFrames as tables.
+
+A pandas frame is read with its own methods, so that pandas is never imported here. Frames of
+polars, pyarrow, modin and other libraries are read through narwhals.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +84,7 @@ def _pandas_values(column: Any, as_text: bool) -> np.ndarray:
 
 
 def _other_values(column: Any, as_text: bool) -> np.ndarray | None:
-    """The values of a narwhals series; None for a type that is not read."""
+    """The values of a narwhals series; None if its type cannot be read."""
     import narwhals
 
     kind = column.dtype
@@ -110,7 +113,8 @@ def _sequence(value: Any) -> np.ndarray:
     if not isinstance(value, list | tuple | np.ndarray) or not len(value):
         return np.empty(0)
     if all(isinstance(token, str) for token in value):
-        return np.array([*value], object)  # no string of fixed width: one long token is enough
+        # Not a NumPy string array, in which one long token would widen every entry.
+        return np.array([*value], object)
     try:
         tokens = np.asarray(value)
     except ValueError as error:

@@ -1,12 +1,12 @@
 """IDX files, the format of MNIST and Fashion-MNIST, plain or gzipped.
 
     0, 0, type, number of axes              four bytes
-    length of each axis                     four bytes each, most significant first
-    the numbers, last axis fastest
+    length of each axis                     four bytes per axis, big-endian
+    the numbers                             in C order: the last axis varies fastest
 
-A header is not trusted: the size that it declares is compared with the size of the file before an
-array is allocated. For gzip it is compared with the number of unpacked bytes, and unpacking stops
-one byte after the declared size.
+A header is not trusted: before an array is allocated, the size that the header declares is compared
+with the size of the file. For gzip, it is compared with the number of unpacked bytes, and unpacking
+stops one byte after the declared size.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 from attnlens.core import checks
 
 TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
-MOST_BYTES = 2**28  # MNIST has 2^26 bytes; a file that declares more than this is not plausible
+MOST_BYTES = 2**28  # four times the size of MNIST; a file that declares more is implausible
 
 
 def read_idx(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> np.ndarray:
@@ -90,8 +90,11 @@ def _read(
 
 
 def _read_at_most(file: BinaryIO | gzip.GzipFile, count: int) -> bytearray:
-    """Up to `count` bytes, one megabyte at a time, so that memory grows with the bytes that are
-    present and not with the number that was declared."""
+    """Up to `count` bytes of a file.
+
+    They are read one megabyte at a time: memory grows with the number of bytes in the file, even if
+    its header declares more.
+    """
     content = bytearray()
     while len(content) < count and (chunk := file.read(min(2**20, count - len(content)))):
         content += chunk

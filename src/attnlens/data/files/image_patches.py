@@ -18,7 +18,8 @@ from .facts import Facts, Remark, RowsRead
 from .idx import MOST_BYTES, read_idx
 from .sampling import Request
 
-# A pixel as a byte, and as float64: scaled, as part of a patch, and in between.
+# Bytes of memory per pixel: one as it is stored, and three float64 copies (scaled, as part of a
+# patch, and a temporary one).
 BYTES_PER_PIXEL = 1 + 3 * 8
 DIGITS = tuple("0123456789")
 FASHION = (
@@ -33,7 +34,7 @@ FASHION = (
     "bag",
     "boot",
 )
-FILE_STARTS = {"train": "train", "test": "t10k"}  # how the names of the four IDX files begin
+FILE_STARTS = {"train": "train", "test": "t10k"}  # prefixes of the names of the four IDX files
 Patches = tuple[np.ndarray, tuple[str, ...], Facts]
 """Tokens (n, patches, pixels), names of the pixels, facts."""
 
@@ -41,7 +42,7 @@ Patches = tuple[np.ndarray, tuple[str, ...], Facts]
 def read_image_folder(
     path: Path, target: str | None, size: int | None, request: Request
 ) -> tuple[Patches, np.ndarray, tuple[str, ...]]:
-    """The training images of a folder of IDX files as patches, their labels and class names."""
+    """Patches of the training images in a folder of IDX files, labels, and class names."""
     if target not in (None, "label", "labels"):
         raise checks.BadInput(
             f"target must be label for a folder of IDX files, which has its own labels; got "
@@ -68,7 +69,7 @@ def read_image_folder(
 
 
 def patches_from_columns(columns: Mapping[str, TypedColumn], size: int) -> Patches:
-    """Patches from columns of pixels, in the order of the rows of a square image."""
+    """Patches of square images from a table with one pixel per column, in row-major order."""
     side = math.isqrt(len(columns))
     count = sum(column.kind == "number" for column in columns.values())
     if side * side != len(columns) or count < len(columns):
@@ -83,7 +84,12 @@ def patches_from_columns(columns: Mapping[str, TypedColumn], size: int) -> Patch
 
 
 def cut_patches(pixels: np.ndarray, size: int | None) -> Patches:
-    """Images (n, height, width) as square patches; without a size, at least four per side."""
+    """Images (n, height, width) as square patches of `size` × `size` pixels.
+
+    Pixels are scaled to [0, 1] if one of them is outside this interval. If `size` is None, it is
+    the largest divisor of height and width that gives at least four patches per side; if there is
+    none, it is their greatest common divisor.
+    """
     low, high = float(pixels.min()), float(pixels.max())
     scaled = (pixels - low) / (high - low) if high > low else pixels - low
     if not (high > 1 or low < 0):
@@ -117,12 +123,12 @@ def idx_folder(folder: str | os.PathLike[str], part: str = "train", name: str = 
 
 
 def _scaled(images: Dataset) -> Dataset:
-    """Bytes as numbers from 0 to 1."""
+    """The images with pixels from 0 to 1 in place of bytes."""
     return dataclasses.replace(images, inputs=images.array / 255)
 
 
 def _stored_images(folder: Path, part: str, name: str, most_bytes: int) -> Dataset:
-    """The images of a folder as bytes, each once."""
+    """The images of a folder as bytes, without duplicates."""
     start = FILE_STARTS[checks.one_of("part", part, FILE_STARTS)]
     checks.one_of("name", name, ("mnist", "fashion-mnist"))
     images = read_idx(_find(folder, f"{start}-images", "idx3-ubyte"), most_bytes)

@@ -35,9 +35,9 @@ class LeftOut(enum.Enum):
 class InputPart:
     """Inputs of one kind, with facts about how they were made.
 
-    `raw` has the columns from which rows of numbers were encoded. Two rows are copies of each other
-    if their `codes` (n, columns) are equal: these cover all columns, also those that were left out
-    of the inputs.
+    `raw` holds the columns before they were encoded as rows of numbers. `codes` (n, columns) has an
+    integer per value of the table, also for columns that are not inputs: two rows are copies of
+    each other if they have equal codes.
     """
 
     kind: Kind
@@ -50,7 +50,7 @@ class InputPart:
     codes: np.ndarray | None = None
 
     def take(self, rows: np.ndarray) -> InputPart:
-        """The rows with these indices."""
+        """The inputs of the rows with these indices."""
         inputs: Any = self.inputs
         inputs = tuple(inputs[i] for i in rows) if isinstance(inputs, tuple) else inputs[rows]
         raw = {
@@ -62,7 +62,7 @@ class InputPart:
 
 
 def text_inputs(name: str, values: np.ndarray, others: Mapping[str, np.ndarray]) -> InputPart:
-    """A column of texts; the other columns are not used."""
+    """Inputs from the column of texts `name`; the columns in `others` are not used."""
     if values.dtype != object or any(isinstance(value, np.ndarray) for value in values):
         raise checks.BadInput(
             f"text must name a column of texts; got {name}, which holds numbers; name another "
@@ -76,7 +76,11 @@ def text_inputs(name: str, values: np.ndarray, others: Mapping[str, np.ndarray])
 
 
 def array_inputs(columns: Mapping[str, np.ndarray], images: int | None) -> InputPart:
-    """An array of tokens (n, L, t) or images (n, height, width)."""
+    """Inputs from an array of tokens (n, L, t), or of images (n, height, width).
+
+    If `images` is a number, the array holds images, and patches have that number of pixels per
+    side; if it is None, the array holds tokens.
+    """
     if len(columns) > 1:
         raise checks.BadInput(
             f"an array of tokens or images must be the only input; got {name_list([*columns])}; "
@@ -108,7 +112,7 @@ def array_inputs(columns: Mapping[str, np.ndarray], images: int | None) -> Input
 
 
 def list_columns(columns: Mapping[str, np.ndarray]) -> list[str]:
-    """The columns that hold a sequence in each row."""
+    """The names of the columns that hold a sequence in each row."""
     return [
         name
         for name, values in columns.items()
@@ -119,7 +123,7 @@ def list_columns(columns: Mapping[str, np.ndarray]) -> list[str]:
 def list_inputs(
     lists: list[str], columns: Mapping[str, np.ndarray], types: Mapping[str, str], length: int
 ) -> InputPart:
-    """A column of sequences; empty sequences are dropped later."""
+    """Inputs from a column of sequences; empty sequences are kept here, and dropped later."""
     if len(lists) > 1:
         raise checks.BadInput(
             f"only one column may hold sequences; got {name_list(lists)}; drop all but one."
@@ -139,21 +143,25 @@ def long_table_inputs(
     rows: SequenceRows,
     length: int,
 ) -> InputPart:
-    """The sequences of a long table."""
+    """Inputs from a long table, in which every row is a token of a sequence."""
     used, reasons = _usable(features, table, types)
     tokens, encoder = tokens_from_columns(used, rows)
     reasons |= dict.fromkeys(encoder.dropped, LeftOut.CONSTANT)
     encoded = {feature.name: used[feature.name] for feature in encoder.features}
     vectors, length_facts = pad(tokens.vectors, length)
     facts = (*_column_facts(encoded, encoder, reasons), *length_facts)
-    codes = np.arange(len(rows.ids))[:, None]  # sequences of two ids never count as copies
+    codes = np.arange(len(rows.ids))[:, None]  # sequences with different ids are not copies
     return InputPart("tokens", vectors, tokens.names, facts, tokens.sequences, encoder, codes=codes)
 
 
 def row_inputs(
     features: dict[str, TypedColumn], table: Table, types: Mapping[str, str], filled: bool
 ) -> InputPart:
-    """Rows of numbers. `filled`: missing values are filled in; else the caller drops such rows."""
+    """Inputs from a table: each row becomes a row of numbers.
+
+    `filled` says whether missing values stay filled in; if not, the caller drops rows that have
+    one, and no fact about missing values is added here.
+    """
     used, reasons = _usable(features, table, types)
     encoder = ColumnEncoder.fit(used)
     for name in encoder.dropped:
@@ -189,25 +197,28 @@ def _usable(
             reasons[name] = LeftOut.ROW_NUMBER
         else:
             used[name] = column
-    if not used:  # row numbers are better than no input
+    if not used:  # if there is no other column, columns of row numbers are used as inputs
         counters = [name for name, reason in reasons.items() if reason is LeftOut.ROW_NUMBER]
         used = {name: features[name] for name in counters if reasons.pop(name)}
     return used, reasons
 
 
 def _is_row_number(column: TypedColumn, rows: np.ndarray) -> bool:
-    """Whether a column is the row index of the file, or holds whole numbers that increase with
-    every row, as identifiers do."""
+    """Whether a column counts rows.
+
+    It does if it is the row index of the file plus a constant, or, in a table with more than FEW
+    rows, if it holds whole numbers that increase with every row.
+    """
     if column.kind != "number" or len(rows) < 3 or column.missing.any():
         return False
     whole = bool((column.values == np.round(column.values)).all())
     growing = whole and bool((column.values[1:] > column.values[:-1]).all())
-    offset = column.values - rows  # the same for every row of an index
+    offset = column.values - rows  # constant if the column is a row index
     return growing and (len(rows) > FEW or bool((offset == offset[0]).all()))
 
 
 def _codes(columns: list[TypedColumn]) -> np.ndarray:
-    """(n, columns) whole numbers: within a column, equal values have equal codes."""
+    """Integers (n, columns): two values of a column have the same code if they are equal."""
     codes = []
     for column in columns:
         values = column.values
@@ -224,7 +235,7 @@ def _column_facts(
     reasons: Mapping[str, LeftOut],
     filled: bool = True,
 ) -> Facts:
-    """What each column was taken for, which were left out, and how gaps were filled."""
+    """Facts on the kind of each column, columns left out, and how missing values were filled."""
     facts: list[Fact] = []
     for kind, plural in (("number", "numbers"), ("date", "dates"), ("category", "categories")):
         names = [name for name, column in used.items() if column.kind == kind]

@@ -17,7 +17,7 @@ from attnlens.core.labels import are_class_numbers
 from .columns import TypedColumn, codes_of, name_list, plain_number, printable, typed_column
 from .facts import DropReason, Facts, Remark, RowsDropped
 
-MOST_CLASSES = 100  # with more, only a very large data set has enough rows of each
+MOST_CLASSES = 100  # with more classes, only a very large data set has enough rows per class
 
 
 class Labels(NamedTuple):
@@ -31,7 +31,7 @@ class Labels(NamedTuple):
 
 
 def read_labels(name: str, values: np.ndarray, given: str | None) -> Labels:
-    """The labels in a column, of the type `given` by the caller, or else inferred."""
+    """The labels in a column; their type is `given` by the caller, or inferred if that is None."""
     if given in ("text", "drop"):
         raise checks.BadInput(
             f"the type of the target {name} must be number, category or date; got {given}."
@@ -58,7 +58,10 @@ def read_labels(name: str, values: np.ndarray, given: str | None) -> Labels:
 
 
 def _are_classes(column: TypedColumn, present: np.ndarray, given: str | None) -> bool:
-    """Whether whole numbers with few different values are taken as classes."""
+    """Whether a column of numbers holds classes.
+
+    It does if the caller gave no type and it has whole numbers with few different values.
+    """
     few = are_class_numbers(column.values[present])
     return few and given is None and column.kind == "number"
 

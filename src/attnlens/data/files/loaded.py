@@ -22,14 +22,14 @@ class Loaded:
     X           (n, p) or (n, L, t); None for texts
     y           numbers, or class numbers with names in `classes`; None without a target
     task        "regression" or "classification"; None without a target
-    names       of the last axis of X
+    names       the names along the last axis of X
     sequences   one array per sequence, of its own length; None if rows are not sequences
-    records     everything that was inferred or done, typed (`data/files/facts.py`)
-    encoder     how columns were encoded as numbers, on all rows that were read; to encode without
-                seeing test rows, fit `ColumnEncoder` on the training rows of `columns`
+    records     everything that was inferred or done, as typed facts (`data/files/facts.py`)
+    encoder     the encoder of columns as numbers, fitted on all rows that were read; to encode
+                without seeing test rows, fit `ColumnEncoder` on the training rows of `columns`
     columns     the columns before they were encoded
-    arrays      of NPY and NPZ files, the names of the columns of each array
-    texts       of texts whose words have become tokens, the texts themselves; otherwise None
+    arrays      for NPY and NPZ files: the column names of each array
+    texts       the original texts, if `embedded` has converted them to tokens; None otherwise
 
     `facts` are the records as pairs (name, description), and `rows_read` is the record that says
     how many rows of the file were read.

@@ -1,7 +1,7 @@
 """The user's own files as data: `read` returns inputs, labels and facts about how they were made.
 
-inputs      made from
-rows        tables; each column becomes a number or indicators (`encoding`)
+inputs      source
+rows        tables; each column is encoded as numbers or as indicators (`encoding`)
 texts       a column of texts; `embedded` converts them to tokens
 tokens      sequences (a column of lists, or a long table with an id), arrays (n, L, t), and images
             (a folder of IDX files, arrays (n, height, width), columns of pixels) as patches
@@ -44,8 +44,8 @@ from .sampling import MEMORY, Request
 from .separators import check_separator
 from .sequences import group_rows, order_ranks
 
-ROWS = 50_000  # rows that are read at most, by default
-LENGTH = 128  # tokens of a sequence that networks see: the cost of attention grows as its square
+ROWS = 50_000  # default maximum of rows that are read
+LENGTH = 128  # default maximum of tokens per sequence; attention's cost grows as its square
 
 
 def read(
@@ -71,20 +71,21 @@ def read(
     """A CSV, Parquet, NPY or NPZ file, a folder of IDX files or a DataFrame as inputs and labels.
 
     target: the column to predict. text: the column of texts that are the inputs.
-    id, order: columns of a long table, in which every row is a token: which sequence it belongs to,
-        and where in it; without `order`, rows are in the order of the file.
+    id, order: columns of a long table, in which every row is a token. `id` says to which sequence
+        the token belongs, `order` its place there; without `order`, the order of the file is used.
     columns: use only these columns. drop: do not use these columns.
     images: cut images, or rows of pixels, into square patches with this number of pixels per side.
     types: the type of a column, where it would be inferred wrongly: "number", "category", "date",
         "text" or "drop". For the target, "number" means regression and "category" classification.
-    missing: "fill" (with medians, and a column that flags them) or "drop" (rows with a missing
-        value).
-    rows: read at most this number of rows (of a long table, sequences), a random sample drawn with
-        `seed`.
-    length: cut sequences to this number of tokens for networks.
-    separator, decimal: of a CSV file, where they would be inferred wrongly, such as ";" and ",".
-    copies: "keep" rows that occur several times, or "drop" all but the first of each.
-    memory_limit: bytes of memory that the rows that are read may take, with what is made of them.
+    missing: "fill" replaces missing numbers by medians and adds a column that flags them; "drop"
+        drops rows with a missing value.
+    rows: the maximal number of rows (of sequences, for a long table). If the file has more, a
+        random sample is drawn with `seed`.
+    length: the maximal number of tokens per sequence in `X`; longer sequences are cut.
+    separator, decimal: the separator and the decimal mark of a CSV file, such as ";" and ",", if
+        they would be inferred wrongly.
+    copies: "keep" keeps rows that occur several times, "drop" keeps only the first of each.
+    memory_limit: the maximal memory in bytes for the rows and everything that is made from them.
 
     Everything that was inferred or done is listed in `facts`. Nothing is unpickled.
 
@@ -176,7 +177,7 @@ def _input_columns(
     columns: Iterable[str] | None,
     drop: Iterable[str],
 ) -> dict[str, np.ndarray]:
-    """The columns that are inputs, as they were read."""
+    """The columns that are inputs, before their kinds are inferred."""
     names = list(table.columns)
     only = names if columns is None else [check_column("columns", name, names) for name in columns]
     excluded = {check_column("drop", name, names) for name in drop}
@@ -199,7 +200,7 @@ def _inputs(
     length: int,
     filled: bool,
 ) -> InputPart:
-    """The inputs that the columns are read as: texts, tokens, patches or rows."""
+    """Inputs from the columns, as texts, tokens, image patches or rows."""
     if text is not None:
         return inputs.text_inputs(text, table.columns[text], columns)
     if any(values.ndim > 1 for values in columns.values()):
@@ -262,7 +263,7 @@ def _long_table(
 
 
 def _same(one: Any, two: Any) -> bool:
-    return one == two or (one != one and two != two)  # NaN is the same as NaN
+    return one == two or (one != one and two != two)  # two NaN count as equal
 
 
 def _none_left(count: int, reason: DropReason) -> str:
@@ -270,7 +271,11 @@ def _none_left(count: int, reason: DropReason) -> str:
 
 
 def _without_gaps(part: InputPart, table: Table, missing: str) -> tuple[InputPart, Table]:
-    """Drop rows without text or tokens, and if `missing` is "drop" all rows with missing values."""
+    """The inputs and the table without rows that have no text or no tokens.
+
+    If `missing` is "drop", rows with missing values are dropped too, and the encoder is fitted
+    again on the other rows.
+    """
     gaps, reason = np.zeros(len(table.rows), bool), DropReason.MISSING_VALUE
     if part.kind == "texts":
         gaps, reason = np.array([not text for text in part.inputs]), DropReason.NO_TEXT

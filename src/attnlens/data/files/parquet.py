@@ -1,8 +1,7 @@
 """Parquet files, read in batches, so that memory use depends on the sample and not on the file.
 
-If the file has too many rows, row numbers are drawn first, and every batch contributes the rows
-that were drawn from it. Columns of structures, maps or bytes are left out, with a fact that names
-them.
+If the file has too many rows, the indices of the sampled rows are drawn first; then these rows are
+taken from each batch. Columns of structures, maps or bytes are left out, and a fact names them.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from .facts import Fact, Remark, RowsRead
 from .sampling import MOST_CELLS, Request, most_rows, sample_rows
 
 BATCH = 2**15  # rows decoded at a time: 13 MB for fifty columns of numbers
-BATCH_OF_LISTS = 2**6  # rows decoded at a time if they hold lists, whose length is not known
+BATCH_OF_LISTS = 2**6  # rows decoded at a time if a column holds lists of unknown length
 BYTES_PER_NUMBER = 8
 
 
@@ -43,7 +42,7 @@ def read_parquet(path: Path, request: Request) -> Table:
             f"{path} needs more memory than there is, even for a sample of it; is it damaged?"
         ) from error
     except (pyarrow.ArrowException, OSError, ValueError, TypeError, OverflowError) as error:
-        # These include all that pyarrow raises for damaged files.
+        # All exceptions that pyarrow raises for damaged files are caught here.
         reason = (str(error).splitlines() or [type(error).__name__])[0][:100]
         raise checks.BadInput(
             f"{path} must be a complete Parquet file, but it cannot be read ({reason}); write it "
@@ -60,9 +59,9 @@ def _read(path: Path, request: Request) -> Table:
         for field in pq.read_schema(path)
         if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)
     ]
-    # Without pre-buffering, pyarrow does not hold whole column chunks in memory. Strings that the
-    # file holds once and repeats by number stay so: a file of a few kilobytes can repeat a long
-    # string a million times.
+    # Without pre-buffering, pyarrow does not hold whole column chunks in memory. Strings stay
+    # dictionary-encoded (`read_dictionary`): a file of a few kilobytes can refer to one long string
+    # a million times, and decoding would copy the string each time.
     with pq.ParquetFile(path, pre_buffer=False, buffer_size=2**20, read_dictionary=strings) as file:
         schema, total = file.schema_arrow, file.metadata.num_rows
         names = clean_names(schema.names, path)
@@ -116,7 +115,10 @@ def _wrong_count(path: Path, declared: int, count: int) -> str:
 def _sample_batches(
     batches: Iterable[Any], sample: np.ndarray | None, path: Path, request: Request
 ) -> tuple[list[Any], int]:
-    """The sampled rows of every batch, and the number of rows of all batches."""
+    """The sampled rows of each batch, and the total number of rows of all batches.
+
+    `sample` has the indices of the sampled rows in the file; None means all rows.
+    """
     sampled, start, size = [], 0, 0
     for batch in batches:
         if sample is None:
@@ -126,7 +128,7 @@ def _sample_batches(
             sampled.append(batch.take(sample[low:high] - start))
         start += batch.num_rows
         size += sampled[-1].nbytes
-        if size > request.memory // 3:  # the rest is for what is made of them
+        if size > request.memory // 3:  # two thirds are left for the arrays made from the rows
             raise checks.BadInput(
                 f"the rows that are read from {path} must fit into {request.memory:,} bytes, with "
                 f"what is made of them; got more from the first {start:,} rows of the file; give a "
@@ -136,7 +138,7 @@ def _sample_batches(
 
 
 def _kind(kind: Any) -> str:
-    """The kind of a column of this Arrow type: number, date, text or list; "" if it is not read."""
+    """The kind of a column of this Arrow type: number, date, text or list; "" if unsupported."""
     from pyarrow import types
 
     if types.is_dictionary(kind):
@@ -178,7 +180,10 @@ def _values(column: Any, kind: str, as_text: bool) -> np.ndarray:
 
 
 def _objects(column: Any) -> list[Any]:
-    """The values of a column as Python objects; equal strings of a dictionary are one object."""
+    """The values of a column as Python objects.
+
+    In a dictionary-encoded column, equal strings are references to one object.
+    """
     import pyarrow as pa
 
     if not pa.types.is_dictionary(column.type):
@@ -208,7 +213,7 @@ def _sequence(row: list[Any] | None) -> np.ndarray:
 
 
 def _limit_tokens(table: Table, lists: list[str], request: Request) -> Table:
-    """The table, or a random sample of its rows if they have more than MOST_CELLS tokens."""
+    """The table; if its rows have more than MOST_CELLS tokens in total, a random sample of them."""
     sizes = sum(np.array([v.size for v in table.columns[name]]) for name in lists)
     if np.sum(sizes) <= MOST_CELLS:
         return table

@@ -1,12 +1,14 @@
 """Which rows of a large file are read: a uniform sample, the same for the same seed.
 
 A stream of unknown length is sampled by reservoir sampling with skips (Li, ACM Transactions on
-Mathematical Software 20, 1994). The reservoir starts with the first k rows. With W the k-th root of
-a uniform random number and U another uniform random number, the next row that enters is
-⌊log U / log(1 − W)⌋ + 1 rows further on; it replaces a random row of the reservoir, and W is
-multiplied by another such root. The sampled rows keep the order of the file.
+Mathematical Software 20, 1994). The reservoir starts with the first k rows. W is the k-th root of a
+uniform random number, U another uniform random number. The next row that enters the reservoir is
+⌊log U / log(1 − W)⌋ + 1 rows after the last one; it replaces a random row of the reservoir, and W
+is multiplied by the k-th root of a new uniform random number. The sampled rows keep the order of
+the file.
 
-Rows that share an id are one sequence; there, ids are drawn and not rows.
+If there is an id column, rows with the same id are one sequence, and ids are drawn in place of
+rows.
 """
 
 from __future__ import annotations
@@ -25,11 +27,11 @@ from attnlens.core import checks
 from .facts import RowsRead
 
 MOST_COLUMNS = 10_000  # no model in this package learns from a wider table
-MEMORY = 10**9  # bytes that reading may take, by default
-# Bytes of memory per entry of a table: a Python string and its copy without spaces, a number, and
-# its codes and indicators.
+MEMORY = 10**9  # default memory limit of reading, in bytes
+# Bytes of memory per entry of a table: for a Python string, its copy without spaces, a number,
+# codes and indicators.
 BYTES_PER_CELL = 200
-MOST_CELLS = MEMORY // BYTES_PER_CELL  # tokens of list columns, or entries of padded sequences
+MOST_CELLS = MEMORY // BYTES_PER_CELL  # maximum of tokens in lists, and of entries after padding
 
 Item = TypeVar("Item")
 
@@ -37,18 +39,18 @@ Item = TypeVar("Item")
 class Request(NamedTuple):
     """Which rows and columns of a file to read, and how."""
 
-    rows: int  # at most; of a long table, sequences
-    seed: int  # of the sample
+    rows: int  # maximal number of rows, or of sequences if there is an id column
+    seed: int  # seed of the random sample
     id: str | None = None  # the column of sequence ids
-    as_text: frozenset[str] = frozenset()  # columns that are read as strings, digit by digit
-    as_number: frozenset[str] = frozenset()  # columns that the caller says hold numbers
-    separator: str | None = None  # of a CSV file
-    decimal: str | None = None  # the decimal mark of a CSV file
-    memory: int = MEMORY  # bytes that reading may take
+    as_text: frozenset[str] = frozenset()  # columns read as strings, even if they hold integers
+    as_number: frozenset[str] = frozenset()  # columns that hold numbers, according to the caller
+    separator: str | None = None  # the separator of a CSV file, if the caller gave it
+    decimal: str | None = None  # the decimal mark of a CSV file, if the caller gave it
+    memory: int = MEMORY  # memory limit in bytes
 
 
 def most_rows(request: Request, columns: int, file: object) -> int:
-    """How many rows are read at most, so that they fit into memory."""
+    """The maximal number of rows to read, so that they fit into memory."""
     if columns > MOST_COLUMNS:
         raise checks.BadInput(
             f"{file} must have at most {MOST_COLUMNS:,} columns; got {columns:,} columns; keep "
@@ -66,15 +68,15 @@ def text_size(fields: Sequence[str]) -> int:
 class TextBudget:
     """Counts the bytes of the rows in memory; raises `BadInput` beyond a third of the limit.
 
-    The other two thirds are for the copy of each string without spaces, and for the columns that
-    are made of them.
+    The other two thirds are left for the copy of each string without surrounding spaces, and for
+    the columns that are made from the strings.
     """
 
     def __init__(self, request: Request, file: object) -> None:
         self.left, self.limit, self.file = request.memory // 3, request.memory, file
 
     def add(self, fields: Sequence[str]) -> None:
-        """Count a row that is kept."""
+        """Add the bytes of a row that is now held in memory."""
         self.left -= text_size(fields)
         if self.left < 0:
             raise checks.BadInput(
@@ -84,16 +86,16 @@ class TextBudget:
             )
 
     def remove(self, fields: Sequence[str]) -> None:
-        """Count a row that is no longer kept."""
+        """Subtract the bytes of a row that is no longer held in memory."""
         self.left += text_size(fields)
 
 
 def reservoir(
     stream: Iterator[Item], count: int, seed: int, budget: TextBudget | None = None
 ) -> tuple[list[Item], list[int], int]:
-    """`count` random items of a stream in their order, their positions, and the stream's length.
+    """`count` random items of a stream, in stream order, their positions, and the stream's length.
 
-    The items in memory are counted in `budget`.
+    `budget` limits the memory of the items that are held at the same time.
 
     >>> items, positions, length = reservoir(iter("abcdefgh"), 3, seed=0)
     >>> len(items), sorted(positions) == positions, length
@@ -110,7 +112,7 @@ def reservoir(
     length = len(sample)
     if length == count:
         weight = _root(generator, count)
-        following = count + _skip(generator, weight)  # the next position that enters
+        following = count + _skip(generator, weight)  # position of the next item that enters
         for position, item in enumerate(stream, count):
             if position == following:
                 place = generator.randrange(count)
@@ -138,7 +140,11 @@ def _skip(generator: random.Random, weight: float) -> int:
 def sample_rows(
     total: int, ids: Sequence[str] | None, most: int, request: Request
 ) -> tuple[np.ndarray, RowsRead]:
-    """The rows that are read of `total`, and the fact: random rows, or all rows of random ids."""
+    """The indices of the rows to read, out of `total`, and the fact that describes the sample.
+
+    `ids` has the sequence id of each row. If it is None, at most `most` random rows are read;
+    otherwise all rows of random ids, at most `most` rows in total.
+    """
     if ids is None:
         rows = np.arange(total)
         if total > most:
@@ -153,7 +159,10 @@ def sample_rows(
 
 
 def choose_ids(counts: Mapping[str, int], sequences: int, rows: int, seed: int) -> frozenset[str]:
-    """At most `sequences` random ids, as many as fit into `rows` rows; `counts` has their rows."""
+    """At most `sequences` random ids that have at most `rows` rows in total.
+
+    `counts` has the number of rows of each id.
+    """
     longest = max(counts, key=counts.__getitem__, default="")
     if counts and counts[longest] > rows:
         raise checks.BadInput(

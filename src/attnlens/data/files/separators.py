@@ -7,12 +7,12 @@ in van den Burg, Nazábal and Sutton (Wrangling messy CSV files by detecting row
 
     (fields − 1) / fields  ×  share of clean fields  ×  share of lines with clean fields only
 
-A field after the first line is clean if it is a number, with a decimal point or comma, or holds no
-quotation mark and no separator, except before a space ("Smith, J"). If no line has clean fields
-only, the last factor is left out, and if that leaves several separators and no tab among them, the
-user is asked.
+Fields after the first line are examined. A field is clean if it is a number, with a decimal point
+or comma, or if it has no quotation mark and no separator except before a space ("Smith, J"). If the
+last factor is 0 for every separator, it is left out. If several separators are then possible, tab
+is chosen if it is one of them; otherwise `BadInput` asks the user to give the separator.
 
-A first line such as "sep=;", which spreadsheets write, names the separator and is no row.
+A first line such as "sep=;", which spreadsheets write, gives the separator and is not a row.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from .decimals import is_number
 
 SEPARATORS = ",;\t|"
 NAMES = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "bar": "|", "space": " "}
-NO_SEPARATOR = "\0"  # for a table of one column: text does not contain it
-MOST_LINES = 200  # that are looked at
-MOST_CHARACTERS = 2**20  # that are looked at, after the first line
-LEAST_SCORE = 1e-9  # of a consistent separator: above 0, the score of a table without one
+NO_SEPARATOR = "\0"  # separator of a table with one column; no text file contains this character
+MOST_LINES = 200  # number of lines that are examined
+MOST_CHARACTERS = 2**20  # no more lines are examined once they have this number of characters
+LEAST_SCORE = 1e-9  # minimal score of a consistent separator; 0 is the score of an inconsistent one
 SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
 
 
 def check_separator(value: str) -> str:
-    """The separator that a caller gave: a character, or its name."""
+    """The separator that the caller gave as a character or a name; `BadInput` if invalid."""
     mark = NAMES.get(value, value)
     if len(mark) != 1 or mark.isalnum() or (mark != "\t" and not mark.isprintable()) or mark == '"':
         raise checks.BadInput(
@@ -48,12 +48,12 @@ def check_separator(value: str) -> str:
 
 
 def separator_name(mark: str) -> str:
-    """The separator in words."""
+    """The name of a separator in messages."""
     return {"\t": "tab", " ": "space", NO_SEPARATOR: "none: one column"}.get(mark, mark)
 
 
 def named_separator(line: str) -> str | None:
-    """The separator that the first line of a file names; None if it names none.
+    """The separator in a first line such as "sep=;"; None if `line` is not such a line.
 
     >>> named_separator("sep=;"), named_separator("sep=;x")
     (';', None)
@@ -63,10 +63,10 @@ def named_separator(line: str) -> str | None:
 
 
 def find_separator(lines: Iterable[str]) -> str:
-    """The separator of these lines; the first few decide."""
+    """The separator of these lines, inferred from the first ones."""
     sample, complete = _first_lines(lines)
     scores = {mark: _score(sample, mark, complete) for mark in SEPARATORS}
-    best = max(scores, key=lambda mark: scores[mark])  # the first of equals: a comma
+    best = max(scores, key=lambda mark: scores[mark])  # among equal scores, the first in SEPARATORS
     by_lines, by_fields = scores[best]
     if by_lines == 0 and by_fields > 0:
         possible = [mark for mark in SEPARATORS if scores[mark].by_fields > LEAST_SCORE]
@@ -86,7 +86,7 @@ def find_separator(lines: Iterable[str]) -> str:
 
 
 def _first_lines(lines: Iterable[str]) -> tuple[list[str], bool]:
-    """Lines that are not blank, and whether these are all lines."""
+    """The first lines that are not blank, and whether there are no more such lines."""
     sample, characters = list[str](), 0
     stream = (line for line in lines if line.strip())
     for line in islice(stream, MOST_LINES):
@@ -98,20 +98,25 @@ def _first_lines(lines: Iterable[str]) -> tuple[list[str], bool]:
 
 
 class _Score(NamedTuple):
-    """The products at the top of this module, with and without the share of lines."""
+    """Scores of a separator: the product in the module's docstring, with and without its last
+    factor, the share of lines with clean fields only.
+    """
 
     by_lines: float = 0.0
     by_fields: float = 0.0
 
 
 def _score(lines: Sequence[str], mark: str, complete: bool) -> _Score:
-    """0 if lines differ in the number of their fields."""
+    """The scores of the separator `mark`; 0 if lines have different numbers of fields.
+
+    `complete` says whether `lines` are all lines of the file.
+    """
     try:
         rows = [row for row in csv.reader(lines, delimiter=mark) if row]
     except csv.Error:
         return _Score()
     if not complete and len(rows) > 1:
-        rows = rows[:-1]  # a quoted field of the last one may be cut
+        rows = rows[:-1]  # a quoted field of the last row may continue on the next line
     widths = {len(row) for row in rows}
     if len(widths) != 1 or widths == {1}:
         return _Score()
@@ -130,7 +135,10 @@ def _suspicious(field: str) -> bool:
 
 
 def _one_column(lines: Sequence[str]) -> bool:
-    """Whether no line has a separator, or the first has none and the others are numbers."""
+    """Whether this is a table of one column.
+
+    It is if no line has a separator, or if the first line has none and all others are numbers.
+    """
     if any(mark in line for mark in SEPARATORS for line in lines[:1]):
         return False
     others = [line.strip() for line in lines[1:]]

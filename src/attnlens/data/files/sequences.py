@@ -1,12 +1,13 @@
 """Sequences of tokens, from columns of lists or from long tables.
 
-In a long table each row is a token; an id column says to which sequence it belongs, and an order
-column may say where in the sequence.
+In a long table each row is a token. An id column says to which sequence the token belongs, and an
+optional order column gives its place in the sequence.
 
-A sequence of numbers has the shape (L,), a sequence of vectors (L, d); a sequence of categories has
-(L,) whole numbers. Networks need one array (n, L, t): categories become indicators of the most
-frequent ones, sequences are cut to their last L tokens, and shorter ones are padded with zeros. If
-there is padding, one more coordinate is 1 for tokens and 0 for padding.
+A sequence of L numbers has the shape (L,), a sequence of vectors (L, d), and a sequence of
+categories consists of whole numbers (L,). Networks need one array (n, L, t): categories are encoded
+by indicators of the most frequent categories, sequences are cut to their last L tokens, and shorter
+sequences are padded with zeros. If there is padding, one more coordinate is 1 for tokens and 0 for
+padding.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from .sampling import MOST_CELLS
 class SequenceRows(NamedTuple):
     """The rows of a long table, grouped by sequence and in order within each."""
 
-    order: np.ndarray  # row indices, one sequence after the other
-    starts: np.ndarray  # where each sequence begins in `order`
+    order: np.ndarray  # row indices of the first sequence, then those of the second, …
+    starts: np.ndarray  # index in `order` of the first row of each sequence
     ids: tuple[str, ...]
 
     def split(self, values: np.ndarray) -> list[np.ndarray]:
@@ -62,7 +63,10 @@ def group_rows(
 
 
 def order_ranks(order: np.ndarray, name: str) -> np.ndarray:
-    """Ranks 0, 1, … of the values of an order column; ties share a rank; exact for integers."""
+    """Ranks 0, 1, … of the values of an order column; equal values have the same rank.
+
+    Integers are compared exactly, however large they are.
+    """
     if any(value is None for value in order):
         raise checks.BadInput(
             f"the order {name} must have a value in every row, but it is missing in some; fill it "
@@ -87,11 +91,11 @@ def order_ranks(order: np.ndarray, name: str) -> np.ndarray:
 
 
 class SequenceTokens(NamedTuple):
-    """Sequences as instruments take them, the same as vectors, and facts about them."""
+    """Sequences of numbers, codes or vectors, the same sequences as vectors only, and facts."""
 
     sequences: list[np.ndarray]
-    vectors: list[np.ndarray]  # (L, d) each
-    names: tuple[str, ...]  # of the d coordinates
+    vectors: list[np.ndarray]  # each of shape (L, d)
+    names: tuple[str, ...]  # names of the d coordinates
     facts: Facts
 
 
@@ -164,7 +168,10 @@ def _category_tokens(name: str, rows: list[np.ndarray]) -> SequenceTokens:
 
 
 def pad(vectors: list[np.ndarray], length: int) -> tuple[np.ndarray, Facts]:
-    """(n, L, t) from sequences of any lengths, cut or padded, and the fact that describes it."""
+    """One array (n, L, t) of all sequences, cut or padded, and a fact that describes it.
+
+    L is `length`, or less if all sequences are shorter or if the array would not fit into memory.
+    """
     lengths = np.array([len(vector) for vector in vectors])
     width, longest = vectors[0].shape[1], int(lengths.max())
     room = max(1, MOST_CELLS // (len(vectors) * (width + 1)))

@@ -1,4 +1,4 @@
-"""Texts as tokens for networks; word vectors are learned from texts with no other use."""
+"""Texts as tokens for networks; the texts that word vectors are learned from are set apart."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from attnlens.data.text import Embedding
 from .facts import Remark
 from .loaded import Loaded
 
-SHARE = 0.25  # of the texts, from which word vectors are learned
-FEWEST = 8  # texts from which word vectors can be learned
-DIMS = (16, 8, 4, 2)  # of word vectors; the first that the size of the vocabulary allows is used
+SHARE = 0.25  # share of the texts from which word vectors are learned
+FEWEST = 8  # minimal number of texts from which word vectors are learned
+DIMS = (16, 8, 4, 2)  # dimensions of word vectors; the first that the vocabulary allows is used
 
 
 def embedded(loaded: Loaded, *, tokens: int = 32, seed: int = 0) -> Loaded:
-    """`loaded` with its texts as tokens (n, tokens, dim); other data are returned unchanged.
+    """`loaded` with its texts as tokens (n, tokens, dim); data without texts are returned as is.
 
     A text with more than `tokens` known words is not cut: its tokens are the means of groups of
     consecutive words (`Embedding.grouped`). Word vectors are learned from a quarter of the texts,
-    drawn at random. These texts are then removed from the data, so that no text is in both.
+    drawn at random. These texts are then removed from the data: no text is used for both purposes.
 
     >>> from attnlens.data import read
     >>> import pandas as pd

@@ -67,7 +67,7 @@ def mnist() -> Dataset:
 
 
 def idx_from_environment() -> Path | None:
-    """The folder of IDX files that the user's environment names; None without one."""
+    """The folder in the environment variable ATTNLENS_IDX; None if it is not set."""
     folder = os.environ.get(IDX_FOLDER, "")
     return Path(folder).expanduser().resolve() if folder else None
 
@@ -83,12 +83,12 @@ def idx_name(folder: Path) -> str:
 
 @lru_cache(maxsize=1)
 def idx_images(folder: str, factor: int) -> Dataset:
-    """The training images of a folder of IDX files, as means of factor × factor pixels."""
+    """The training images of a folder of IDX files, shrunk by `factor` (see `shrunk`)."""
     return shrunk(idx_folder(folder, "train", idx_name(Path(folder))), factor)
 
 
 def shrunk(images: Dataset, factor: int) -> Dataset:
-    """Each image with the means of factor × factor pixels as its pixels.
+    """Each image, with blocks of factor × factor pixels replaced by their means.
 
     >>> shrunk(digits(), 2).array.shape[1:]
     (4, 4)
@@ -103,12 +103,12 @@ def shrunk(images: Dataset, factor: int) -> Dataset:
     height, width = (side // factor for side in sides)
     means = images.array.reshape(count, height, factor, width, factor).mean((2, 4))
     step = f"means of {factor} × {factor} pixels"
-    # Two images may have the same means.
+    # Different images may be equal after shrinking.
     return deduplicated(dataclasses.replace(images, inputs=means, history=(*images.history, step)))
 
 
 def canvases(images: Dataset, *, size: int, noise_std: float, place: str, seed: int) -> Dataset:
-    """Each image once, in a noisy canvas of `size` × `size` pixels (see the module's docstring).
+    """Each image in one noisy canvas of `size` × `size` pixels (see the module's docstring).
 
     >>> drawn = canvases(digits(), size=24, noise_std=0.2, place="cell", seed=0)
     >>> drawn.array.shape[1:]
@@ -138,7 +138,7 @@ def canvases(images: Dataset, *, size: int, noise_std: float, place: str, seed: 
     else:
         corners = np.full((count, 2), (size - side) // 2)
     drawn = noise_std * random.standard_normal((count, size, size))
-    # Writable views of the image's size, without copies: window (i, j) starts at pixel (i, j).
+    # Writable views of the canvases; window (i, j) has the image's size and starts at pixel (i, j).
     windows = np.lib.stride_tricks.sliding_window_view(
         drawn, (side, side), axis=(1, 2), writeable=True
     )

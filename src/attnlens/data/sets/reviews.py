@@ -15,13 +15,13 @@ from attnlens.core import checks
 from attnlens.data.dataset import Dataset, deduplicated
 from attnlens.data.optional import file_of
 
-# name here: (name in the file, source of the reviews)
+# Maps the name in `movie_reviews` to (name in the file, source of the reviews).
 SOURCES = {
     "imdb": ("imdb", "Large Movie Review Dataset, training part (Maas and others, ACL 2011)"),
     "rotten-tomatoes": ("rotten_tomatoes", "Sentence polarity data (Pang and Lee, ACL 2005)"),
 }
 COLUMNS = ("text", "label", "source")
-LONGEST_FIELD = 10**6  # characters; the longest review has 13,704
+LONGEST_FIELD = 10**6  # maximal characters per field; the longest review has 13,704
 
 
 @lru_cache(maxsize=2)

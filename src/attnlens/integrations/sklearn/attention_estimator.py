@@ -27,9 +27,12 @@ LARGEST_SEED = 2**31 - 1  # random seeds up to this are valid in NumPy and in JA
 
 
 class AttentionEstimator(SaveLoadMixin, BaseEstimator):
-    """Base class of the classifier and the regressor: settings, training, inputs and files."""
+    """Base class of `AttentionClassifier` and `AttentionRegressor`.
 
-    _loss: Any  # (outputs, Weighted) -> number
+    It holds what they share: settings, training, input checks, saving and loading.
+    """
+
+    _loss: Any  # a function (outputs, Weighted) -> loss of one row, set by subclasses
 
     def __init__(
         self,
@@ -65,7 +68,10 @@ class AttentionEstimator(SaveLoadMixin, BaseEstimator):
         return Layout.of(self._shape().recipe()).restore(self.vector_)
 
     def tokens(self, X: Any) -> np.ndarray:
-        """Rows as inputs of `network_`, (n, tokens, token_dim): standardised, padded with zeros."""
+        """The rows of X, standardised, as inputs of `network_`: (n, tokens, token_dim).
+
+        If the network has more tokens than a row, the row is padded with zero tokens.
+        """
         return self._shape().read(self._scaled(X))
 
     def attention(self, X: Any) -> np.ndarray:
@@ -79,8 +85,8 @@ class AttentionEstimator(SaveLoadMixin, BaseEstimator):
         Returns
         -------
         weights : ndarray of shape (n_samples, layers, tokens, tokens)
-            Query tokens along the third axis, key tokens along the last, over which the sum is
-            one. Tokens of features come first; the tokens after them are constants.
+            Axis 2 is the query token, axis 3 the key token; the sum over key tokens is one. Tokens
+            of features come first; the tokens after them are padding, the same for every row.
         """
         inputs = self._scaled(X)
         return feature_attention.attention(self._shape(), self.vector_, inputs)
@@ -116,7 +122,7 @@ class AttentionEstimator(SaveLoadMixin, BaseEstimator):
     # -- inputs and outputs ----------------------------------------------------------------------
 
     def _read(self, X: Any, **options: Any) -> Any:
-        """X as float64 rows (and `y` as scikit-learn reads it), or an error."""
+        """X as float64 rows, or (X, y) if `options` contains y; raises for invalid values."""
         X = flatten_tokens(without_mask("X", X), self.token_dim)
         if "y" in options:
             options["y"] = without_mask("y", options["y"])
@@ -144,7 +150,10 @@ class AttentionEstimator(SaveLoadMixin, BaseEstimator):
         )
 
     def _scaling(self, inputs: np.ndarray, weights: np.ndarray) -> RowScaling:
-        """One mean and scale per feature; with `token_dim`, all tokens share theirs."""
+        """The mean and scale of each feature.
+
+        With `token_dim`, coordinate i of all tokens of a row has the same mean and scale.
+        """
         if self.token_dim is None:
             return RowScaling.of(inputs, weights)
         tokens = inputs.reshape(-1, self.token_dim)
@@ -175,13 +184,18 @@ class AttentionEstimator(SaveLoadMixin, BaseEstimator):
         }
 
     def _restore_network(self, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        """Set all fitted attributes except those of the outputs, which must be set already."""
+        """Set the fitted attributes of network and inputs from the content of a file.
+
+        Attributes of the outputs (such as `classes_`) must be set before: they give the network's
+        size.
+        """
         self._check_settings()
         features = arrays["input_mean"].shape[0]
         if not features or not isinstance(facts.get("loss"), float):
             raise BadFile("must have features and a training loss; got no features or no loss")
         self.n_features_in_ = features
-        # Parameters are only counted here: settings of a huge network must not allocate memory.
+        # The parameters are counted without creating the network: a file with settings of a huge
+        # network must not allocate memory.
         if arrays["vector"].shape != (self._shape().parameters,):
             raise BadFile("has a network of another size than its settings")
         self.vector_, self.loss_ = arrays["vector"], facts["loss"]

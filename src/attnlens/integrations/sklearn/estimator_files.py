@@ -1,7 +1,7 @@
 """Files of fitted estimators: arrays as safetensors, everything else as JSON in the header.
 
-Nothing in a file is executed or trusted: a file raises an error of one sentence unless its class,
-its parameters, its keys and the shapes of its arrays are those of a fitted estimator.
+Nothing in a file is executed or trusted: `load` raises `BadInput` unless the class, the parameters,
+the keys and the shapes of the arrays are those of a fitted estimator.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from attnlens.core import checks
 
 from .weighted_rows import python_number
 
-FORMAT = 1  # of the file; increased when older versions of attnlens could not read newer files
+FORMAT = 1  # version of the file format; increased if older code cannot read the new files
 HEADER = "attnlens"  # the key of the JSON text in the header of the safetensors file
 PARAMETER_TYPES = (bool, int, float, str, type(None))
-NUMBER_TYPES = {  # of class labels, as NumPy calls them
+NUMBER_TYPES = {  # NumPy's names of the types that class labels may have besides text
     "bool",
     "int8",
     "int16",
@@ -41,8 +41,9 @@ NUMBER_TYPES = {  # of class labels, as NumPy calls them
 class SaveLoadMixin:
     """`save` and `load` for estimators.
 
-    The estimator's `_facts()` are written as JSON, its `_arrays()` as float64 arrays. `_restore`
-    sets the state from both, and raises `BadFile` if they are inconsistent.
+    An estimator defines `_facts()`, which are written as JSON, `_arrays()`, which are written as
+    float64 arrays, and `_restore(facts, arrays)`, which sets the fitted attributes from them and
+    raises `BadFile` if they are inconsistent.
     """
 
     n_features_in_: int
@@ -117,11 +118,11 @@ class SaveLoadMixin:
 
 
 class BadFile(Exception):
-    """What is wrong with a file; the message is read after the file's name."""
+    """A file is invalid; the message continues a sentence that starts with the file's name."""
 
 
 def expect(arrays: dict[str, np.ndarray], shapes: dict[str, tuple[int | None, ...]]) -> None:
-    """Raise unless the arrays have these names and shapes; None in a shape is any length."""
+    """Raise `BadFile` unless the arrays have these names and shapes; None means any length."""
     if set(arrays) != set(shapes):
         raise BadFile(f"must hold the arrays {sorted(shapes)}; got {sorted(arrays)[:9]}")
     for name, shape in shapes.items():
@@ -134,14 +135,14 @@ def expect(arrays: dict[str, np.ndarray], shapes: dict[str, tuple[int | None, ..
 
 
 def expect_scaling(arrays: dict[str, np.ndarray], name: str) -> None:
-    """Raise unless the scale has the shape of the mean and is above zero."""
+    """Raise `BadFile` unless {name}_scale has the shape of {name}_mean and is above zero."""
     mean, scale = arrays[f"{name}_mean"], arrays[f"{name}_scale"]
     if mean.shape != scale.shape or not np.all(scale > 0):
         raise BadFile(f"has an {name} scale that does not fit its mean or is not above zero")
 
 
 def classes_to_json(classes: np.ndarray) -> dict[str, Any]:
-    """Class labels as JSON: text, numbers or booleans."""
+    """Class labels (text, numbers or booleans) as a JSON object with their type."""
     if classes.dtype.kind in "US" or all(isinstance(label, str) for label in classes):
         kind = "object" if classes.dtype == object else "str"
         return {"kind": kind, "labels": [str(label) for label in classes]}
@@ -154,7 +155,7 @@ def classes_to_json(classes: np.ndarray) -> dict[str, Any]:
 
 
 def classes_from_json(value: Any) -> np.ndarray:
-    """Class labels from JSON; they must be distinct and sorted."""
+    """Class labels from the object of `classes_to_json`; `BadFile` if not distinct and sorted."""
     if not isinstance(value, dict) or set(value) != {"kind", "labels"}:
         raise BadFile("has no classes")
     kind, labels = value["kind"], value["labels"]
@@ -188,7 +189,7 @@ def _plain_value(name: str, value: Any) -> Any:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file atomically: all of it or nothing."""
+    """Write a file atomically: after an error, the file is as it was before."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         try:

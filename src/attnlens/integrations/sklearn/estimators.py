@@ -2,12 +2,13 @@
 
 The features of a row are its tokens (`feature_attention`). Rows are a weighted set, standardised by
 their weighted means and standard deviations (`weighted_rows`). Training uses every row at every
-step (`networks.fit`: Adam with a cosine schedule of the learning rate), so it is deterministic, and
-a weight is a repetition.
+step (`networks.fit`: Adam with a cosine schedule of the learning rate). So it is deterministic, and
+a row of weight k has the same effect as k copies of the row.
 
-There is no `partial_fit`: training follows a schedule to its end, with the means and scales of all
-rows. A later batch would change the scale of the earlier ones, and the network would remember it
-best. For rows that arrive in parts, `KernelAttentionRegressor.partial_fit` is exact.
+There is no `partial_fit`: the learning rate follows a schedule to its end, and features are scaled
+by the means and standard deviations of all rows. A later batch of rows would change this scaling,
+and the network would fit the last batch best. For rows that arrive in parts,
+`KernelAttentionRegressor.partial_fit` is exact.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class AttentionClassifier(ClassifierMixin, AttentionEstimator):
         X, y = self._read(X, y=y)
         check_classification_targets(y)
         weights = sample_weights(sample_weight, len(X))
-        # Zero weights are zero repetitions: a class with no other rows does not exist.
+        # A class whose rows all have weight zero is not among `classes_`.
         self.classes_, numbers = np.unique(y[weights > 0], return_inverse=True)
         self._shape()
         rows = merge_rows(X[weights > 0], numbers[:, None].astype(float), weights[weights > 0])
@@ -157,7 +158,8 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, AttentionEstimator):
     l2 : float, default=1e-2
         The penalty on the squared norm of all parameters, the first parameter to tune.
     steps, learning_rate : int, float, default=300, 0.03
-        Of Adam; the learning rate decreases to zero along a cosine.
+        The number of steps of Adam, and its initial learning rate, which decreases to zero along a
+        cosine.
     batch_size : int or None, default=None
         The number of rows per step; None uses all rows at every step, and only then is a weight
         exactly a repetition.

@@ -5,9 +5,10 @@
     y = w₂ φ(w₁ vec(tokens after attention))             `networks.MultiLayerSelfAttention`
 
 (Gorishniy, Rubachev, Khrulkov and Babenko, Revisiting deep learning models for tabular data,
-2021.) u and U are `scale`, b is `shift`. The number of tokens is padded. The additional tokens are
-constants, b_z alone; attention can use them where no feature helps (registers; Darcet, Oquab,
-Mairal and Bojanowski, 2024), and a table with one more feature needs no new compilation.
+2021.) u and U are `scale`, b is `shift`. The number of tokens is padded to one of a few sizes, so
+that a table with one more feature rarely needs a new compilation. The padding tokens are constants
+b_z; attention can use them as registers, where no feature helps (Darcet, Oquab, Mairal and
+Bojanowski, 2024).
 
 Training minimises Σ w ℓ/Σ w + λ₂ ‖parameters‖² on all rows at every step with `networks.fit`, where
 the weight w of a row is passed as a part of its target.
@@ -36,13 +37,15 @@ from .weighted_rows import bucket, padded
 
 ROWS = (64, 4)  # training rows are padded to `bucket(n, *ROWS)`
 TOKENS = (4, 2)  # tokens are padded to `bucket(p, *TOKENS)`
-FEW, MANY = 16, 256  # rows per call in prediction: 16 if there are no more, else 256
-WIDE = 256  # above this number of tokens always 16 (256 such rows have 134 MB of attention weights)
-LARGEST = 2**28  # attention weights in memory at a time in training; 2 GB in float64
+FEW, MANY = 16, 256  # rows per call in prediction: FEW if there are at most 16 rows, else MANY
+# Above this number of tokens, there are always FEW rows per call: the attention weights of 256 rows
+# with 256 tokens take 134 MB.
+WIDE = 256
+LARGEST = 2**28  # maximal number of attention weights in memory in training: 2 GB in float64
 
 
 class FeatureAttention(eqx.Module):
-    """Embedded features and self-attention over them, for one row (tokens, token_dim).
+    """The network: it embeds the tokens of one row (tokens, token_dim) and applies self-attention.
 
     >>> sizes = dict(tokens=4, token_dim=1, width=8, hidden=16, layers=1, outputs=3)
     >>> model = FeatureAttention(jax.random.key(0), **sizes)
@@ -67,7 +70,7 @@ class FeatureAttention(eqx.Module):
         shared: bool = False,
     ):
         embedding_key, body_key = jax.random.split(key)
-        # Half of a token's variance comes from the feature's value, half from its own shift b.
+        # Half of an embedded token's variance comes from the feature's value, half from shift b.
         self.scale, self.shift = normals(
             embedding_key,
             ((1 if shared else tokens, token_dim, width), 2 * token_dim),
@@ -85,12 +88,12 @@ class FeatureAttention(eqx.Module):
         return self.body(self.embed(x))
 
     def attention(self, x: Float[Array, "tokens token_dim"]) -> tuple[Array, ...]:
-        """The attention of each layer: column z has the weights of query token z, with sum one."""
+        """The attention matrix of each layer: column z has the weights of query token z (sum 1)."""
         return self.body.attention(self.embed(x))
 
 
 class Weighted(NamedTuple):
-    """A label and its weight."""
+    """The target of a row: its label and its weight in the loss."""
 
     label: Any
     weight: Any
@@ -105,7 +108,7 @@ def weighted_softmax(outputs: Array, target: Weighted) -> Array:
 
 
 class Shape(NamedTuple):
-    """How a row of `features` numbers is divided into tokens, and the sizes of its network."""
+    """The division of a row of `features` numbers into tokens, and the sizes of the network."""
 
     features: int
     token_dim: int | None
@@ -149,9 +152,9 @@ class Shape(NamedTuple):
 def train(
     shape: Shape, inputs: np.ndarray, labels: np.ndarray, weights: np.ndarray, **settings: Any
 ) -> tuple[np.ndarray, float]:
-    """The parameters with the lowest training loss of all starts, as one vector, and that loss.
+    """Train from every start; return the parameter vector with the lowest training loss, and it.
 
-    Each step uses `batch` rows if there are more, else all rows.
+    Each step uses `batch` random rows; if there are not more rows than that, it uses all of them.
     """
     count, rows = len(inputs), bucket(len(inputs), *ROWS)
     batch = settings.pop("batch")
@@ -161,7 +164,8 @@ def train(
             f"attention weights of all rows must fit into 2 GB in training; got {count} rows with "
             f"{shape.tokens} tokens each; give batch_size=256, or fewer tokens by token_dim."
         )
-    # `fit` takes the mean over `samples` rows: the padded rows too, unless it draws batches.
+    # `fit` takes the mean of the loss over `samples` rows. Without batches this includes the padded
+    # rows, which have weight zero.
     samples = count if batched else rows
     share = np.zeros(rows)
     share[:count] = weights * (samples / weights.sum())
@@ -206,7 +210,8 @@ def _predict(function: Any, shape: Shape, vector: np.ndarray, inputs: np.ndarray
 def in_chunks(function: Any, rows: np.ndarray, most: int = MANY) -> list[np.ndarray]:
     """`function`, which returns a tuple of arrays, applied in float64 to chunks of rows.
 
-    Chunks have one of two sizes, `FEW` or `most`, so that there are two compilations at most.
+    Chunks are padded to one of two sizes, `FEW` or `most`, so that there are at most two
+    compilations.
     """
     size = FEW if len(rows) <= FEW else most
     parts = []

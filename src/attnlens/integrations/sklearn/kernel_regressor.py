@@ -5,10 +5,11 @@ The training rows are keys k with values v and weights w; a row to predict is a 
     mean(q) = κ(q, K) (κ(K, K) + λ W⁻¹)⁻¹ V          `attention.cme` where all weights are 1
     var(q)  = κ(q, q) − κ(q, K) (κ(K, K) + λ W⁻¹)⁻¹ κ(K, q)
 
-These are the posterior mean and variance of a Gaussian process with covariance κ, observed with
-noise variance λ/w: a weight is a precision, and k equal rows are one row of weight k. Labels at the
-same input are replaced by their mean v̄ = Σ w v/Σ w with the sum of their weights, which gives the
-same posterior (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, section 2.2).
+K, V and W stack the keys, the values and the weights. These are the posterior mean and variance of
+a Gaussian process with covariance κ, observed with noise variance λ/w: a weight is a precision, and
+k equal rows are equivalent to one row of weight k. Labels at the same input are replaced by their
+mean v̄ = Σ w v/Σ w with the sum of their weights, which gives the same posterior (Rasmussen and
+Williams, Gaussian Processes for Machine Learning, 2006, section 2.2).
 
 **Choosing λ and τ.** With W^½ κ(K, K) W^½ = U diag(e) Uᵀ, c = Uᵀ W^½ V, m distinct inputs, d
 outputs, and S = Σ w (v − v̄)² the scatter of labels at the same input,
@@ -17,9 +18,9 @@ outputs, and S = Σ w (v − v̄)² the scatter of labels at the same input,
     loo        Σ_i ‖(U c/(e + λ))_i / (Σ_k U_ik²/(e_k + λ))‖² / Σ w
 
 "evidence" is the negative log marginal likelihood of all labels, up to a constant (a label of
-weight w counts as w labels). "loo" is the weighted leave-one-out mean squared error, where all
-labels of one input are left out together: a copy that stayed would give the answer away. One
-eigendecomposition per τ serves for all λ.
+weight w counts as w labels). "loo" is the weighted leave-one-out mean squared error. It leaves out
+all labels of an input together; otherwise the other labels at the same input would be used to
+predict it. One eigendecomposition per τ is used for all λ.
 """
 
 from __future__ import annotations
@@ -55,12 +56,14 @@ from .weighted_rows import (
 
 RULES = ("evidence", "loo")
 SMALLEST, LARGEST = 1e-8, 1e3  # λ in multiples of the mean of κ(k, k), as in `attention.ridge`
-GRIDS = (65, 33, 33)  # points of a grid of log λ, then of two finer ones around the best point
-# τ in multiples of half the mean squared distance of two rows: powers of 4, then finer by 2 and √2.
+GRIDS = (65, 33, 33)  # points of a grid of log λ, then of two finer grids around the best point
+# τ in multiples of half the mean squared distance of two rows: first powers of 4, then the best of
+# them times and divided by 2, then by √2.
 COARSE, FINER = 4.0 ** np.arange(-4, 4), (2.0, 2.0**0.5)
-MOST_ROWS = 2**14  # distinct rows; their matrix has 2 GB
+MOST_ROWS = 2**14  # maximal number of distinct rows; their kernel matrix takes 2 GB
 KEYS = (64, 4)  # the number m of keys is padded to `bucket(m, *KEYS)`
-COLUMNS = (8, 2)  # features are padded with zeros, which change no distance and no product
+# Features are padded with zeros to `bucket(p, *COLUMNS)`: distances and products do not change.
+COLUMNS = (8, 2)
 
 
 class KernelAttentionRegressor(SaveLoadMixin, MultiOutputMixin, RegressorMixin, BaseEstimator):
@@ -74,9 +77,9 @@ class KernelAttentionRegressor(SaveLoadMixin, MultiOutputMixin, RegressorMixin, 
         The noise variance λ, in units of the variance of y. "evidence" and "loo" choose it by the
         marginal likelihood and by the leave-one-out error.
     temperature : float, None, "evidence" or "loo", default="evidence"
-        The temperature τ, a squared length; None is √p for p features. Choosing it costs one
-        eigendecomposition of the rows' matrix for each of a dozen τ: seconds for a thousand rows,
-        minutes for several thousand.
+        The temperature τ of the kernel, a squared length; None is √p for p features. To choose it,
+        the kernel matrix of the rows is decomposed for each of a dozen τ: this takes seconds for a
+        thousand rows, and minutes for several thousand.
     standardize : bool, default=True
         Whether each feature is centred and scaled by its weighted mean and standard deviation.
 
@@ -225,7 +228,7 @@ class KernelAttentionRegressor(SaveLoadMixin, MultiOutputMixin, RegressorMixin, 
         return merge_equal_inputs(scaled)
 
     def _choose(self, distinct: DistinctInputs, rule: str | None) -> tuple[float, float]:
-        """(τ, λ): as given, or the best by the rule."""
+        """(τ, λ): each as the user gave it, or with the smallest value of the criterion `rule`."""
         free = isinstance(self.ridge, str)
         if not isinstance(self.temperature, str):
             features = distinct.inputs.shape[1]
@@ -246,7 +249,10 @@ class KernelAttentionRegressor(SaveLoadMixin, MultiOutputMixin, RegressorMixin, 
     def _best_ridge(
         self, distinct: DistinctInputs, tau: float, rule: str | None
     ) -> tuple[float, float]:
-        """The smallest value of the rule over λ and that λ; if λ is given, the value at it."""
+        """(value, λ): the minimum of the criterion `rule` over λ, and where it is attained.
+
+        If the user gave λ, the criterion is evaluated at that λ only.
+        """
         eigenvalues, vectors = scipy.linalg.eigh(self._weighted_gram(distinct, tau))
         eigenvalues = np.maximum(eigenvalues, 0)
         root = np.sqrt(distinct.weights)[:, None]
@@ -282,7 +288,7 @@ class KernelAttentionRegressor(SaveLoadMixin, MultiOutputMixin, RegressorMixin, 
         return float(least), float(np.exp(best))
 
     def _weighted_gram(self, distinct: DistinctInputs, tau: float) -> np.ndarray:
-        """W^½ κ(K, K) W^½."""
+        """The weighted kernel matrix W^½ κ(K, K) W^½ at temperature `tau`."""
         root, count = np.sqrt(distinct.weights), len(distinct.weights)
         columns = bucket(distinct.inputs.shape[1], *COLUMNS)
         keys = _pad_columns(padded(distinct.inputs, bucket(count, *KEYS)), columns)
@@ -311,7 +317,10 @@ class KernelAttentionRegressor(SaveLoadMixin, MultiOutputMixin, RegressorMixin, 
     # -- inputs and settings ---------------------------------------------------------------------
 
     def _check_settings(self) -> str | None:
-        """The rule by which settings are chosen, if any; an error for invalid settings."""
+        """The criterion ("evidence" or "loo") that chooses λ or τ; None if both are given.
+
+        Invalid settings raise `BadInput`.
+        """
         checks.one_of("kernel", self.kernel, kernels.KERNELS)
         if not isinstance(self.standardize, (bool, np.bool_)):
             raise checks.BadInput(f"standardize must be True or False; got {self.standardize!r}.")
@@ -330,7 +339,7 @@ class KernelAttentionRegressor(SaveLoadMixin, MultiOutputMixin, RegressorMixin, 
         return rules.pop() if rules else None
 
     def _read(self, X: Any, **options: Any) -> Any:
-        """X as float64 rows (and `y` as scikit-learn reads it), or an error."""
+        """X as float64 rows, or (X, y) if `options` contains y; raises for invalid values."""
         X = without_mask("X", X)
         if "y" in options:
             options["y"] = without_mask("y", options["y"])
@@ -355,7 +364,7 @@ class KernelAttentionRegressor(SaveLoadMixin, MultiOutputMixin, RegressorMixin, 
         return {"rows": self.rows_, "labels": self.labels_, "weights": self.weights_}
 
     def _restore(self, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        """Set the rows and the chosen settings; everything else is computed from them."""
+        """Set rows, λ and τ from the content of a file, and compute all other fitted attributes."""
         self._check_settings()
         count = arrays["weights"].size if "weights" in arrays else 0
         expect(arrays, {"rows": (count, None), "labels": (count, None), "weights": (count,)})
@@ -389,7 +398,7 @@ def _gram(kernel: str, keys: Array, temperature: Array) -> Array:
 
 @partial(jax.jit, static_argnames="kernel")
 def _attend(kernel: str, keys: Array, queries: Array, temperature: Array) -> tuple[Array, Array]:
-    """κ(q, K) and κ(q, q) for every query."""
+    """The kernel values κ(q, K) and κ(q, q) for every query q."""
     kappa = kernels.KERNELS[kernel]
     prior = jax.vmap(lambda query: kappa(query[None], query[None], temperature)[0, 0])
     return kappa(queries, keys, temperature), prior(queries)

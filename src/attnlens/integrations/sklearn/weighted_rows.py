@@ -2,8 +2,8 @@
 
 **Weights are repetitions.** An estimator uses its training rows only as a weighted set: rows of
 weight zero are dropped, the others are sorted, and equal rows are merged into one row with the sum
-of their weights. So a fit with weights 2 and 3, and a fit with the rows given twice and three
-times, are bitwise the same computation, and the order of rows does not matter.
+of their weights. So a fit to two rows with weights 2 and 3 is bitwise the same computation as a fit
+to two and three copies of them, and the order of rows does not matter.
 
 **Means and scales** are those of the weighted rows: μ = Σ w x/Σ w and s² = Σ w (x − μ)²/Σ w.
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from attnlens.core import arrays, checks
 
-LARGEST = 1e150  # standard deviation of a column whose variance fits into float64
+LARGEST = 1e150  # limit of a column's standard deviation, so that its square fits into float64
 
 
 class WeightedRows(NamedTuple):
@@ -31,11 +31,11 @@ class WeightedRows(NamedTuple):
 
 
 def merge_rows(inputs: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> WeightedRows:
-    """The weighted set of rows, on which all of training depends."""
+    """The rows as a weighted set: without weight zero, sorted, and equal rows merged."""
     positive, width = weights > 0, inputs.shape[1]
     columns = np.concatenate([inputs, labels], 1)[positive] + 0.0  # −0 becomes 0
     weights = weights[positive]
-    # Sorted by weight last, so that the weights of equal rows are always added in the same order.
+    # Equal rows are sorted by weight, so that their weights are always added in the same order.
     order = np.lexsort([weights, *columns.T[::-1]])
     columns, weights = columns[order], weights[order]
     new = np.ones(len(columns), bool)
@@ -55,12 +55,13 @@ class DistinctInputs(NamedTuple):
 
 
 def merge_equal_inputs(rows: WeightedRows) -> DistinctInputs:
-    """Sorted rows with the rows of equal inputs merged, whatever their labels."""
+    """Merge rows with equal inputs, also if their labels differ; `rows` must be sorted."""
     new = np.ones(len(rows.weights), bool)
     new[1:] = np.any(rows.inputs[1:] != rows.inputs[:-1], 1)
     first, group = np.flatnonzero(new), np.cumsum(new) - 1
     weights = np.add.reduceat(rows.weights, first)
-    # Means relative to the first label of each input, so that a single label is kept exactly.
+    # Labels are averaged relative to the first label of each input, so that the mean of one label
+    # is exactly this label.
     offset = rows.labels - rows.labels[first][group]
     shift = np.add.reduceat(rows.weights[:, None] * offset, first) / weights[:, None]
     scatter = np.sum(rows.weights[:, None] * (offset - shift[group]) ** 2)
@@ -93,19 +94,21 @@ def sample_weights(sample_weight: Any, count: int) -> np.ndarray:
 
 
 def without_mask(name: str, values: Any) -> Any:
-    """`values`, if scikit-learn reads every entry of them: it drops the mask of a masked array, and
-    takes None among labels for a class."""
+    """`values`; raises for values that scikit-learn would misread.
+
+    scikit-learn ignores the mask of a masked array, and treats None among the labels as a class.
+    """
     if isinstance(values, np.ma.MaskedArray):
         return arrays.plain(name, values)
     if name == "y" and getattr(getattr(values, "dtype", None), "kind", "") == "O":
         checked = arrays.labels(name, values)
-        # Text stays an array of objects: `classes_` has the dtype of the labels.
+        # Text labels stay an array of objects, because `classes_` has the dtype of the labels.
         return values if checked.dtype.kind == "U" else checked
     return values
 
 
 def flatten_tokens(X: Any, token_dim: int | None) -> Any:
-    """Tokens (n, L, t) as rows of L t numbers; other inputs unchanged."""
+    """Tokens X (n, L, t) as rows (n, L t); an X that is not 3-dimensional is returned unchanged."""
     if getattr(X, "ndim", 2) != 3:
         return X
     array = np.asarray(X)
@@ -118,7 +121,7 @@ def flatten_tokens(X: Any, token_dim: int | None) -> Any:
 
 
 def check_finite(array: np.ndarray, names: Any) -> np.ndarray:
-    """`array`, if it has no NaN and no infinity."""
+    """`array`; raises `BadInput` if it has NaN or infinity. `names` are its columns, or None."""
     if not np.isfinite(array).all():
         row, column = (int(i) for i in np.argwhere(~np.isfinite(array))[0])
         what = "NaN" if np.isnan(array[row, column]) else "inf"
@@ -131,12 +134,12 @@ def check_finite(array: np.ndarray, names: Any) -> np.ndarray:
 
 
 def python_number(value: Any) -> Any:
-    """A NumPy scalar (from a grid of settings) as a Python number; other values unchanged."""
+    """A NumPy scalar as a Python number; other values are returned unchanged."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 class RowScaling(NamedTuple):
-    """x ↦ (x − mean)/scale, column by column."""
+    """Standardises columns: maps x to (x − mean)/scale."""
 
     mean: np.ndarray
     scale: np.ndarray
@@ -148,7 +151,8 @@ class RowScaling(NamedTuple):
         with np.errstate(over="ignore", invalid="ignore"):
             mean = share @ values
             deviations = values - mean
-            # Squares of numbers far from 1 leave float64; a power of two changes no digit.
+            # Squares of very large or small numbers overflow or underflow. So deviations are first
+            # divided by a power of two, which is exact.
             _, exponents = np.frexp(np.abs(deviations).max(0))
             squares = np.ldexp(deviations, -exponents) ** 2
             scale = np.ldexp(np.sqrt(share @ squares), exponents)
@@ -169,8 +173,8 @@ class RowScaling(NamedTuple):
 def bucket(count: int, least: int, parts: int) -> int:
     """The size to which `count` is padded: one of few sizes, not much larger than `count`.
 
-    A multiple of `least`, and for larger counts of 1/`parts` of the power of two below `count`:
-    padding is at most a share 1/`parts`.
+    The size is the next multiple of a step. The step is 1/`parts` of the largest power of two that
+    is at most `count`, but at least `least`. Above that, padding adds at most a share 1/`parts`.
 
     >>> [bucket(n, 64, 4) for n in (1, 64, 65, 300, 1000)]
     [64, 64, 128, 320, 1024]
@@ -180,12 +184,12 @@ def bucket(count: int, least: int, parts: int) -> int:
 
 
 def padded(array: np.ndarray, count: int) -> np.ndarray:
-    """`array` padded to `count` rows with copies of its first row, which are finite and typical."""
+    """`array` padded to `count` rows with copies of its first row."""
     return np.concatenate([array, np.repeat(array[:1], count - len(array), 0)])
 
 
 def finite_result(values: np.ndarray) -> np.ndarray:
-    """`values`, if none of them overflowed."""
+    """`values`; raises `BadInput` if one of them is not finite."""
     if not np.isfinite(values).all():
         raise checks.BadInput(
             "X must be of the same order of magnitude as the fitted rows; got values for which "

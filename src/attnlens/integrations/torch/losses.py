@@ -4,8 +4,9 @@
     L(w) = criterion(module_w(inputs), targets),   ∇L by torch.func.grad,
     H d  = ∇⟨∇L(w), d⟩                             by torch.func.grad of ∇L (Pearlmutter, 1994)
 
-`curvature(loss, params, (inputs, targets))` and `surface` then use PyTorch for values, gradients
-and Hessian products, and the same code as for JAX losses for spectra, traces and slices. Use it for
+L is the loss at parameters w, H its Hessian, d a direction. `curvature(loss, params, (inputs,
+targets))` and `surface` then compute values, gradients and Hessian products with PyTorch; spectra,
+traces and slices are computed from these by the same code as for JAX losses. Use `torch_loss` for
 modules that `from_torch` cannot convert. Gauss–Newton and Fisher matrices need `from_torch`.
 """
 
@@ -30,11 +31,11 @@ def torch_loss(
 ) -> tuple[dict[str, np.ndarray], TorchLoss]:
     """(params, loss) of a `torch.nn.Module`, for `curvature` and `surface`, without torchax.
 
-    criterion: a function (outputs, targets) -> *mean* over the samples, made of torch operations,
-        such as `torch.nn.functional.mse_loss`.
+    criterion: a function (outputs, targets) that returns the *mean* loss over the samples, computed
+        with torch operations, such as `torch.nn.functional.mse_loss`.
 
-    The data of the loss are (inputs, targets), where inputs is one array or the tuple of the
-    module's arguments.
+    The returned `loss` takes (params, data) with data = (inputs, targets); inputs is one array, or
+    a tuple with the arguments of the module.
     """
     if find_spec("torch") is None:
         raise checks.BadInput(
@@ -80,7 +81,7 @@ class TorchLoss(ExternalLoss):
             tensors = _tensors(torch, direction)
 
             def directional(point: Any) -> Any:
-                """⟨∇L, d⟩."""
+                """The inner product ⟨∇L(point), d⟩."""
                 slopes = gradient(point)
                 return sum((slope * tensors[name]).sum() for name, slope in slopes.items())
 
@@ -88,7 +89,7 @@ class TorchLoss(ExternalLoss):
         return _arrays(torch, product)
 
     def _loss_function(self, torch: Any, data: Any) -> Callable[[Any], Any]:
-        """The loss as a function of the parameters, computed in their precision."""
+        """The loss on `data` as a function of the parameters, in the parameters' dtype."""
         if not isinstance(data, tuple | list) or len(data) != 2:
             raise checks.BadInput(
                 f"the loss of a PyTorch module needs data=(inputs, targets); got "
@@ -112,8 +113,9 @@ class TorchLoss(ExternalLoss):
 
     @contextlib.contextmanager
     def _deterministic(self, torch: Any) -> Iterator[None]:
-        """Use torch's attention without fast kernels, which lack second derivatives, and raise if
-        random numbers are drawn."""
+        """Inside this context, torch computes attention without its fast kernels, which have no
+        second derivatives. On exit, `BadInput` is raised if random numbers were drawn.
+        """
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
         fast, before = torch.backends.mha.get_fastpath_enabled(), torch.get_rng_state()
@@ -133,8 +135,10 @@ class TorchLoss(ExternalLoss):
 
 
 def _tensor(torch: Any, array: Any, dtype: Any) -> Any:
-    """A tensor in the given precision; class numbers are 64-bit integers, as torch's losses need
-    them (JAX makes them 32-bit where float64 is off)."""
+    """`array` as a tensor: floating-point values in `dtype`, integers in 64 bits.
+
+    torch's losses need class numbers in 64 bits; JAX has them in 32 bits unless x64 is enabled.
+    """
     values = np.array(array)
     tensor = torch.tensor(values.astype(np.int64) if values.dtype.kind in "iu" else values)
     return tensor.to(dtype) if tensor.is_floating_point() else tensor

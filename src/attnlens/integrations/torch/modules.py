@@ -9,8 +9,9 @@ had at conversion. The result consists of JAX operations: it can be compiled, vm
 differentiated any number of times, so it works with every instrument that takes a loss, an encoder
 or a function of tokens.
 
-The module itself is never run. A deep copy is run, with its tensors replaced by traced ones. Python
-code that depends on the *values* of tensors cannot be traced, and random numbers need a key.
+The module itself is never run: a deep copy of it is run, in which traced tensors replace its
+tensors. Python code that depends on the *values* of tensors cannot be traced. A module that draws
+random numbers needs a key.
 Importing torchax changes torch's fast attention path, environment variables and JAX settings; all
 of them are restored. Only the name "jax" of torch's spare device (privateuse1) remains, because
 torch cannot rename it back.
@@ -37,9 +38,11 @@ from attnlens.core import checks
 from attnlens.instruments.landscape.products import is_parameter
 
 INSTALL = "pip install 'attnlens[torch]'"
-# torchax sets the first to 1 on import; torch sets the second when a trace loads its compiler.
+# Environment variables that change as a side effect: torchax sets the first to 1 on import, and
+# torch sets the second when tracing loads torch's compiler.
 VARIABLES = ("ENABLE_RUNTIME_UPTIME_TELEMETRY", "TORCHINDUCTOR_CACHE_DIR")
-# One trace at a time: it changes the tensors of the copy and a global setting of torch.
+# Only one thread traces at a time: tracing changes the tensors of the copied module and a global
+# setting of torch.
 TRACING = threading.RLock()
 
 
@@ -53,7 +56,8 @@ def from_torch(module: Any) -> tuple[dict[str, np.ndarray], Callable[..., Any]]:
         parameters and inputs. A module in training mode draws its dropout from `dropout_key`;
         to convert without dropout, call `module.eval()` first.
 
-    Tied weights occur in `params` once. Convert again after the module has changed.
+    Tied weights occur in `params` once. If the module changes later, `apply` does not: convert it
+    again.
     """
     torch = required()
     if not isinstance(module, torch.nn.Module):
@@ -85,7 +89,7 @@ def from_torch(module: Any) -> tuple[dict[str, np.ndarray], Callable[..., Any]]:
 
 
 def required() -> Any:
-    """The module torch, or an error of one sentence if torch or torchax is not installed."""
+    """The module torch; raises `BadInput` if torch or torchax is not installed."""
     missing = [name for name in ("torch", "torchax") if find_spec(name) is None]
     if missing:
         raise checks.BadInput(
@@ -100,7 +104,7 @@ def required() -> Any:
 def as_numpy(torch: Any, tensor: Any) -> np.ndarray:
     """A copy of a tensor as a NumPy array."""
     detached = tensor.detach().cpu()
-    if detached.dtype == torch.bfloat16:  # a NumPy type only through JAX
+    if detached.dtype == torch.bfloat16:  # NumPy has this type only through JAX
         return detached.view(torch.int16).numpy().view(jnp.bfloat16).copy()
     return detached.numpy().copy()
 
@@ -109,7 +113,7 @@ def as_numpy(torch: Any, tensor: Any) -> np.ndarray:
 
 
 def _copy(torch: Any, module: Any) -> Any:
-    """A deep copy in which tensors that are plain attributes are buffers."""
+    """A deep copy of the module, with tensors that are plain attributes registered as buffers."""
     name = type(module).__name__
     if isinstance(module, torch.jit.ScriptModule):
         raise checks.BadInput(
@@ -145,7 +149,10 @@ def _call(
     arguments: Any,
     key: Any,
 ) -> Any:
-    """Call the copy with `params` and `fixed` in place of its tensors; compiled once per shape."""
+    """Call the copied module with `params` and `fixed` in place of its tensors.
+
+    It is compiled once per combination of input shapes.
+    """
     import torch
 
     inputs, keywords = arguments
@@ -173,7 +180,7 @@ def _call(
 
 
 def _reason(name: str, error: Exception) -> str:
-    """Why a module could not be run as a JAX function, in one sentence."""
+    """The message that explains why the module `name` could not be run as a JAX function."""
     if isinstance(error, jax.errors.JAXTypeError | jax.errors.JAXIndexError):
         return (
             f"{name} cannot be converted, because its Python code depends on the values of tensors "
@@ -209,7 +216,7 @@ def _map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _tensors_to_numpy(torch: Any, arguments: Any) -> Any:
-    """The arguments with tensors as NumPy arrays."""
+    """The arguments, with torch tensors converted to NumPy arrays."""
 
     def convert(leaf: Any) -> Any:
         return as_numpy(torch, leaf) if isinstance(leaf, torch.Tensor) else leaf
@@ -268,8 +275,8 @@ def _same_variables() -> Iterator[None]:
 def _removed_overloads(torch: Any) -> Iterator[None]:
     """Replace overloads that torch no longer has by placeholders while torchax is imported.
 
-    torchax 0.0.13 lists overloads for named tensors, which torch 2.13 has removed. It uses them
-    only as keys of tables, so a key that never occurs does no harm.
+    torchax 0.0.13 refers to overloads for named tensors, which torch 2.13 has removed. It uses them
+    only as keys of dictionaries, so a placeholder key, which is never looked up, does no harm.
     """
     packet = torch._ops.OpOverloadPacket
     before = packet.__getattr__
@@ -317,7 +324,10 @@ def _torchax() -> Any:
 
 
 def _environment() -> Any:
-    """The environment of torchax (its operations), with random numbers from an explicit key."""
+    """torchax's environment, in which torch operations run on JAX arrays.
+
+    Its random numbers come from an explicit key.
+    """
     tensors = _torchax().tensor
 
     class Environment(tensors.Environment):

@@ -4,10 +4,11 @@ Most architectures of that library call one function, chosen by name, for
 
     weights = softmax(scaling · Q Kᵀ + mask),   output = weights V
 
-after positions have been applied to queries and keys (rotary embeddings); some add a bias by
-position (T5). Under the name `attnlens` the function below calls the architecture's own plain
-version and keeps all four. An architecture with attention of its own (DeBERTa) does not call it;
-its weights are taken from the model's outputs.
+after positions have been applied to queries and keys (rotary embeddings); some architectures add a
+bias by position (T5). `recorded_attention`, registered under the name "attnlens", calls the
+architecture's own eager version of this function and records queries, keys, values and weights. An
+architecture that computes attention in another way (DeBERTa) does not call it; its weights are
+taken from the model's outputs.
 """
 
 from __future__ import annotations
@@ -19,17 +20,19 @@ from dataclasses import dataclass
 from typing import Any
 
 NAME = "attnlens"
-# Largest difference between the weights and the softmax of products of queries and keys, in
-# float32: logits up to 100 are rounded by 1e−5, and so are weights, which are at most one.
+# Tolerance in float32 of the comparison of recorded weights with the softmax of scaled products of
+# queries and keys. Logits up to 100 have rounding errors of 1e−5, and so have weights, which are at
+# most one.
 ROUNDING = 1e-4
 
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """Tensors of one call, (inputs, heads, tokens, dim) and (inputs, heads, query, key).
+    """Tensors of one call of an attention layer.
 
-    plain: whether the weights are the softmax of products of queries and keys, with nothing added
-    but the exclusion of keys.
+    query, key and value have the shape (inputs, heads, tokens, dim), weights (inputs, heads, query,
+    key). `plain` says whether the weights are the softmax of scaling · Q Kᵀ over the keys that are
+    not masked, with no other term such as a position bias.
     """
 
     query: Any
@@ -40,13 +43,16 @@ class AttentionCall:
     plain: bool
 
 
-_open: list[list[AttentionCall]] = []  # the lists that are being filled, innermost last
+_open: list[list[AttentionCall]] = []  # one list per open `recording_calls`, the innermost last
 
 
 def recorded_attention(
     module: Any, query: Any, key: Any, value: Any, attention_mask: Any, **settings: Any
 ) -> tuple[Any, Any]:
-    """The attention of the module's own file; keys that several heads share are repeated."""
+    """Call the architecture's own eager attention, and record its tensors.
+
+    Keys and values that several heads share (grouped-query attention) are recorded once per head.
+    """
     own = sys.modules[type(module).__module__].eager_attention_forward
     output, weights = own(module, query, key, value, attention_mask, **settings)
     if _open:
@@ -61,11 +67,13 @@ def recorded_attention(
 
 
 def _is_plain(query: Any, key: Any, weights: Any, scaling: float) -> bool:
-    """Whether the weights of a query, the last of the first input, are the softmax over the keys
-    that they do not exclude."""
+    """Whether the weights are the softmax of scaling · Q Kᵀ over the keys with nonzero weight.
+
+    Only the last query of the first input is checked.
+    """
     import torch
 
-    if weights.shape[-1] != key.shape[-2]:  # a sink of its own, beside the keys
+    if weights.shape[-1] != key.shape[-2]:  # there is a learned sink in addition to the keys
         return False
     row = weights[0, :, -1:]
     logits = torch.matmul(query[0, :, -1:], key[0].transpose(-1, -2)) * scaling
@@ -74,7 +82,7 @@ def _is_plain(query: Any, key: Any, weights: Any, scaling: float) -> bool:
 
 
 def register() -> str:
-    """Make the function known to `transformers` and return its name."""
+    """Register `recorded_attention` with `transformers`, and return its name there."""
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface, eager_mask
 
@@ -85,7 +93,7 @@ def register() -> str:
 
 @contextmanager
 def recording_calls() -> Iterator[list[AttentionCall]]:
-    """The calls of the attention function in the order of the layers, filled while this is open."""
+    """Context manager: yields a list to which each attention call inside the context is added."""
     calls: list[AttentionCall] = []
     _open.append(calls)
     try:

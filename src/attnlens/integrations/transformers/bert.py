@@ -4,8 +4,9 @@
     h  ← N(h + Σ_head softmax(Q Kᵀ/√d) V O)        Q, K, V linear in h, with biases
     h  ← N(h + W₂ gelu(W₁ h + b₁) + b₂)            gelu(x) = x Φ(x), exactly
 
-N is the layer norm after each part (Devlin et al., NAACL 2019; Vaswani et al., 2017). There is no
-dropout. Every text is one segment, so the segment embedding is always that of segment 0.
+N is a layer norm, applied after the embedding, the attention and the feed-forward network (Devlin
+et al., NAACL 2019; Vaswani et al., 2017). There is no dropout. Every text is one segment, so the
+segment embedding is always that of segment 0.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from jaxtyping import Array, Bool, Float, Int
 from attnlens.core import checks
 
 LAYER = re.compile(r"encoder\.layer\.(\d+)\.")
-# The parts of a layer: name here, name in the file.
+# Maps the fields of `BertLayer` to the names of its weights in the file.
 PARTS = {
     "query": "attention.self.query",
     "key": "attention.self.key",
@@ -60,9 +61,10 @@ class BertLayer(NamedTuple):
 
 
 class Bert(eqx.Module):
-    """An encoder of token numbers (length,), with a mask (length,) that is false for padding.
+    """BERT's encoder. Its methods take token numbers (length,) and a mask (length,).
 
-    `represent` returns h of every layer, h⁰ first; `weights` returns the attention of a layer.
+    The mask is false for padding. `represent` returns h of every layer, h⁰ first; `weights` returns
+    the attention weights of a layer.
     """
 
     words: Float[Array, "vocabulary width"]  # word embeddings
@@ -96,7 +98,10 @@ class Bert(eqx.Module):
 
     @classmethod
     def of(cls, arrays: Mapping[str, Any], heads: int, small: float = 1e-12) -> Bert:
-        """An encoder from arrays by their names in the file; a leading `bert.` is allowed."""
+        """An encoder from a mapping of names, as in the file, to arrays.
+
+        Names may start with `bert.`. `small` is added to variances in layer norms.
+        """
         named = {name.removeprefix("bert."): array for name, array in arrays.items()}
         numbers = [int(match[1]) for name in named if (match := LAYER.match(name))]
 
@@ -136,18 +141,18 @@ class Bert(eqx.Module):
         return self.words.shape[1]
 
     def embed(self, numbers: Int[Array, " length"]) -> Float[Array, "length width"]:
-        """h⁰."""
+        """h⁰, the embedding of the tokens before the first layer."""
         length, most = numbers.shape[0], self.places.shape[0]
         if length > most:
             raise checks.BadInput(f"this encoder takes at most {most} tokens; got {length}.")
         return self._norm(self.norm, self.words[numbers] + self.places[:length] + self.kind[None])
 
     def heads_of(self, part: AffineWeights, h: Array) -> Float[Array, "heads length dim"]:
-        """A linear map of h, divided into heads."""
+        """The linear map `part` of h (queries, keys or values), divided into heads."""
         return linear(part, h).reshape(len(h), self.heads, -1).swapaxes(0, 1)
 
     def scores(self, layer: BertLayer, h: Array) -> Float[Array, "heads length length"]:
-        """Q Kᵀ/√d."""
+        """The attention scores Q Kᵀ/√d of a layer."""
         query, key = self.heads_of(layer.query, h), self.heads_of(layer.key, h)
         return query @ key.swapaxes(1, 2) / math.sqrt(query.shape[-1])
 
@@ -156,7 +161,7 @@ class Bert(eqx.Module):
         return masked_softmax(self.scores(layer, h), mask)
 
     def forward(self, layer: BertLayer, h: Array, mask: Any = None) -> Float[Array, "length width"]:
-        """h after a layer."""
+        """The output h of a layer whose input is `h`."""
         heads = self.weights(layer, h, mask) @ self.heads_of(layer.value, h)
         joined = heads.swapaxes(0, 1).reshape(h.shape)
         h = self._norm(layer.after_attention, h + linear(layer.output, joined))

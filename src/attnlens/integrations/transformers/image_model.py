@@ -1,4 +1,4 @@
-"""A vision transformer as a subject of measurement: patches of images are its tokens."""
+"""A vision transformer to be measured by `inspect`: patches of images are its tokens."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ class ImageModel(TorchSubject):
         )
 
     def _pixels(self, image: Any) -> np.ndarray:
-        """(channels, height, width), with the mean and standard deviation of the configuration."""
+        """An image as an array (channels, height, width), resized and standardised.
+
+        Size, mean and standard deviation are those of the model's configuration.
+        """
         channels = getattr(self.config, "num_channels", 3)
         resized = image.convert("L" if channels == 1 else "RGB").resize(self._size[::-1])
         array = np.asarray(resized, np.float32).reshape(*self._size, channels) / 255
@@ -62,7 +65,7 @@ class ImageModel(TorchSubject):
 
         pixels = torch.from_numpy(np.stack(rows).astype(np.float32))
         handle = None
-        if orders is not None:  # after the embedding every token carries content and position
+        if orders is not None:  # tokens are permuted after position embeddings have been added
             index = torch.from_numpy(np.stack(orders))[..., None]
 
             def permute(module: Any, arguments: Any, output: Any) -> Any:

@@ -3,13 +3,13 @@
 With h_l(x) the mean over tokens of layer l's representation of a text x:
 
     order      E‖h_l(x∘π) − h_l(x)‖² / E‖h_l(x) − h_l(x')‖², where π shuffles the words of x and x'
-               is another text: 0 for a bag of words, 1 if a shuffled text is as far away as another
-               text
+               is another text: 0 if word order has no effect (a bag of words), 1 if the shuffled
+               text is as far from the original as another text is
     subsets    ‖A_S(h) − A(h)‖/‖A(h)‖: attention over a random subset S of m of the L tokens,
                compared with attention over all of them. The mean of a sample without replacement
                has variance σ²/m · (L − m)/(L − 1) (Cochran, Sampling Techniques, 1977, theorem
-               2.2), so the error is divided by the root of the last factor. The result decreases as
-               m^(−1/2) if attention is far from hardmax, and more slowly near it
+               2.2), so the error is divided by √((L − m)/(L − 1)). The result decreases as m^(−1/2)
+               if attention is far from hardmax, and more slowly if it is near hardmax
                (token-sample-complexity, arXiv 2512.10656)
     attended   e^H/L, with H the entropy of a row of attention: the share of tokens attended to
     transfer   `condition_number` of layer l's features, with the sentence embedding as pretraining
@@ -43,7 +43,9 @@ from attnlens.instruments.transfer.condition import Transfer
 from .bert import Bert, masked_softmax
 from .minilm import SentenceEncoder
 
-COORDINATES = 32  # of features and of the sentence embedding; below a third of a few hundred texts
+# Number of principal coordinates of features and of the sentence embedding; with a few hundred
+# texts it is below a third of their number.
+COORDINATES = 32
 
 
 # -- order -----------------------------------------------------------------------------------------
@@ -52,7 +54,11 @@ COORDINATES = 32  # of features and of the sentence embedding; below a third of 
 def permutation_sensitivity(
     encoder: SentenceEncoder, data: Dataset, *, most: int = 128, seed: int = 0
 ) -> Curve:
-    """How far shuffling the words of a text moves each layer, relative to another text."""
+    """For each layer, the squared distance between the mean representations of a text and of the
+    same text with shuffled words, divided by the squared distance between two texts.
+
+    A text is cut to `most` tokens.
+    """
     numbers, mask = encoder.read(data, most)
     if len(data) < 2:
         raise checks.BadInput(f"data must hold at least two texts; got {len(data)}.")
@@ -68,7 +74,7 @@ def permutation_sensitivity(
 
 
 def shuffled(numbers: np.ndarray, mask: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Each text with its tokens in random order; [CLS] stays first and [SEP] last."""
+    """The token numbers of each text in random order; [CLS] stays first and [SEP] last."""
     order = numbers.copy()
     for row, length in zip(order, mask.sum(1), strict=True):
         row[1 : length - 1] = random.permutation(row[1 : length - 1])
@@ -101,9 +107,9 @@ def token_rates(
 ) -> tuple[Curve, ...]:
     """For each layer, the error of attention over m random tokens, with its rate in m.
 
-    Texts with at least `length` tokens are cut to this length, the others are left out. Each text
-    is one replicate, with its own `draws` subsets of each size. The interval of the rate is the
-    Student t interval over texts.
+    `sizes` are the values of m. Texts with at least `length` tokens are cut to this length, shorter
+    texts are left out. Each text is one replicate, for which `draws` subsets of each size are
+    drawn. The interval of the rate is the Student t interval over texts.
     """
     sizes = checks.lengths(sizes)
     checks.whole("draws", draws, at_least=1)
@@ -135,7 +141,10 @@ def _subsets(sizes: Sequence[int], draws: int, length: int, random: Any) -> np.n
 
 @eqx.filter_jit
 def _subset_errors(model: Bert, numbers: Array, subsets: Array) -> Array:
-    """(layers, sizes): relative root mean squared error over draws, heads and queries."""
+    """The relative error of attention over subsets, (layers, sizes).
+
+    It is the root mean square over draws, heads and queries, divided by that of full attention.
+    """
     by_layer = []
     for layer, h in zip(model.layers, model.represent(numbers), strict=False):
         scores, value = model.scores(layer, h), model.heads_of(layer.value, h)
@@ -176,7 +185,7 @@ class TextAttention(Surface):
 def attention_map(
     encoder: SentenceEncoder, text: str, layer: int, head: int, *, most: int = 64
 ) -> TextAttention:
-    """The attention of one layer and head on a text as a surface."""
+    """The attention weights of one layer and head on a text, as a `Surface` with tokens."""
     maps = attention_maps(encoder, text, most=most)
     depth, heads, length, _ = maps.shape
     if not (1 <= layer <= depth and 1 <= head <= heads):
@@ -204,7 +213,7 @@ def _maps(model: Bert, numbers: Array) -> Array:
 
 
 def attended_share(encoder: SentenceEncoder, data: Dataset, *, most: int = 128) -> Curve:
-    """The share of tokens attended to, e^H/L, by layer; the mean over heads and queries."""
+    """For each layer, the share of tokens attended to, e^H/L: the mean over heads and queries."""
     numbers, mask = encoder.read(data, most)
     rows = zip(jnp.asarray(numbers), jnp.asarray(mask), strict=True)
     shares = np.array([_shares(encoder.model, *row) for row in rows], float)
@@ -233,13 +242,14 @@ def transfers(
     resamples: int = 200,
     seed: int = 0,
 ) -> tuple[Transfer, ...]:
-    """For each layer, how its features transfer to the labels; `predicts` compares the scores.
+    """For each layer, the `condition_number` of its features for the labels.
 
     layers: (layers, texts, width), as `encoder.pooled` returns them.
 
-    The pretraining target is the sentence embedding (the last layer with norm one) in principal
-    coordinates, with one scale for all so that their mean variance is one. κ near 1 says that
-    pretraining weighted the label as much as any other direction.
+    The pretraining target is the sentence embedding (the last layer, normalised to norm one) in
+    principal coordinates, all divided by one number so that their mean variance is one. κ near 1
+    means that pretraining weighted the direction of the label as much as any other direction.
+    `predicts` compares the transfer scores.
     """
     layers = _layers(layers, labels)
     target = leading(layers[-1] / np.linalg.norm(layers[-1], axis=1, keepdims=True), coordinates)
@@ -262,20 +272,21 @@ def _layers(layers: Any, labels: Any) -> np.ndarray:
 
 
 def leading(features: np.ndarray, count: int) -> np.ndarray:
-    """The leading principal coordinates of rows: at most `count`, and none that is constant."""
+    """The leading principal coordinates of rows: at most `count`, without constant ones."""
     centred = features - features.mean(0)
     left, scales, _ = np.linalg.svd(centred, full_matrices=False)
-    varying = scales > 1e-6 * scales.max(initial=0)  # smaller scales are rounding errors of float32
+    varying = scales > 1e-6 * scales.max(initial=0)  # below this: rounding errors of float32
     return (left * scales)[:, : min(checks.whole("coordinates", count, 1), int(varying.sum()))]
 
 
 def probe_curvature(
     layers: np.ndarray, labels: np.ndarray, *, coordinates: int = COORDINATES, parts: int = 4
 ) -> tuple[Curve, Curve]:
-    """(largest eigenvalue, trace) of a logistic probe's Hessian by layer, over parts of the texts.
+    """The largest eigenvalue and the trace of a logistic probe's Hessian: two curves over layers.
 
-    The probe is fitted to each part separately, on coordinates with variance one, and with ridge
-    penalty C = 1 of scikit-learn; the Hessian is that of the mean log loss without the penalty.
+    The texts are divided into `parts`, and a probe is fitted to each part; a reading is the mean
+    over parts. Features are principal coordinates with variance one, and the probe has
+    scikit-learn's ridge penalty C = 1; the Hessian is that of the mean log loss without penalty.
     """
     layers, labels = _layers(layers, labels), np.asarray(labels)
     rows = np.array_split(np.arange(len(labels)), checks.whole("parts", parts, at_least=2))

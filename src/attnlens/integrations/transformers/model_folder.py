@@ -20,9 +20,9 @@ from attnlens.core import checks
 from .attention_recorder import register
 
 INSTALL = 'pip install ".[transformers]"'
-# Parts of a model that hidden states and attention do not pass through; a checkpoint may lack them.
+# Parts of a model that do not affect hidden states and attention; their weights may be missing.
 NOT_USED = ("pooler", "decoder.")
-INPUTS = ("input_ids", "pixel_values")  # texts and images
+INPUTS = ("input_ids", "pixel_values")  # names of the inputs of text models and of image models
 
 
 class LoadedFolder(NamedTuple):
@@ -31,11 +31,11 @@ class LoadedFolder(NamedTuple):
     module: Any
     tokenizer: Any
     config: Any
-    images: Mapping[str, Any] | None  # settings of the image processor
+    images: Mapping[str, Any] | None  # settings of the image processor; None for text models
 
 
 def load_folder(folder: str | os.PathLike[str]) -> LoadedFolder:
-    """Read a folder; whatever it lacks becomes one sentence."""
+    """Read a folder; `BadInput` says what is missing or unsupported."""
     path = Path(folder)
     settings = _read_config(path)
     _check_weights(path)
@@ -53,7 +53,7 @@ def load_folder(folder: str | os.PathLike[str]) -> LoadedFolder:
 
 
 def folder_digest(folder: Path) -> str:
-    """A hash of the configuration and the weights, with their names."""
+    """A hash of the names and contents of the JSON and safetensors files in a folder."""
     found = hashlib.sha256()
     for file in sorted([*folder.glob("*.json"), *folder.glob("*.safetensors")]):
         with file.open("rb") as content:
@@ -125,7 +125,7 @@ def _load_model(path: Path, settings: Mapping[str, Any]) -> tuple[Any, Any]:
     try:
         try:
             module, found = load(register())
-        except KeyError:  # attention of its own, by a name of its own (GPT-J, GPT-Neo, Falcon)
+        except KeyError:  # GPT-J, GPT-Neo, Falcon: they look up attention in their own table
             module, found = load("eager")
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
         raise checks.BadInput(
@@ -158,7 +158,7 @@ def _load_tokenizer(path: Path, module: Any) -> Any:
             path, local_files_only=True, trust_remote_code=False
         )
         largest = max(tokenizer.get_vocab().values(), default=-1)
-    except Exception as error:  # the library raises many kinds, also from compiled code
+    except Exception as error:  # `transformers` raises many types, also from compiled code
         raise checks.BadInput(
             f"the tokenizer in {path} cannot be read ({_first_line(error)}); copy tokenizer.json "
             f"and tokenizer_config.json of the model into the folder."
@@ -175,7 +175,7 @@ def _load_tokenizer(path: Path, module: Any) -> Any:
 
 
 def _image_settings(path: Path) -> Mapping[str, Any]:
-    """`preprocessor_config.json`; without it, mean and standard deviation are 0.5."""
+    """The content of `preprocessor_config.json`; an empty mapping if there is no such file."""
     file = path / "preprocessor_config.json"
     try:
         return json.loads(file.read_text("utf-8")) if file.is_file() else {}
@@ -190,7 +190,10 @@ def _first_line(error: BaseException) -> str:
 
 @contextmanager
 def _quiet():
-    """Without progress bars and warnings of the library; what matters is checked here."""
+    """Suppress the progress bars and warnings of `transformers` inside this context.
+
+    Missing weights, of which `transformers` would warn, raise an error in `_load_model`.
+    """
     from transformers.utils import logging
 
     level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()

@@ -1,9 +1,9 @@
-"""Transformers as subjects of measurement: inputs in, `Recording` out.
+"""Models with their inputs, to be measured: `record` runs a forward pass and returns a `Recording`.
 
-InspectedModel  what all have: inputs, shuffled inputs, a forward pass that is recorded
-TorchSubject    a model of `transformers`; with images: `image_model.py`
-TextModel       a text model of `transformers`, with texts
-FunctionModel   any function of arrays, with its arrays
+InspectedModel  abstract base class: inputs, shuffled inputs, and a recorded forward pass
+TorchSubject    base class of models of `transformers`; for image models see `image_model.py`
+TextModel       a text model of `transformers` and the texts that it reads
+FunctionModel   any function of arrays, and the arrays that it takes
 """
 
 from __future__ import annotations
@@ -22,12 +22,16 @@ from attnlens.instruments.layers.recording import Recording, recording_from
 from .attention_recorder import recording_calls
 from .model_folder import LoadedFolder
 
-MANY = 0.1  # of tokens that are unknown; with subwords hardly any are
-SAME = 1e-4  # of the largest number: float32 rounds to 6e−8 per operation, over some 30 layers
+MANY = 0.1  # share of unknown tokens above which a note is added; with subwords it is near 0
+# Two hidden states are equal if they differ by less than this share of the largest entry: float32
+# has a rounding error of 6e−8 per operation, which accumulates over some 30 layers.
+SAME = 1e-4
 
 
 class RepeatedTokens(NamedTuple):
-    """A sequence in which the tokens start, …, start + half − 1 occur twice in a row."""
+    """A sequence `row` in which `half` tokens, the first at index `start`, are followed by the same
+    tokens once more.
+    """
 
     row: np.ndarray
     start: int
@@ -35,9 +39,9 @@ class RepeatedTokens(NamedTuple):
 
 
 class HeldOut(NamedTuple):
-    """An input in which some tokens cannot be seen where they are to be predicted.
+    """An input with tokens to predict, which the model cannot see where it predicts them.
 
-    places: where hidden states are read. targets: the input embeddings of the tokens to predict.
+    places: indices of the hidden states to predict from. targets: input embeddings of the tokens.
     """
 
     row: np.ndarray
@@ -48,9 +52,10 @@ class HeldOut(NamedTuple):
 class InspectedModel(ABC):
     """A model with its inputs, `rows`, one array per input.
 
-    lengths: numbers of tokens. causal: whether tokens see only earlier ones. moves_pairs: whether a
-    token can be moved together with its position. notes: what was done to the inputs. identity: a
-    hash of the model; empty where its results cannot be recognised in a later run.
+    lengths: the number of tokens of each input. causal: whether tokens attend only to themselves
+    and earlier tokens. moves_pairs: whether a token can be moved together with its position. notes:
+    what was done to the inputs. identity: a hash of the model, or "" if a later run cannot know
+    that the model is the same.
     """
 
     name: str
@@ -65,40 +70,47 @@ class InspectedModel(ABC):
     def record(
         self, rows: Sequence[np.ndarray], orders: Sequence[np.ndarray] | None = None
     ) -> Recording:
-        """The forward pass of some rows; with `orders`, of their (content, position) pairs in these
-        orders."""
+        """Record the forward pass of these rows.
+
+        With `orders`, the tokens of each row are permuted together with their positions.
+        """
 
     def keep(self, chosen: np.ndarray) -> None:
-        """Keep these inputs only."""
+        """Drop all inputs except those with the indices `chosen`."""
         self.rows, self.lengths = [self.rows[i] for i in chosen], self.lengths[chosen]
 
     def movable(self, index: int) -> np.ndarray:
-        """The places of the tokens that a shuffle moves."""
+        """The indices of the tokens of an input that a shuffle may move."""
         return np.arange(self.lengths[index])
 
     def shuffled(self, index: int, order: np.ndarray) -> np.ndarray:
-        """An input with its content in another order, at the same positions."""
+        """An input with its tokens in another order; positions stay in place."""
         return self.rows[index][order]
 
     def token_names(self, index: int) -> list[str]:
         return [str(place) for place in range(1, self.lengths[index] + 1)]
 
     def separators(self, index: int) -> np.ndarray | None:
-        """Which tokens separate or end texts; None where there is no such thing."""
+        """A mask of the tokens that separate or end texts; None if the model has no such tokens."""
         return None
 
     def repeated(self, half: int, random: np.random.Generator) -> RepeatedTokens | None:
-        """Random tokens twice in a row; None where tokens are not numbers of a vocabulary."""
+        """A sequence of `half` random tokens followed by the same tokens.
+
+        None if tokens are not numbers of a vocabulary, or if the model cannot read such a sequence.
+        """
         return None
 
     def held_out(self, index: int, count: int, random: np.random.Generator) -> HeldOut | None:
-        """An input with tokens to predict: masked ones, or in a decoder the next ones; None where
-        the model has no tokens that could be hidden."""
+        """An input with `count` tokens to predict: masked tokens, or in a causal model next tokens.
+
+        None if the model is not causal and has no mask token, or if the input is too short.
+        """
         return None
 
 
 class TorchSubject(InspectedModel):
-    """A model of `transformers`."""
+    """Base class of models of `transformers`, whose forward pass is recorded."""
 
     def __init__(self, loaded: LoadedFolder, name: str):
         self.module, self.config, self.name = loaded.module, loaded.config, name
@@ -112,7 +124,7 @@ class TorchSubject(InspectedModel):
         try:
             with torch.inference_mode(), recording_calls() as calls:
                 outputs = self.module(**arguments, **wanted)
-        except Exception as error:  # any architecture of the library, on any input
+        except Exception as error:  # architectures of `transformers` raise many types of errors
             first = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
             raise checks.BadInput(
                 f"the architecture {self.config.model_type!r} cannot be run on these inputs "
@@ -141,13 +153,17 @@ class TorchSubject(InspectedModel):
         given = outputs.get("attentions") or ()
         weights = tuple(a.float().numpy() for a in given if a is not None)
         tokens = hidden[0].shape[1]
-        if any(w.shape[2:] != (tokens, tokens) for w in weights):  # windows, as in Longformer
+        # Attention in windows (Longformer) has no weight for every pair of tokens.
+        if any(w.shape[2:] != (tokens, tokens) for w in weights):
             weights = ()
         return Recording(lengths, hidden, weights)
 
 
 class TextModel(TorchSubject):
-    """A text model with texts, cut to the number of tokens that the model can take."""
+    """A text model of `transformers` with texts.
+
+    Texts are cut to `most` tokens, or to the number of positions of the model if that is smaller.
+    """
 
     def __init__(self, loaded: LoadedFolder, texts: Sequence[str], name: str, most: int):
         super().__init__(loaded, name)
@@ -175,7 +191,7 @@ class TextModel(TorchSubject):
         self._probe()
 
     def _unknown(self) -> list[tuple[str, str]]:
-        """A note where many tokens are unknown: the tokenizer may be that of another model."""
+        """A note if many tokens are unknown: the tokenizer may belong to another model."""
         unknown = self.tokenizer.unk_token_id
         share = 0.0 if unknown is None else float(np.mean(np.concatenate(self.rows) == unknown))
         words = (
@@ -184,7 +200,7 @@ class TextModel(TorchSubject):
         return [("unknown tokens", words)] if share > MANY else []
 
     def _longest(self) -> int | None:
-        """The number of positions that the model has; None where it has no limit."""
+        """The maximal number of tokens that the model can read; None if it has no limit."""
         positions = getattr(self.config, "max_position_embeddings", None)
         positions = getattr(self.config, "n_positions", positions)
         if not positions or int(positions) < 1:  # XLNet says −1
@@ -192,14 +208,14 @@ class TextModel(TorchSubject):
         return int(positions) - self._offset()
 
     def _offset(self) -> int:
-        """The first position number: RoBERTa and its kin count from the padding number plus one."""
+        """The number of the first position: 0, but in RoBERTa-like models padding number + 1."""
         embeddings = getattr(self.module, "embeddings", None)
         table = getattr(embeddings, "position_embeddings", None)
         padding = getattr(table, "padding_idx", None)
         return 0 if padding is None else int(padding) + 1
 
     def _probe(self) -> None:
-        """Find out on the longest input whether tokens see later ones, and what can be moved."""
+        """Set `causal` and `moves_pairs` from a forward pass of the longest input."""
         longest = int(self.lengths.argmax())
         row = self.rows[longest]
         recording = self.record([row])
@@ -208,7 +224,7 @@ class TextModel(TorchSubject):
         plain = recording.has_heads and np.isfinite(recording.scales).all()
         accepted = inspect.signature(self.module.forward).parameters
         if "position_ids" in accepted and plain:
-            # Positions that are given as the model counts them itself must change nothing.
+            # Passing the positions that the model uses by default must not change its output.
             same = self.record([row], [np.arange(len(row))])
             pairs = zip(recording.hidden, same.hidden, strict=True)
             self.moves_pairs = all(np.abs(a - b).max() <= SAME * np.abs(a).max() for a, b in pairs)
@@ -242,7 +258,7 @@ class TextModel(TorchSubject):
     def separators(self, index: int) -> np.ndarray | None:
         marks = {self.tokenizer.sep_token_id, self.tokenizer.eos_token_id} - {None}
         found = np.isin(self.rows[index], list(marks))
-        found[:1] = False  # the first token is a sink of its own
+        found[:1] = False  # the first token is measured separately, as an attention sink
         return found
 
     def repeated(self, half: int, random: np.random.Generator) -> RepeatedTokens | None:
@@ -252,7 +268,8 @@ class TextModel(TorchSubject):
         outside = self._outside()
         if longest is not None:
             half = min(half, (longest - sum(map(len, outside))) // 2)
-        half = min(half, len(ordinary))  # every token once per half: one earlier occurrence
+        # Tokens of a half are distinct, so each token of the second half occurs once before it.
+        half = min(half, len(ordinary))
         if half < 2:
             return None
         tokens = random.choice(np.sort(ordinary), half, replace=False)
@@ -285,7 +302,7 @@ class TextModel(TorchSubject):
 
 
 def _check_finite(hidden: tuple[np.ndarray, ...], lengths: np.ndarray) -> None:
-    """Refuse a model that computes NaN or infinity; what padding holds does not matter."""
+    """Raise `BadInput` if hidden states contain NaN or infinity; padding is not checked."""
     for layer, states in enumerate(hidden):
         for state, length in zip(states, lengths, strict=True):
             if not np.isfinite(state[: length or None]).all():
@@ -296,10 +313,10 @@ def _check_finite(hidden: tuple[np.ndarray, ...], lengths: np.ndarray) -> None:
 
 
 class FunctionModel(InspectedModel):
-    """A function of a batch of arrays (inputs, tokens, …) of one length.
+    """The user's function as a model; it takes a batch of inputs (inputs, tokens, …).
 
-    It returns a mapping: `hidden`, one array (inputs, tokens, width) per layer, and if it has them
-    `weights`, `queries`, `keys` and `values`, one array (inputs, heads, …) per layer.
+    The function returns a mapping with `hidden`, one array (inputs, tokens, width) per layer, and
+    optionally `weights`, `queries`, `keys` and `values`, one array (inputs, heads, …) per layer.
     """
 
     def __init__(self, function: Callable[..., Any], inputs: Any, name: str, causal: bool = False):

@@ -1,9 +1,10 @@
 """BERT's tokeniser: the words of a text, cut into pieces of a vocabulary.
 
-A text is cleaned (without control characters, accents and capitals), and split at spaces, around
-every punctuation mark and around every Chinese character. Then each word is cut greedily, the
-longest piece of the vocabulary first; pieces inside a word start with ## (Wu et al., 2016; Devlin
-et al., NAACL 2019). A word that cannot be cut, or has more than 100 characters, becomes [UNK].
+A text is cleaned (control characters and accents are removed, capitals become lower case) and split
+at spaces, around every punctuation mark and around every Chinese character. Then each word is cut
+greedily: the longest prefix in the vocabulary is the first piece, and the rest is cut in the same
+way. Pieces inside a word start with ## (Wu et al., 2016; Devlin et al., NAACL 2019). A word that
+cannot be cut, or has more than 100 characters, becomes [UNK].
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from attnlens.core import checks
 
 START, END, UNKNOWN, PADDING = SPECIAL = ("[CLS]", "[SEP]", "[UNK]", "[PAD]")
-LONGEST = 100  # characters of a word, as in BERT
+LONGEST = 100  # maximal number of characters of a word, as in BERT
 # Unicode ranges of Chinese characters, each of which BERT makes a word of its own.
 CHINESE = (
     (0x4E00, 0x9FFF),
@@ -29,12 +30,12 @@ CHINESE = (
     (0xF900, 0xFAFF),
     (0x2F800, 0x2FA1F),
 )
-# Punctuation for BERT, although Unicode calls some of them symbols.
+# BERT treats all of these as punctuation; some of them are symbols in Unicode.
 ASCII_MARKS = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 
 
 class WordPiece:
-    """Converts texts to numbers of pieces, by a vocabulary {piece: number}.
+    """Converts texts to token numbers, with a vocabulary {piece: number}.
 
     >>> tokeniser = WordPiece({p: i for i, p in enumerate([*SPECIAL, "un", "##seen", "film", "!"])})
     >>> tokeniser.pieces("Unseen film!")
@@ -75,7 +76,10 @@ class WordPiece:
         return [self.vocabulary[piece] for piece in (START, *pieces, END)]
 
     def batch(self, texts: Sequence[str], most: int) -> tuple[np.ndarray, np.ndarray]:
-        """(numbers, mask), both (texts, length), padded to the length of the longest text."""
+        """Token numbers and mask, both (texts, length); the mask is false for padding.
+
+        Texts are cut to `most` tokens, and padded to the length of the longest text.
+        """
         rows = [self(text, most) for text in texts]
         length = max(map(len, rows), default=0)
         numbers = np.full((len(rows), length), self.vocabulary[PADDING], np.int32)
@@ -118,7 +122,8 @@ def split_words(text: str) -> list[str]:
             spaced.append(f" {character} ")
         else:
             spaced.append(character)
-    decomposed = unicodedata.normalize("NFD", "".join(spaced).lower())  # accents are characters
+    # NFD makes each accent a character of its own.
+    decomposed = unicodedata.normalize("NFD", "".join(spaced).lower())
     marked = []
     for character in decomposed:
         kind = unicodedata.category(character)
