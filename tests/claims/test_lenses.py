@@ -195,6 +195,7 @@ def test_a_new_package_passes_its_tests_and_appears_everywhere(tmp_path: Path):
     assert [(lens["letter"], lens["package"]) for lens in listed] == [
         ("A", "attnlens"),
         ("B", "attnlens"),
+        ("C", "attnlens"),
         ("M", "attnlens-mypaper"),
     ]
     claims = json.loads(attnlens("claims", "--json", PYTHONPATH=path).stdout)
