@@ -84,7 +84,7 @@ class Deadline:
         return self.stopped or (not self.held and self.clock() > self.end)
 
     def stop(self) -> None:
-        """End the budget now: the next call, in whatever thread, raises `OutOfTime`."""
+        """End the budget now: every later call of this deadline raises `OutOfTime`."""
         self.stopped = True
 
     def __call__(self, progress: Any = None) -> None:

@@ -87,8 +87,8 @@ def test_quadrature_is_exact_for_polynomials_of_low_degree():
 def test_nodes_of_full_quadrature_are_eigenvalues():
     rule = spectrum.quadrature(times, SIZE, 2, 10 * SIZE)
     heavy = rule.nodes[0][rule.weights[0] > 1e-8]
-    # Every node with a weight is an eigenvalue. If orthogonality were lost, there would be
-    # additional nodes and repeated ones.
+    # Every node with a weight above 1e-8 is an eigenvalue. If orthogonality were lost, some nodes
+    # would lie between eigenvalues.
     assert np.abs(heavy[:, None] - VALUES).min(1).max() < 1e-9
 
 

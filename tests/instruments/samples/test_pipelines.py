@@ -47,7 +47,7 @@ def curves(y: Any, model: Any, X: Any = FRAME, **more: Any):
 
 
 def by_hand(y: np.ndarray, model: Any, error: Any) -> np.ndarray:
-    """The errors (fold, size), computed with scikit-learn only."""
+    """The errors (fold, size) on the folds of attnlens; scikit-learn alone fits and scores."""
     rows = RawRows.of(FRAME)
     parts = split_folds(rows.labelled(y, None), FOLDS, 0, rows.equal())
     estimator: Any = clone(model)

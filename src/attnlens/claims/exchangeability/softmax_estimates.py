@@ -60,7 +60,8 @@ def log_over_crossover(cells: Sequence[Measured]) -> np.ndarray:
 
 
 def best_of_others(cells: Sequence[Measured]) -> np.ndarray:
-    """Mean squared error of each block at the temperature that is best in all other blocks."""
+    """Mean squared error of each block at the temperature whose error, summed over the other
+    blocks, is smallest: the choice does not depend on the block itself."""
     blocks = np.stack([cell.values["squared"].mean(0) for cell in cells])
     others = blocks.sum(0) - blocks
     return blocks[np.arange(len(blocks)), others.argmin(1)]

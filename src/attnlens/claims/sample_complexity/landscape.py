@@ -138,7 +138,7 @@ def student(parameters: Mapping[str, Any]) -> Recipe:
 
 
 class Task(NamedTuple):
-    """A student's recipe, and the data of one teacher on which it is trained and tested."""
+    """How to make a student (`Recipe`), and one teacher's data on which the student is trained."""
 
     recipe: Recipe
     data: Data

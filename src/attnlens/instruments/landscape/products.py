@@ -46,7 +46,8 @@ REUSED = 1 << 28  # data of at most this many bytes stay converted for the next 
 
 @dataclasses.dataclass(frozen=True)
 class Supervised:
-    """The mean loss of a model over data = (inputs, targets), as Gauss–Newton and Fisher need it.
+    """The mean loss of a model over data = (inputs, targets). Its parts can be called separately:
+    Gauss–Newton needs the outputs and Fisher the loss of each sample.
 
     `criterion` is a loss of one sample, (outputs, target) -> number, or its name (`squared`,
     `logistic`, `softmax`, …). `apply(params, input)` returns the outputs of one sample; without it,

@@ -31,9 +31,10 @@ def above_zero(errors: np.ndarray, test_rows: int) -> np.ndarray:
 
     Logarithms of the mean errors are needed. For error rates (`test_rows` > 0), half a row counts
     as wrong. With none of n rows wrong, the posterior of the error under Jeffreys' prior is
-    Beta(½, n + ½): its mean is ½/(n + 1), and its standard deviation, about √½/n, is the reported
-    standard error. For numbers, the smallest error is ε², where ε is the machine precision: the
-    squared rounding error of a prediction relative to the standard deviation of the labels.
+    Beta(½, n + ½): its mean is ½/(n + 1), here ½/n, and its standard deviation, about √½/n, is the
+    standard error that `curves` reports. For numbers, the smallest error is ε², where ε is the
+    machine precision: the squared rounding error of a prediction relative to the standard deviation
+    of the labels.
     """
     least = 0.5 / test_rows if test_rows else float(np.finfo(float).eps) ** 2
     return np.where((errors == 0).all(0), least, errors)

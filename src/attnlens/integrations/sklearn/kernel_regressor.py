@@ -228,7 +228,8 @@ class KernelAttentionRegressor(SaveLoadMixin, MultiOutputMixin, RegressorMixin, 
         return merge_equal_inputs(scaled)
 
     def _choose(self, distinct: DistinctInputs, rule: str | None) -> tuple[float, float]:
-        """(τ, λ): each as the user gave it, or with the smallest value of the criterion `rule`."""
+        """(τ, λ): a number is used as given, and τ is √p where `temperature` is None; otherwise the
+        value, of those tried, that minimises the criterion `rule`."""
         free = isinstance(self.ridge, str)
         if not isinstance(self.temperature, str):
             features = distinct.inputs.shape[1]
