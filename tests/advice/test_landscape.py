@@ -100,7 +100,7 @@ def test_eigenvalues_of_the_lanczos_method_are_bounds():
 
 def test_the_sheet_is_strict_json():
     plain = landscape(quadratic((3, 1, 2), 1.0), **SMALL).plain()
-    json.dumps(plain, allow_nan=False)
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
 
 
 @pytest.mark.parametrize(

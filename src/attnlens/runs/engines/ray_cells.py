@@ -175,7 +175,7 @@ class BatchQueue:
     def size(self, program: str, workers: int) -> int:
         """The number of cells in the next batch with this program key.
 
-        It is one until a cell has been timed. Then a batch takes `SECONDS_PER_BATCH`, or the time
+        Batches have one cell until one was timed. Later ones take `SECONDS_PER_BATCH`, or the time
         that the driver needs to serve every worker once if that is longer. Towards the end batches
         become smaller, so that all workers end at about the same time (guided self-scheduling;
         Polychronopoulos and Kuck, 1987).
