@@ -116,10 +116,10 @@ def advise(
         if not latest:
             raise
         ending = Ending.INTERRUPTED
-    except checks.ExplainedError as error_message:  # a lost cluster, or no room for more rows
+    except checks.ExplainedError as explained:  # a lost cluster, or no room for more rows
         if not latest:
             raise
-        ending, reason = Ending.STOPPED, str(error_message).rstrip(".")
+        ending, reason = Ending.STOPPED, str(explained).rstrip(".")
     completion = Completion(ending, number, len(efforts), reason)
     if ending is Ending.STOPPED:
         say(str(completion))

@@ -113,8 +113,8 @@ def raw_rows(X: Any, models: Any, scoring: Any, n_jobs: Any, progress: Any) -> R
     Raw rows are used if all models are estimators, and if X is raw or one of `scoring`, `n_jobs`
     and `progress` is given. These three raise `BadInput` if a model is not an estimator.
     """
-    asked = {"scoring": scoring, "n_jobs": n_jobs, "progress": progress}
-    given = [name for name, value in asked.items() if value is not None]
+    arguments = {"scoring": scoring, "n_jobs": n_jobs, "progress": progress}
+    given = [name for name, value in arguments.items() if value is not None]
     pipelines = isinstance(models, Mapping) and len(models) > 0
     pipelines = pipelines and all(is_estimator(model) for model in models.values())
     if not pipelines:
