@@ -1,7 +1,10 @@
 """A curvature matrix, formed or known by its products only, and its extremes, trace and density.
 
 `FormedMatrix` and `MatrixProducts` have the same methods. `scale` is the diagonal of D in D A D,
-and `places` are the indices of the parameters of a diagonal block.
+and `places` are the indices of the parameters of a diagonal block. Without the matrix, extremes
+come from Lanczos with restarts (Wu and Simon, 2000), the trace from XTrace (Epperly, Tropp and
+Webber, 2024) and the density from stochastic Lanczos quadrature (Ubaru, Chen and Saad, 2017); see
+`spectrum`.
 """
 
 from __future__ import annotations
