@@ -36,7 +36,7 @@ WHY = (
     "more than twice this is to be had; softmax and attention's own small products take a third."
 )
 WHY_SMALL = (
-    "About sixty operations a point, each of which costs XLA some microseconds however small it "
+    "About sixty operations per point, each of which costs XLA some microseconds however small it "
     "is; batches of points, each with its own weights, were slower."
 )
 
