@@ -297,7 +297,7 @@ def citations(text: str) -> set[tuple[str, str]]:
     """(first surname, year) of every work that a text cites in brackets."""
     brackets = re.findall(r"\(([^()]*\d{4}[^()]*)\)", " ".join(text.split()))
     parts = [part.strip() for bracket in brackets for part in bracket.split(";")]
-    return {(found["first"], found["year"]) for part in parts if (found := CITATION.match(part))}
+    return {(result["first"], result["year"]) for part in parts if (result := CITATION.match(part))}
 
 
 def test_every_cited_work_is_listed_in_full():

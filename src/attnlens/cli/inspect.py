@@ -52,14 +52,14 @@ def inspect(
 ) -> None:
     """What does this transformer do, layer by layer and head by head?"""
     check_out(out)
-    layer_range = None if layers is None else parse_layers(layers)
+    wanted = None if layers is None else parse_layers(layers)
     inputs, labels = _inputs(text, column, images, sequences, label, rows, seed)
     sys.path.insert(0, str(Path.cwd()))  # import modules of this folder, as `python -m` does
     from attnlens.advice import inspect as ask
     from attnlens.report import write_inspection
 
     with _progress() as show:
-        settings = {"layers": layer_range, "tokens": tokens, "seed": seed}
+        settings = {"layers": wanted, "tokens": tokens, "seed": seed}
         result = ask(model, inputs, labels, **settings, progress=show, keep=out)
     page = write_inspection(result, out)
     if as_json:

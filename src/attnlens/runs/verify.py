@@ -96,12 +96,12 @@ def verify(
     check_seed_range("seed_range", seed_range)
     run = runner_of(engine, address, workers, time_limit, memory_limit)
     show = shown_in_notebook(progress)
-    all_claims, folder, started = selection(claims, settings), Path(out), time.perf_counter()
-    selected, skipped = runnable(all_claims)
+    wanted, folder, started = selection(claims, settings), Path(out), time.perf_counter()
+    selected, skipped = runnable(wanted)
     with Store.writing(folder, fresh) as store:
         # The numerical path must be known before the keys of cells, which contain it.
         path = prepared_path([claim.measure.__module__ for claim in selected], notice)
-        versions = claim_versions(all_claims, selected)
+        versions = claim_versions(wanted, selected)
         lenses = {claim.lens for claim in selected}
         record = RunRecord(
             versions, judge_version(), path, environment(lenses), seed_ranges=(seed_range,)

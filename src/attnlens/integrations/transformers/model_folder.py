@@ -54,11 +54,11 @@ def load_folder(folder: str | os.PathLike[str]) -> LoadedFolder:
 
 def folder_digest(folder: Path) -> str:
     """A hash of the names and contents of the JSON and safetensors files in a folder."""
-    digest = hashlib.sha256()
+    found = hashlib.sha256()
     for file in sorted([*folder.glob("*.json"), *folder.glob("*.safetensors")]):
         with file.open("rb") as content:
-            digest.update(file.name.encode() + hashlib.file_digest(content, "sha256").digest())
-    return digest.hexdigest()
+            found.update(file.name.encode() + hashlib.file_digest(content, "sha256").digest())
+    return found.hexdigest()
 
 
 def _read_config(path: Path) -> Mapping[str, Any]:
@@ -124,16 +124,14 @@ def _load_model(path: Path, settings: Mapping[str, Any]) -> tuple[Any, Any]:
 
     try:
         try:
-            module, report = load(register())
+            module, found = load(register())
         except KeyError:  # GPT-J, GPT-Neo, Falcon: they look up attention in their own table
-            module, report = load("eager")
+            module, found = load("eager")
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
         raise checks.BadInput(
             f"the model in {path} cannot be loaded ({_first_line(error)})."
         ) from error
-    missing = [
-        name for name in report["missing_keys"] if not any(part in name for part in NOT_USED)
-    ]
+    missing = [name for name in found["missing_keys"] if not any(part in name for part in NOT_USED)]
     if missing:
         raise checks.BadInput(
             f"the weights in {path} lack {len(missing)} arrays of the model, such as "
