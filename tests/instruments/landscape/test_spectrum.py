@@ -29,7 +29,7 @@ def times(rows: np.ndarray) -> np.ndarray:
 
 def test_both_ends_are_found_with_true_residuals():
     result = spectrum.extremes(times, SIZE, 2, rtol=1e-10)
-    # |λ − found| ≤ residual for a symmetric matrix, up to the rounding of forming the matrix.
+    # |λ − result| ≤ residual for a symmetric matrix, up to the rounding of forming the matrix.
     for pair, value in zip((*result.top, *result.bottom), VALUES[[-1, -2, 0, 1]], strict=True):
         assert abs(pair.value - value) <= pair.residual + SIZE * EPS * 50
         assert pair.residual <= 1e-10 * 50
