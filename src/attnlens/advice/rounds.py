@@ -60,7 +60,7 @@ def advise(
     map: Callable[..., Iterable[Any]] | None = None,
     models: Mapping[str, Any] | None = None,
 ) -> Sheet:
-    """Does attention help on these data, and how much would more labels, tokens or structure?
+    """Does attention help on these data? Would more labels, more tokens or more structure help?
 
     data: a path, a pandas DataFrame (both with `target`, the column of labels), a pair of arrays
         (X, y) with X of shape (n, p) or (n, L, t), or what `attnlens.data.read` returned.
