@@ -35,7 +35,6 @@ from .sample_size import (
     interval,
     ratio,
     sample_size,
-    with_interval,
 )
 
 SIZES = 8  # default number of sizes
@@ -140,7 +139,7 @@ class LearningCurves(Tabular):
         for name, draws in self._draws.items():
             today = self._possible(np.exp(draws.logs[:, -1]))
             later = self._possible(draws.extrapolated(float(self.sizes[-1] + labels)))
-            errors[name] = (with_interval(today), with_interval(later, Status.EXTRAPOLATED))
+            errors[name] = (_with_interval(today), _with_interval(later, Status.EXTRAPOLATED))
         return errors
 
     def back_test(self) -> dict[str, tuple[SampleSize, Reading]]:
@@ -155,7 +154,7 @@ class LearningCurves(Tabular):
         earlier = curve_draws(sizes[:-1], errors[..., :-1], np.array(self.inflation)[:-1])
         return {
             name: (
-                with_interval(self._possible(draws.extrapolated(sizes[-1])), Status.EXTRAPOLATED),
+                _with_interval(self._possible(draws.extrapolated(sizes[-1])), Status.EXTRAPOLATED),
                 self[name].readings[-1],
             )
             for name, draws in zip(self.errors, earlier, strict=True)
@@ -172,7 +171,7 @@ class LearningCurves(Tabular):
         for name, draws in self._draws.items():
             plain = fit_power_law(draws.sizes, np.exp(draws.logs), np.ones(len(draws.sizes)))
             parameters = {**draws.law._asdict(), "plain_exponent": plain.exponent}
-            laws[name] = {key: with_interval(np.asarray(v)) for key, v in parameters.items()}
+            laws[name] = {key: _with_interval(np.asarray(v)) for key, v in parameters.items()}
         return laws
 
     def __str__(self) -> str:
@@ -393,3 +392,12 @@ def _cell(reading: Reading) -> str:
     if reading.status is not Status.OK:
         return "not finite"
     return f"{reading.value:.3g} ± {reading.standard_error:.1g}"
+
+
+def _with_interval(draws: np.ndarray, status: Status = Status.OK) -> SampleSize:
+    """Return the first of `draws`, which is the estimate, with the interval of the others."""
+    low, high = interval(draws[1:])
+    value = float(draws[0])
+    if math.isnan(value):
+        return SampleSize(math.nan, 0.0, math.inf, Status.NOT_FINITE)
+    return SampleSize(value, min(low, value), max(high, value), status)

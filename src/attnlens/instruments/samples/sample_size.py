@@ -228,15 +228,6 @@ def sample_size(draws: CurveDraws, error: float) -> SampleSize:
     return SampleSize(value, min(low, value), max(high, value), status)
 
 
-def with_interval(draws: np.ndarray, status: Status = Status.OK) -> SampleSize:
-    """Return the first of `draws`, which is the estimate, with the interval of the others."""
-    low, high = interval(draws[1:])
-    value = float(draws[0])
-    if math.isnan(value):
-        return SampleSize(math.nan, 0.0, math.inf, Status.NOT_FINITE)
-    return SampleSize(value, min(low, value), max(high, value), status)
-
-
 def ratio(first: CurveDraws, second: CurveDraws, error: float) -> SampleSize:
     """Return n(ε) of the first model divided by n(ε) of the second, from paired draws.
 
