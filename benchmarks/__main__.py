@@ -83,16 +83,16 @@ def run(options: argparse.Namespace) -> int:
         names = ", ".join(sorted({work.group for work in works()}))
         print(f"No work is called {options.only!r}; the groups are: {names}.", file=sys.stderr)
         return 2
-    found = results.empty(options.quick, options.rounds)
-    found["load before"] = os.getloadavg()[0]
-    if found["load before"] > 0.5:
+    record = results.empty(options.quick, options.rounds)
+    record["load before"] = os.getloadavg()[0]
+    if record["load before"] > 0.5:
         print("The machine is busy: ratios will be noisy.", file=sys.stderr)
-    if not options.fresh and (before := results.earlier(options.out / TABLE, found)):
-        found = before
+    if not options.fresh and (before := results.earlier(options.out / TABLE, record)):
+        record = before
         print(
             f"{options.out / TABLE} has some rows already; --fresh measures all.", file=sys.stderr
         )
-    measured = {row["name"] for row in (*found["works"], *found["growth"])}
+    measured = {row["name"] for row in (*record["works"], *record["growth"])}
     chosen = [work for work in chosen if work.name not in measured]
     growing = [growth for growth in growing if growth.name not in measured]
     began, steps = time.perf_counter(), len(chosen) + len(growing) + 1
@@ -106,31 +106,31 @@ def run(options: argparse.Namespace) -> int:
         """Write all rows, in the order of the modules, and the names of those still missing."""
         for kind, rows in (("works", works()), ("growth", growths())):
             order = [row.name for row in rows]
-            found[kind].sort(key=lambda row, order=order: order.index(row["name"]))
-            measured = {row["name"] for row in found[kind]}
-            found["not measured"][kind] = [name for name in order if name not in measured]
-        results.write(options.out / TABLE, found)
+            record[kind].sort(key=lambda row, order=order: order.index(row["name"]))
+            measured = {row["name"] for row in record[kind]}
+            record["not measured"][kind] = [name for name in order if name not in measured]
+        results.write(options.out / TABLE, record)
 
-    if not found["limits"]:
+    if not record["limits"]:
         show_progress(0, "limits of the machine")
-        found["limits"] = limits(options.quick)
+        record["limits"] = limits(options.quick)
     for done, work in enumerate(chosen, 1):
         show_progress(done, f"{work.group}: {work.name}")
         load = os.getloadavg()[0]
         entries = [*compete(work, environments.python, options.rounds, options.quick)]
-        found["works"].append(results.record(work, entries, load))
+        record["works"].append(results.record(work, entries, load))
         save()
     for done, growth in enumerate(growing, 1 + len(chosen)):
         show_progress(done, f"growth of {growth.name}")
         try:
-            found["growth"].append(grow(growth, options.quick))
+            record["growth"].append(grow(growth, options.quick))
         except RuntimeError as error:  # the row is listed as not measured
             print(f"  {growth.name}: {error}", file=sys.stderr)
         save()
-    found["not installed"] = {name: environments.failures(name) for name in extras()}
+    record["not installed"] = {name: environments.failures(name) for name in extras()}
     save()
-    (options.out / PAGE).write_text(rendering.page(found))
-    print(rendering.text(found))
+    (options.out / PAGE).write_text(rendering.page(record))
+    print(rendering.text(record))
     print(f"Page: {options.out / PAGE}   Numbers: {options.out / TABLE}")
     return 0
 
@@ -153,14 +153,14 @@ def grow(growth: Growth, quick: bool) -> dict[str, Any]:
 
 def table(path: Path) -> int:
     try:
-        found = json.loads(path.read_text())
-        assert found["schema"] == results.SCHEMA
+        record = json.loads(path.read_text())
+        assert record["schema"] == results.SCHEMA
     except (OSError, ValueError, KeyError, TypeError, AssertionError) as error:
         print(f"{path} is not a result of this program ({error!r}).", file=sys.stderr)
         return 2
-    DOCS.write_text(rendering.markdown(found))
-    path.with_name(PAGE).write_text(rendering.page(found))
-    print(rendering.text(found))
+    DOCS.write_text(rendering.markdown(record))
+    path.with_name(PAGE).write_text(rendering.page(record))
+    print(rendering.text(record))
     return 0
 
 

@@ -171,10 +171,10 @@ def attnlens(
 
         train(steps=3 * EVERY, progress=note)
         (first, at), (last, end) = seen[1], seen[-1]  # seen[0] is before the first step
-        each = (end - at) / (last - first)
-        compiling = at - begun - first * each
+        seconds_per_step = (end - at) / (last - first)
+        compiling = at - begun - first * seconds_per_step
         left = seconds - (time.perf_counter() - begun) - compiling
-        steps = max(2 * EVERY, int(left / each))
+        steps = max(2 * EVERY, int(left / seconds_per_step))
         return train(steps=steps, warmup=steps // 20).model(0)
 
     @jax.jit
@@ -183,8 +183,8 @@ def attnlens(
 
     def accuracy(model: Any) -> Mapping[str, float]:
         def log_density(tokens: np.ndarray, points: np.ndarray) -> np.ndarray:
-            found = read(model, tokens.astype(np.float32))
-            return Gaussians(*(np.asarray(part, float) for part in found)).log_density(points)
+            parameters = read(model, tokens.astype(np.float32))
+            return Gaussians(*(np.asarray(part, float) for part in parameters)).log_density(points)
 
         return judge(log_density, length)
 
@@ -219,9 +219,9 @@ def sbi(
 
     def train(count: int, seconds: float) -> Any:
         torch.manual_seed(0)
-        each = FCEmbedding(input_dim=DIM + 1, output_dim=40, num_hiddens=40, num_layers=2)
+        token_network = FCEmbedding(input_dim=DIM + 1, output_dim=40, num_hiddens=40, num_layers=2)
         embedding = PermutationInvariantEmbedding(
-            each, trial_net_output_dim=40, num_hiddens=40, num_layers=2, output_dim=20
+            token_network, trial_net_output_dim=40, num_hiddens=40, num_layers=2, output_dim=20
         )
         # No z-scoring of sets, as in sbi's tutorial on independent trials.
         density = posterior_nn(

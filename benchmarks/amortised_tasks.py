@@ -69,13 +69,15 @@ def moons_tokens(latent: np.ndarray, random: np.random.Generator) -> np.ndarray:
 
 
 def moons_exact(tokens: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
-    kept = np.zeros((0, 2))
-    while len(kept) < count:
+    accepted = np.zeros((0, 2))
+    while len(accepted) < count:
         shift = np.sqrt(2) * (tokens[0] - crescent(4 * count, random))
         total = -shift[:, 0] * random.choice([-1, 1], len(shift))
         latent = np.column_stack([total - shift[:, 1], total + shift[:, 1]]) / 2
-        kept = np.concatenate([kept, latent[(shift[:, 0] <= 0) & (np.abs(latent) < 1).all(1)]])
-    return kept[:count]
+        accepted = np.concatenate(
+            [accepted, latent[(shift[:, 0] <= 0) & (np.abs(latent) < 1).all(1)]]
+        )
+    return accepted[:count]
 
 
 def slcp_roots(latent: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -187,15 +189,15 @@ def attnlens(task: str, simulations: int, seconds: float) -> Run:
 
         train(3 * EVERY, progress=note)
         (first, at), (last, end) = seen[1], seen[-1]  # seen[0] is before the first step
-        each = (end - at) / (last - first)
-        compiling = at - begun - first * each
+        seconds_per_step = (end - at) / (last - first)
+        compiling = at - begun - first * seconds_per_step
         left = seconds - (time.perf_counter() - begun) - compiling
-        return train(max(2 * EVERY, int(left / each)))
+        return train(max(2 * EVERY, int(left / seconds_per_step)))
 
     def call() -> Any:
         share = seconds / len(OUR_SETTINGS)
-        found = [one(share, **setting) for setting in OUR_SETTINGS]
-        return min(found, key=lambda posterior: np.nanmin(posterior.fitted.validation))
+        candidates = [one(share, **setting) for setting in OUR_SETTINGS]
+        return min(candidates, key=lambda posterior: np.nanmin(posterior.fitted.validation))
 
     def accuracy(posterior: Any) -> Mapping[str, float]:
         def log_prob(tokens: np.ndarray, latent: np.ndarray) -> np.ndarray:
@@ -245,8 +247,8 @@ def sbi(task: str, simulations: int, seconds: float) -> Run:
 
     def call() -> Any:
         share = seconds / len(THEIR_SETTINGS)
-        found = [train(simulations, share, **setting) for setting in THEIR_SETTINGS]
-        return min(found, key=lambda pair: pair[0])[1]
+        candidates = [train(simulations, share, **setting) for setting in THEIR_SETTINGS]
+        return min(candidates, key=lambda pair: pair[0])[1]
 
     def accuracy(posterior: Any) -> Mapping[str, float]:
         def log_prob(tokens: np.ndarray, latent: np.ndarray) -> np.ndarray:

@@ -69,12 +69,14 @@ def judge(parts: list[np.ndarray], gradient: bool) -> Callable[[Any], Mapping[st
 
     def accuracy(answer: Any) -> dict[str, float]:
         if gradient:
-            found, truth = [np.asarray(x).ravel() for x in answer], exact_gradient(parts)
-            joined = (np.concatenate([x.ravel() for x in side]) for side in (found, truth))
+            result, truth = [np.asarray(x).ravel() for x in answer], exact_gradient(parts)
+            joined = (np.concatenate([x.ravel() for x in side]) for side in (result, truth))
             return {"relative error": relative_error(*joined)}
         query, key, value, _ = parts
-        found = np.asarray(answer).reshape(query.shape)[:, :CHECKED]
-        return {"relative error": relative_error(found, exact(query[:, :CHECKED], key, value, 8.0))}
+        result = np.asarray(answer).reshape(query.shape)[:, :CHECKED]
+        return {
+            "relative error": relative_error(result, exact(query[:, :CHECKED], key, value, 8.0))
+        }
 
     return accuracy
 
@@ -170,8 +172,8 @@ def _judge_kernel(parts: list[np.ndarray]) -> Callable[[Any], Mapping[str, float
     def accuracy(answer: Any) -> dict[str, float]:
         query, key, value = (np.asarray(x, np.float64) for x in parts)
         truth = exact(*with_one_more(query[:CHECKED], key), value, TEMPERATURE)
-        found = np.asarray(answer).reshape(query.shape)[:CHECKED]
-        return {"relative error": relative_error(found, truth)}
+        result = np.asarray(answer).reshape(query.shape)[:CHECKED]
+        return {"relative error": relative_error(result, truth)}
 
     return accuracy
 

@@ -138,7 +138,7 @@ def compete(
             if entry.error:
                 continue
             try:
-                found = apart(
+                measured = apart(
                     contender.make,
                     {**setting, **contender.setting},
                     python(contender.home),
@@ -148,11 +148,11 @@ def compete(
             except (LookupError, RuntimeError) as error:
                 entry.error = str(error)
                 continue
-            entry.seconds += found["seconds"]
-            entry.first.append(found["first"])
-            entry.peak = max(entry.peak, found["peak"])
-            entry.accuracy = found["accuracy"]
-            entry.scale = found["scale"]
+            entry.seconds += measured["seconds"]
+            entry.first.append(measured["first"])
+            entry.peak = max(entry.peak, measured["peak"])
+            entry.accuracy = measured["accuracy"]
+            entry.scale = measured["scale"]
     yield from entries
 
 
@@ -217,12 +217,12 @@ def own_megabytes() -> float:
     return total
 
 
-def relative_error(found: Any, exact: Any) -> float:
-    """|found − exact|₂ / |exact|₂, in float64."""
+def relative_error(value: Any, exact: Any) -> float:
+    """|value − exact|₂ / |exact|₂, in float64."""
     import numpy as np
 
-    found, exact = (np.asarray(x, np.float64).ravel() for x in (found, exact))
-    return float(np.linalg.norm(found - exact) / np.linalg.norm(exact))
+    value, exact = (np.asarray(x, np.float64).ravel() for x in (value, exact))
+    return float(np.linalg.norm(value - exact) / np.linalg.norm(exact))
 
 
 if __name__ == "__main__":

@@ -83,10 +83,10 @@ def density_attnlens(steps: int, probes: int) -> Run:
 
     def density(width: int, steps: int, probes: int) -> Rule:
         subject = Subject(jax_loss, weights(width), data(), precision="float32")
-        found = spectrum.quadrature(
+        quadrature = spectrum.quadrature(
             lambda rows: subject.times(rows, width=probes), subject.size, probes, steps
         )
-        return found.nodes, found.weights
+        return quadrature.nodes, quadrature.weights
 
     return density_run(density, steps, PROBES, exact_spectrum)
 
@@ -135,8 +135,8 @@ def density_eigenthings(steps: int, probes: int) -> Run:
     def density(width: int, steps: int, probes: int) -> Rule:
         model, batch = torch_model(width)
         operator = things.HessianOperator(model, [batch], things.supervised_loss(cross_entropy))
-        found = things.spectral_density(operator, num_runs=probes, lanczos_steps=steps)
-        return np.nan_to_num(found.raw_eigenvalues.numpy()), found.raw_weights.numpy()
+        estimate = things.spectral_density(operator, num_runs=probes, lanczos_steps=steps)
+        return np.nan_to_num(estimate.raw_eigenvalues.numpy()), estimate.raw_weights.numpy()
 
     return density_run(density, steps, probes)
 
@@ -169,9 +169,9 @@ def density_pyhessian(steps: int, probes: int) -> Run:
 
     def density(width: int, steps: int, probes: int) -> Rule:
         model, batch = torch_model(width)
-        found = hessian(model, cross_entropy, data=batch, cuda=False)
+        estimator = hessian(model, cross_entropy, data=batch, cuda=False)
         try:
-            nodes, masses = found.density(steps, probes)
+            nodes, masses = estimator.density(steps, probes)
         except RuntimeError as error:  # PyTorch's message about removed functions has many lines
             raise RuntimeError(str(error).splitlines()[0]) from None
         return np.real(nodes), np.real(masses)
@@ -262,8 +262,8 @@ def product_torch(width: int = LARGE) -> Run:
         return torch.autograd.grad(loss, parameters, create_graph=graph)
 
     def product() -> np.ndarray:
-        found = torch.autograd.grad(gradient(True), parameters, grad_outputs=parts)
-        return torch.cat([part.ravel() for part in found]).numpy()
+        products = torch.autograd.grad(gradient(True), parameters, grad_outputs=parts)
+        return torch.cat([part.ravel() for part in products]).numpy()
 
     return product_run(product, gradient, width)
 
@@ -284,7 +284,7 @@ DENSITY = "benchmarks.curvature:density_"
 PRODUCT = "benchmarks.curvature:product_"
 
 WHY = (
-    "attnlens computes with one thread a process, and a run keeps every core busy with a process "
+    "attnlens computes with one thread per process, and a run keeps every core busy with a process "
     "of its own; rows with all threads, and matfree by hand, had both cores here."
 )
 

@@ -45,8 +45,8 @@ class Environments:
 
     def failures(self, home: str) -> dict[str, str]:
         """Requirements that did not install, with the error line of pip."""
-        kept = self.folder / home / "failures.json"
-        return json.loads(kept.read_text()) if kept.exists() else {}
+        file = self.folder / home / "failures.json"
+        return json.loads(file.read_text()) if file.exists() else {}
 
     def _make(self, home: str) -> None:
         print(f"installing {home} into {self.folder.name} …", file=sys.stderr, flush=True)

@@ -115,8 +115,8 @@ def stream(who: str, length: int) -> Run:
 
 def power(who: str, trials: int, length: int, permutations: int) -> Run:
     """Share of sequences rejected in every case, tested one at a time."""
-    test, tried = TESTS[who](fast=True), trials // 3 if who == "mapie" else trials
-    return _shares(CASES, lambda x, seed: test(x, permutations, seed), (trials, length), tried)
+    test, count = TESTS[who](fast=True), trials // 3 if who == "mapie" else trials
+    return _shares(CASES, lambda x, seed: test(x, permutations, seed), (trials, length), count)
 
 
 def joint_power(who: str, trials: int, count: int, length: int, permutations: int) -> Run:
@@ -136,11 +136,11 @@ def _shares(
     cases: dict[str, Case],
     test: Callable[[np.ndarray, int], float],
     shape: tuple[int, ...],
-    tried: int | None = None,
+    count: int | None = None,
 ) -> Run:
-    """Share rejected in every case. Slow contenders run only the first `tried` sequences; `scale`
+    """Share rejected in every case. Slow contenders run only the first `count` sequences; `scale`
     corrects their time."""
-    data = {name: draw(case, shape, seed=1)[:tried] for name, case in cases.items()}
+    data = {name: draw(case, shape, seed=1)[:count] for name, case in cases.items()}
 
     def call() -> dict[str, float]:
         return {
@@ -148,7 +148,7 @@ def _shares(
             for name, tokens in data.items()
         }
 
-    return Run(call, lambda shares: shares, scale=shape[0] / (tried or shape[0]))
+    return Run(call, lambda shares: shares, scale=shape[0] / (count or shape[0]))
 
 
 # -- the table -------------------------------------------------------------------------------------

@@ -120,8 +120,8 @@ def flinty(fast: bool = False) -> Test:
 
     def test(x: np.ndarray, permutations: int, seed: int) -> float:
         distances = [pdist(sequence[:, None], "sqeuclidean") for sequence in x]
-        found = flintypy.v_stat.dist_data_p_value(distances, num_perms=permutations)
-        return (found * permutations + 1) / (permutations + 1)  # a valid p-value counts the data
+        p_value = flintypy.v_stat.dist_data_p_value(distances, num_perms=permutations)
+        return (p_value * permutations + 1) / (permutations + 1)  # a valid p-value counts the data
 
     return test
 
@@ -148,11 +148,11 @@ def our_bets() -> Bet:
 def crepes(composite: bool = False) -> Bet:
     from crepes import martingales  # pyright: ignore[reportMissingImports]
 
-    found = martingales.SimpleJumper()
+    martingale = martingales.SimpleJumper()
     if composite:
-        found = martingales.CompositeMartingale([found, martingales.SleeperStayer()])
+        martingale = martingales.CompositeMartingale([martingale, martingales.SleeperStayer()])
     return lambda x, seed: max(
-        1.0, float(found.apply(martingales.semi_online_p_values(x, seed=seed)).max())
+        1.0, float(martingale.apply(martingales.semi_online_p_values(x, seed=seed)).max())
     )
 
 

@@ -340,12 +340,12 @@ def _long_works() -> list[Work]:
 
 
 def _world_work() -> Work:
-    each = [("1", "its own threads"), (str(CORES), f"{CORES} processes")]
+    variants = [("1", "its own threads"), (str(CORES), f"{CORES} processes")]
 
     def both(name: str, solver: str, home: str = HERE) -> list[Contender]:
         return [
             _contender(f"{name} ({task})", "episodes", home, solver=solver, processes=int(count))
-            for count, task in each
+            for count, task in variants
         ]
 
     return Work(

@@ -110,8 +110,8 @@ def curve_sklearn(models: Sequence[str], steps: int = STEPS, folds: int = 2) -> 
             scoring="neg_mean_squared_error",
         )
 
-    def accuracy(found: Any) -> dict[str, float]:
-        return task(-found[2][-1] / y.var())
+    def accuracy(answer: Any) -> dict[str, float]:
+        return task(-answer[2][-1] / y.var())
 
     return Run(call, accuracy, len(models) * FOLDS / folds * STEPS / steps)
 
@@ -134,8 +134,8 @@ def curve_joblib(models: Sequence[str], steps: int = STEPS, folds: int = 2) -> R
             for fold in parts
         )
 
-    def accuracy(found: Any) -> dict[str, float]:
-        return task(np.array(found[-folds:]) / y.var())
+    def accuracy(answer: Any) -> dict[str, float]:
+        return task(np.array(answer[-folds:]) / y.var())
 
     return Run(call, accuracy, len(models) * FOLDS / folds * STEPS / steps)
 

@@ -247,8 +247,8 @@ def ensemble_torch_modules(models: int = MODELS, steps: int = STEPS) -> Run:
         return w
 
     def accuracy(w: Any) -> dict[str, float]:
-        found = outputs(w, tokens.expand(models, *tokens.shape)).detach()
-        return training_error(found, y.numpy())
+        predicted = outputs(w, tokens.expand(models, *tokens.shape)).detach()
+        return training_error(predicted, y.numpy())
 
     return Run(call, accuracy, STEPS / steps)
 

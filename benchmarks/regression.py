@@ -195,11 +195,11 @@ def pairs(case: str) -> Run:
         implementation()
 
     def call() -> float:
-        found, began = [], time.perf_counter()
-        while len(found) < PAIRS or time.perf_counter() - began < BUDGET:
+        ratios, began = [], time.perf_counter()
+        while len(ratios) < PAIRS or time.perf_counter() - began < BUDGET:
             own, other = _seconds(ours), _seconds(plain)
-            found.append(other / own)
-        return statistics.median(found)
+            ratios.append(other / own)
+        return statistics.median(ratios)
 
     return Run(call, lambda value: {"ratio": value})
 

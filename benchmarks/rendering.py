@@ -46,19 +46,19 @@ def rows(work: Mapping[str, Any]) -> Iterator[Row]:
             )
             continue
         low, high = entry.quartiles
-        found = ratio(work, entry)
+        timing = ratio(work, entry)
         accuracy = ", ".join(f"{name} {number(value)}" for name, value in entry.accuracy.items())
         yield Row(
             (
                 entry.name,
                 number(entry.median),
                 f"{number(low)} to {number(high)}",
-                compared(found),
+                compared(timing),
                 number(entry.compiling),
                 f"{max(entry.peak, 0):.0f}",
                 accuracy,
             ),
-            found,
+            timing,
             own,
         )
 
@@ -80,13 +80,15 @@ def number(value: float) -> str:
     return words.rstrip("0").rstrip(".") if digits > 0 else words
 
 
-def compared(found: Ratio | None) -> str:
-    if found is None:
+def compared(timing: Ratio | None) -> str:
+    if timing is None:
         return ""
-    words = f"{found.value:.2f} ({found.low:.2f} to {found.high:.2f})"
-    if found.aim is None:
+    words = f"{timing.value:.2f} ({timing.low:.2f} to {timing.high:.2f})"
+    if timing.aim is None:
         return words
-    return f"{words}; aim {found.aim:g}: {'reached' if found.value >= found.aim else 'not reached'}"
+    return (
+        f"{words}; aim {timing.aim:g}: {'reached' if timing.value >= timing.aim else 'not reached'}"
+    )
 
 
 def limited(work: Mapping[str, Any], limits: Mapping[str, float]) -> str:
@@ -94,31 +96,31 @@ def limited(work: Mapping[str, Any], limits: Mapping[str, float]) -> str:
     if part is None:
         return ""
     aim = work["aims"].get(work["limit"])
-    wanted = f" (aim {aim:.0%}: {'reached' if part >= aim else 'not reached'})" if aim else ""
-    return f"attnlens runs at {part:.0%} of this machine's {work['limit']} rate{wanted}."
+    goal = f" (aim {aim:.0%}: {'reached' if part >= aim else 'not reached'})" if aim else ""
+    return f"attnlens runs at {part:.0%} of this machine's {work['limit']} rate{goal}."
 
 
-def groups(found: Mapping[str, Any]) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
-    for name, works in groupby(found["works"], key=lambda work: work["group"]):
+def groups(record: Mapping[str, Any]) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
+    for name, works in groupby(record["works"], key=lambda work: work["group"]):
         yield name, [*works]
 
 
-def rates(found: Mapping[str, Any]) -> list[str]:
+def rates(record: Mapping[str, Any]) -> list[str]:
     unit = {True: "GB/s", False: "GFLOP/s"}
     return [
         f"{name} {rate / 1e9:.1f} {unit[name.startswith('bandwidth')]}"
-        for name, rate in found["limits"].items()
+        for name, rate in record["limits"].items()
     ]
 
 
-def described(found: Mapping[str, Any]) -> str:
-    its = found["machine"]
+def described(record: Mapping[str, Any]) -> str:
+    its = record["machine"]
     packages = ", ".join(f"{name} {version}" for name, version in its["packages"].items())
     return (
         f"{its['processor']}, {its['cores']} cores, {its['memory']}, {its['system']}, Python "
-        f"{its['python']}, {packages}. At most: {'; '.join(rates(found))}. "
-        f"{found['rounds']} rounds{', quick form' if found['quick'] else ''}; load before the "
-        f"start {found['load before']:.1f}."
+        f"{its['python']}, {packages}. At most: {'; '.join(rates(record))}. "
+        f"{record['rounds']} rounds{', quick form' if record['quick'] else ''}; load before the "
+        f"start {record['load before']:.1f}."
     )
 
 
@@ -154,32 +156,34 @@ Exponents are slopes of log cost over log size over all sizes, with their standa
 sizes, fixed costs make them smaller than in theory."""
 
 
-def missing(found: Mapping[str, Any]) -> list[str]:
+def missing(record: Mapping[str, Any]) -> list[str]:
     """Sentences on peers that could not be installed and on rows that were not measured."""
     packages = [
         f"{package} ({extra}) did not install: {reason}"
-        for extra, failures in found["not installed"].items()
+        for extra, failures in record["not installed"].items()
         for package, reason in failures.items()
     ]
-    names = [name for each in found["not measured"].values() for name in each]
+    names = [name for names in record["not measured"].values() for name in names]
     return [*packages, f"not measured in this run: {', '.join(names)}"] if names else packages
 
 
 # -- text ------------------------------------------------------------------------------------------
 
 
-def text(found: Mapping[str, Any]) -> str:
-    lines = [described(found)]
-    for group, works in groups(found):
+def text(record: Mapping[str, Any]) -> str:
+    lines = [described(record)]
+    for group, works in groups(record):
         lines += ["", f"== {group}"]
         for work in works:
             lines += ["", f"{work['name']}: {work['task']}"]
             lines += aligned([HEAD, *(row.cells for row in rows(work))])
-            lines += [f"  {line}" for line in (limited(work, found["limits"]), work["why"]) if line]
-    if found["growth"]:
+            lines += [
+                f"  {line}" for line in (limited(work, record["limits"]), work["why"]) if line
+            ]
+    if record["growth"]:
         lines += ["", "== how cost grows"]
-        lines += aligned([GROWTH_HEAD, *map(growth_cells, found["growth"])])
-    lines += [f"missing: {line}" for line in missing(found)]
+        lines += aligned([GROWTH_HEAD, *map(growth_cells, record["growth"])])
+    lines += [f"missing: {line}" for line in missing(record)]
     return "\n".join(lines)
 
 
@@ -198,7 +202,7 @@ def aligned(table: Sequence[Sequence[str]]) -> list[str]:
 # -- the documentation's page ----------------------------------------------------------------------
 
 
-def markdown(found: Mapping[str, Any]) -> str:
+def markdown(record: Mapping[str, Any]) -> str:
     parts = [
         "# Side by side",
         "",
@@ -207,21 +211,21 @@ def markdown(found: Mapping[str, Any]) -> str:
         INTRODUCTION,
         "",
         "`python -m benchmarks` measures everything again, `--quick` a smaller form, and",
-        "`--only TEXT` a part. The machine: " + described(found),
+        "`--only TEXT` a part. The machine: " + described(record),
     ]
-    for group, works in groups(found):
+    for group, works in groups(record):
         parts += ["", f"## {group}"]
         for work in works:
             parts += ["", f"### {work['name']}", "", work["task"], ""]
             parts += piped([HEAD, *(row.cells for row in rows(work))])
-            after = [line for line in (limited(work, found["limits"]), work["why"]) if line]
+            after = [line for line in (limited(work, record["limits"]), work["why"]) if line]
             parts += ["", " ".join(after)] if after else []
-    if found["growth"]:
+    if record["growth"]:
         parts += ["", "## How cost grows", "", GROWTH_INTRODUCTION, ""]
-        parts += piped([GROWTH_HEAD, *map(growth_cells, found["growth"])])
-    if missing(found):
+        parts += piped([GROWTH_HEAD, *map(growth_cells, record["growth"])])
+    if missing(record):
         parts += ["", "## Missing", ""]
-        parts += [f"- {plain(line)}" for line in missing(found)]
+        parts += [f"- {plain(line)}" for line in missing(record)]
     return "\n".join(parts) + "\n"
 
 
@@ -261,18 +265,18 @@ td, th { padding: .2rem .6rem; text-align: left; border-bottom: 1px solid #ddd; 
 DECADES = 2.0  # bars show ratios from 1/100 to 100
 
 
-def page(found: Mapping[str, Any]) -> str:
+def page(record: Mapping[str, Any]) -> str:
     parts = [
         "<!doctype html><html lang='en'><meta charset='utf-8'>",
         "<meta name='viewport' content='width=device-width, initial-scale=1'>",
         f"<title>attnlens beside its peers</title><style>{STYLE}</style>",
         "<h1>attnlens beside its peers</h1>",
         f"<p>{escape(INTRODUCTION.replace('*', ''))}</p>",
-        f"<p class='soft'>{escape(described(found))}</p>",
+        f"<p class='soft'>{escape(described(record))}</p>",
         "<p class='soft'>Bars: how many times as long the peer takes, on a logarithmic scale; the "
         "line in the middle is 1. Green, to the right: attnlens is faster. Thin: the range.</p>",
     ]
-    for group, works in groups(found):
+    for group, works in groups(record):
         parts.append(f"<h2>{escape(group)}</h2>")
         for work in works:
             parts.append(
@@ -280,13 +284,13 @@ def page(found: Mapping[str, Any]) -> str:
             )
             parts += [bar(row) for row in rows(work) if not row.own]
             parts.append(details(HEAD, [row.cells for row in rows(work)]))
-            after = " ".join(x for x in (limited(work, found["limits"]), work["why"]) if x)
+            after = " ".join(x for x in (limited(work, record["limits"]), work["why"]) if x)
             parts.append(f"<p>{escape(after)}</p>" if after else "")
-    if found["growth"]:
+    if record["growth"]:
         parts.append(f"<h2>How cost grows</h2><p>{escape(GROWTH_INTRODUCTION)}</p>")
-        parts.append(html_table(GROWTH_HEAD, [growth_cells(each) for each in found["growth"]]))
-    if missing(found):
-        items = "".join(f"<li>{escape(line)}</li>" for line in missing(found))
+        parts.append(html_table(GROWTH_HEAD, [growth_cells(growth) for growth in record["growth"]]))
+    if missing(record):
+        items = "".join(f"<li>{escape(line)}</li>" for line in missing(record))
         parts.append(f"<h2>Missing</h2><ul>{items}</ul>")
     return "\n".join(parts) + "</html>\n"
 

@@ -69,17 +69,19 @@ def empty(quick: bool, rounds: int) -> dict[str, Any]:
 def earlier(path: Path, like: Mapping[str, Any]) -> dict[str, Any] | None:
     """The results of an earlier run on the same machine with the same settings, if any."""
     try:
-        found = json.loads(path.read_text())
-        same = all(found[name] == like[name] for name in ("schema", "quick", "rounds", "machine"))
-        return {**like, **found} if same else None
+        previous = json.loads(path.read_text())
+        same = all(
+            previous[name] == like[name] for name in ("schema", "quick", "rounds", "machine")
+        )
+        return {**like, **previous} if same else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def record(work: Work, entries: Iterable[Entry], load: float) -> dict[str, Any]:
-    kept = ("name", "group", "task", "operations", "limit", "why")
-    found = {name: getattr(work, name) for name in kept}
-    return {**found, "aims": dict(work.aims), "load": load, "entries": [*map(asdict, entries)]}
+    names = ("name", "group", "task", "operations", "limit", "why")
+    facts = {name: getattr(work, name) for name in names}
+    return {**facts, "aims": dict(work.aims), "load": load, "entries": [*map(asdict, entries)]}
 
 
 def entries_of(work: Mapping[str, Any]) -> list[Entry]:
@@ -133,12 +135,12 @@ def slope(sizes: Sequence[float], costs: Sequence[float]) -> Slope:
 
 
 def grown(
-    growth: Growth, sizes: Sequence[int], found: Sequence[Mapping[str, Any]]
+    growth: Growth, sizes: Sequence[int], measurements: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """A record of the costs of one computation at all sizes, with slopes of time and memory."""
-    seconds = [statistics.median(measured["seconds"]) for measured in found]
+    seconds = [statistics.median(measured["seconds"]) for measured in measurements]
     # Growth can be negative: small sizes fit into memory that the process already has.
-    megabytes = [max(measured["peak"], 0.0) for measured in found]
+    megabytes = [max(measured["peak"], 0.0) for measured in measurements]
     record = {
         "name": growth.name,
         "task": growth.task,

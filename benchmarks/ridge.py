@@ -112,9 +112,9 @@ def on_the_sphere(given: Problem, degree: int = 22) -> Array:
         return np.stack(columns, 1)
 
     ((query, key, value),) = given.heads()
-    found = features(key)
-    matrix = found.T @ found + given.ridge * np.eye(found.shape[1])
-    weights = scipy.linalg.cho_solve(scipy.linalg.cho_factor(matrix), found.T @ value)
+    rows = features(key)
+    matrix = rows.T @ rows + given.ridge * np.eye(rows.shape[1])
+    weights = scipy.linalg.cho_solve(scipy.linalg.cho_factor(matrix), rows.T @ value)
     return (features(query) @ weights)[None]
 
 
@@ -128,13 +128,13 @@ def truth(given: Problem, kind: str) -> Array:
     query, key, value = (np.asarray(x, float) for x in given[:3])
     wide = Problem(query, key, value, given.temperature, given.ridge)
     if kind == "sphere":
-        found = on_the_sphere(wide)
+        solution = on_the_sphere(wide)
     else:
-        found = np.stack([solve(*head, wide) for head in wide.heads()])
+        solution = np.stack([solve(*head, wide) for head in wide.heads()])
     with tempfile.NamedTemporaryFile(dir=folder, suffix=".npy", delete=False) as fresh:
-        np.save(fresh, found)
+        np.save(fresh, solution)
     Path(fresh.name).replace(path)
-    return found
+    return solution
 
 
 def judge(given: Problem, kind: str) -> Callable[[Any], Mapping[str, float]]:

@@ -114,14 +114,18 @@ def main() -> None:
     rounds = rounds_for(options.seconds)
     work = cells(options.cells, rounds, options.seconds)
     settings = [(engine, w) for engine in options.engines for w in options.workers]
-    found: dict[tuple[str, int], list[tuple[float, float, float]]] = {each: [] for each in settings}
+    repeats: dict[tuple[str, int], list[tuple[float, float, float]]] = {
+        setting: [] for setting in settings
+    }
     for _ in range(options.repeats):
-        for each in settings:
-            found[each].append(timed(*each, work))
-    alone = statistics.median(mean for _, mean, _ in found[options.engines[0], options.workers[0]])
+        for setting in settings:
+            repeats[setting].append(timed(*setting, work))
+    alone = statistics.median(
+        mean for _, mean, _ in repeats[options.engines[0], options.workers[0]]
+    )
     print(f"{options.cells} cells of {alone:.3f} s each alone, {cores()} cores")
     print("engine  workers  seconds  model  efficiency (smallest to largest)   beside")
-    for (engine, w), runs in found.items():
+    for (engine, w), runs in repeats.items():
         left = options.cells - w
         model = left * alone / w + alone * (1 - 1 / w)
         shares = sorted(left * alone / (w * seconds) for seconds, _, _ in runs)

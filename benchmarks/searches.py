@@ -85,12 +85,12 @@ def stationary(starts: int = 64) -> Run:
             map=workers.map,
         )
 
-    def accuracy(found: Any) -> dict[str, float]:
+    def accuracy(result: Any) -> dict[str, float]:
         return {
-            "converged share": found.converged_share,
-            "points": len(found.points),
-            "minima": len(found.minima),
-            "largest gradient norm": max(point.gradient_norm for point in found.points),
+            "converged share": result.converged_share,
+            "points": len(result.points),
+            "minima": len(result.minima),
+            "largest gradient norm": max(point.gradient_norm for point in result.points),
         }
 
     return Run(call, accuracy)

@@ -36,7 +36,7 @@ WHY = (
     "more than twice this is to be had; softmax and attention's own small products take a third."
 )
 WHY_SMALL = (
-    "About sixty operations a point, each of which costs XLA some microseconds however small it "
+    "About sixty operations per point, each of which costs XLA some microseconds however small it "
     "is; batches of points, each with its own weights, were slower."
 )
 
@@ -46,17 +46,17 @@ def surface_attnlens(width: int, samples: int, points: int) -> Run:
 
     w, batch = weights(width), data(samples)
 
-    def found(points: int, precision: str) -> np.ndarray:
+    def losses(points: int, precision: str) -> np.ndarray:
         measured: Any = surface(jax_loss, w, batch, points=points, precision=precision)
         return np.array(measured.values)
 
     def accuracy(answer: np.ndarray) -> dict[str, float]:
         # Compare on a coarser plane over the same span: every `step`-th point.
         parts = next(parts for parts in (4, 5, 1) if (points - 1) % parts == 0)
-        step, exact = (points - 1) // parts, found(parts + 1, "float64")
+        step, exact = (points - 1) // parts, losses(parts + 1, "float64")
         return {"relative error": relative_error(answer[::step, ::step], exact)}
 
-    return Run(lambda: found(points, "float32"), accuracy, (POINTS / points) ** 2)
+    return Run(lambda: losses(points, "float32"), accuracy, (POINTS / points) ** 2)
 
 
 def filter_normalised(torch: Any, start: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -160,12 +160,12 @@ def contenders(ours: int, theirs: int) -> list[Contender]:
 
     attnlens runs more points, because its calls have a larger fixed cost.
     """
-    found = [Contender("attnlens", MAKE + "attnlens", threads="one", setting={"points": ours})]
+    contenders = [Contender("attnlens", MAKE + "attnlens", threads="one", setting={"points": ours})]
     for name, make in (
         ("loss-landscapes", MAKE + "landscapes"),
         ("torch.func.functional_call", MAKE + "functional"),
     ):
-        found += [
+        contenders += [
             Contender(
                 f"{name} (plain attention, one thread)",
                 make,
@@ -188,7 +188,7 @@ def contenders(ours: int, theirs: int) -> list[Contender]:
                 {"points": theirs, "fused": True},
             ),
         ]
-    return found
+    return contenders
 
 
 WORKS = [

@@ -29,11 +29,11 @@ HEADER = """\
 
 def build_requirements() -> list[str]:
     """The build requirements of the project and of the wheel of native code, as pinned there."""
-    found = []
+    requirements = []
     for folder in (ROOT, ROOT / "native"):
         content = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))
-        found += [name for name in content["build-system"]["requires"] if "==" in name]
-    return [*found, "editables", "cmake", "ninja"]
+        requirements += [name for name in content["build-system"]["requires"] if "==" in name]
+    return [*requirements, "editables", "cmake", "ninja"]
 
 
 def resolution() -> list[dict[str, Any]]:

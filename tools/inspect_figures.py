@@ -44,12 +44,12 @@ def keep(name: str, result: Path, run: Path = RUN) -> None:
 
 def figures(run: Path = RUN) -> dict[str, View]:
     """The figures by name, such as `inspect.minilm-order`."""
-    found: dict[str, View] = {}
+    views: dict[str, View] = {}
     for name, part in json.loads(run.read_text("utf-8")).items():
         for key, measure in part["measures"].items():
-            drawn = over_depth(key, measure) if key in LAYERS else by_head(name, key, measure)
-            found[f"inspect.{name}-{key.split()[0]}"] = drawn
-    return found
+            view = over_depth(key, measure) if key in LAYERS else by_head(name, key, measure)
+            views[f"inspect.{name}-{key.split()[0]}"] = view
+    return views
 
 
 def over_depth(name: str, stored: Mapping[str, Any]) -> Figure:

@@ -45,26 +45,26 @@ def needed(root: str = "attnlens", extras: tuple[str, ...] = ()) -> dict[str, Di
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
-    found: dict[str, Distribution] = {}
+    distributions: dict[str, Distribution] = {}
     waiting = [(root, extras)]
     while waiting:
-        name, wanted = waiting.pop()
+        name, needed_extras = waiting.pop()
         name = canonicalize_name(name)
         try:
             distribution = importlib.metadata.distribution(name)
         except PackageNotFoundError:
             continue
-        if name in found and not wanted:
+        if name in distributions and not needed_extras:
             continue
-        found[name] = distribution
+        distributions[name] = distribution
         for text in distribution.requires or ():
             requirement = Requirement(text)
-            environments = [{"extra": extra} for extra in ("", *wanted)]
+            environments = [{"extra": extra} for extra in ("", *needed_extras)]
             marker = requirement.marker
-            applies = marker is None or any(marker.evaluate(each) for each in environments)
-            if applies and canonicalize_name(requirement.name) not in found:
+            applies = marker is None or any(marker.evaluate(extra) for extra in environments)
+            if applies and canonicalize_name(requirement.name) not in distributions:
                 waiting.append((requirement.name, tuple(sorted(requirement.extras))))
-    return dict(sorted(found.items()))
+    return dict(sorted(distributions.items()))
 
 
 def licence(distribution: Distribution) -> str:

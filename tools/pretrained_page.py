@@ -110,17 +110,19 @@ def curve(c: Any) -> dict[str, Any]:
 
 def figures(run: Path = RUN) -> dict[str, View]:
     """The figures of the page, by name."""
-    found = json.loads(run.read_text())
+    results = json.loads(run.read_text())
     distance = "in squared distances between two texts"
     return {
         "pretrained.order": layered(
-            found, "order", "Order: distance to the shuffled text", distance
+            results, "order", "Order: distance to the shuffled text", distance
         ),
-        "pretrained.rates": rates(found),
-        "pretrained.attended": layered(found, "attended", "Share of tokens attended", "e^H/L"),
-        "pretrained.maps": maps(found["maps"]),
-        "pretrained.error": errors(found),
-        "pretrained.largest": layered(found, "largest", "Hessian of a probe", "largest eigenvalue"),
+        "pretrained.rates": rates(results),
+        "pretrained.attended": layered(results, "attended", "Share of tokens attended", "e^H/L"),
+        "pretrained.maps": maps(results["maps"]),
+        "pretrained.error": errors(results),
+        "pretrained.largest": layered(
+            results, "largest", "Hessian of a probe", "largest eigenvalue"
+        ),
     }
 
 
@@ -128,15 +130,15 @@ def points(part: dict[str, Any]) -> tuple[Point, ...]:
     return tuple(restored(r).point(x) for x, r in zip(part["at"], part["readings"], strict=True))
 
 
-def layered(found: dict[str, Any], key: str, title: str, label: str) -> Figure:
-    series = tuple(Series(TITLES[name], points(found[name][key])) for name in SETS)
+def layered(results: dict[str, Any], key: str, title: str, label: str) -> Figure:
+    series = tuple(Series(TITLES[name], points(results[name][key])) for name in SETS)
     return Figure(title, "layer", label, series, log_x=False, log_y=False)
 
 
-def rates(found: dict[str, Any]) -> Figure:
+def rates(results: dict[str, Any]) -> Figure:
     series = tuple(
         Series(f"layer {i + 1}", points(rate), slope=rate["slope"]["value"])
-        for i, rate in enumerate(found["imdb"]["rates"])
+        for i, rate in enumerate(results["imdb"]["rates"])
     )
     return Figure(
         "Attention over a random subset of an IMDB review",
@@ -146,10 +148,10 @@ def rates(found: dict[str, Any]) -> Figure:
     )
 
 
-def errors(found: dict[str, Any]) -> Figure:
+def errors(results: dict[str, Any]) -> Figure:
     series = []
     for name in SETS:
-        part = found[name]
+        part = results[name]
         pairs = zip(part["logme"], part["error"], strict=True)
         drawn = tuple(restored(r).point(x) for x, r in pairs)
         series.append(Series(f"{TITLES[name]}, one point per layer", drawn))
@@ -194,10 +196,10 @@ def kappa_with_interval(r: dict[str, Any]) -> str:
 
 def page(run: Path = RUN) -> str:
     """The page in Markdown, with `<!-- figure: NAME -->` in place of each figure."""
-    found = json.loads(run.read_text())
+    results = json.loads(run.read_text())
     lines = [TOP.strip(), ""]
     for name in SETS:
-        part, texts = found[name], found[name]["texts"]
+        part, texts = results[name], results[name]["texts"]
         lines += [
             f"## {TITLES[name]}",
             "",

@@ -18,8 +18,8 @@ from attnlens.worlds import TokenTeacher
 shape = {"tokens": 3, "token_dim": 3, "query_dim": 1, "value_dim": 1, "hidden": 3}
 tokens = TokenTeacher(**shape).sample(jax.random.key(1), length=256).tokens
 data = np.asarray(tokens.key), np.asarray(tokens.value)
-found = stationary_points(partial(SelfAttention, **shape), *data, l2=1e-4, starts=4)
-model, loss = found.model(found.points[0]), Supervised("squared")
+result = stationary_points(partial(SelfAttention, **shape), *data, l2=1e-4, starts=4)
+model, loss = result.model(result.points[0]), Supervised("squared")
 
 for name in ("random", "hessian-ends"):
     plane = attnlens.surface(loss, model, data, directions=name, points=21)

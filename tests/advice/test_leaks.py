@@ -16,8 +16,8 @@ def test_a_copy_of_the_label_is_flagged_and_a_good_feature_is_not():
     good = random.normal(size=ROWS)
     label = good + 0.5 * random.normal(size=ROWS) > 0  # the lowest error rate is about 0.15
     inputs = np.stack([good, label * 3.0, random.normal(size=ROWS)], 1)
-    found = leaking_columns(labelled(inputs, label), ("good", "copy", "noise"), 0)
-    assert found == [("copy", 0.0)]
+    result = leaking_columns(labelled(inputs, label), ("good", "copy", "noise"), 0)
+    assert result == [("copy", 0.0)]
 
 
 def test_a_gap_that_goes_with_the_label_is_flagged_from_a_frame():

@@ -51,8 +51,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     own = small_library(tmp_path, "own")
     small_library(tmp_path, "planted")
     copying = f'for last; do :; done; echo run >> {tmp_path}/log; cp {own} "$last"'
-    found = script(tmp_path / "c++", copying)
-    monkeypatch.setattr(compiler, "find_compiler", lambda: str(found))
+    result = script(tmp_path / "c++", copying)
+    monkeypatch.setattr(compiler, "find_compiler", lambda: str(result))
     monkeypatch.setattr(wheel, "find", lambda name, variant: wheel.WheelLibrary())
     monkeypatch.setattr(build, "_failures", {})
     monkeypatch.setenv("ATTNLENS_CACHE", str(tmp_path / "cache"))

@@ -93,9 +93,9 @@ def test_another_wheel_is_not_used_and_the_reason_is_given(installed, change: st
         installed().write_bytes(LIBRARY[:5])
     else:
         installed().parents[1].joinpath("manifest.json").unlink()
-    found = wheel.find(NAME, "x86-64-v3")
-    assert found.file is None
-    assert "attnlens-native" in found.reason
+    result = wheel.find(NAME, "x86-64-v3")
+    assert result.file is None
+    assert "attnlens-native" in result.reason
 
 
 def test_every_variant_has_fused_multiply_add():
@@ -132,7 +132,7 @@ def calls() -> dict[str, tuple[str, tuple[np.ndarray, ...], tuple[tuple[int, ...
         return random.normal(size=shape).astype(dtype)
 
     query, key, value = normal(3, 97, 5), normal(3, 513, 5), normal(3, 513, 7)
-    found: dict[str, tuple] = {
+    result: dict[str, tuple] = {
         "attnlens_long_softmax": ("long_softmax", (query, key, value), ((3, 97, 7), (3, 97, 1)))
     }
     for dtype in ("float32", "float64"):
@@ -140,8 +140,8 @@ def calls() -> dict[str, tuple[str, tuple[np.ndarray, ...], tuple[tuple[int, ...
         matrix = points @ np.swapaxes(points, 1, 2) / 144 + np.eye(144, dtype=dtype)
         root = np.linalg.cholesky(matrix).swapaxes(1, 2).copy()
         right = normal(4, 144, 19, dtype=dtype)
-        found[f"attnlens_factor_{dtype}"] = ("cholesky", (matrix,), (matrix.shape,))
-        found[f"attnlens_solve_{dtype}"] = ("cholesky", (root, right), (right.shape,))
+        result[f"attnlens_factor_{dtype}"] = ("cholesky", (matrix,), (matrix.shape,))
+        result[f"attnlens_solve_{dtype}"] = ("cholesky", (root, right), (right.shape,))
     for tokens in (4, 33):  # fewer and more tokens than a vector register has lanes
         parts = [normal(20, tokens, 5) for _ in range(3)]
         mask = random.random((20, tokens)) < 0.7
@@ -149,13 +149,13 @@ def calls() -> dict[str, tuple[str, tuple[np.ndarray, ...], tuple[tuple[int, ...
         weights = random.dirichlet(np.ones(tokens), (20, tokens)).astype("float32")
         given = normal(20, tokens, 5)
         name = "attnlens_small_softmax"
-        found[f"{name} {tokens}"] = ("small_softmax", (*parts, mask), shapes)
-        found[f"{name}_gradient {tokens}"] = (
+        result[f"{name} {tokens}"] = ("small_softmax", (*parts, mask), shapes)
+        result[f"{name}_gradient {tokens}"] = (
             "small_softmax",
             (*parts, weights, given),
             (shapes[0],) * 3,
         )
-    return found
+    return result
 
 
 @needs_wheel

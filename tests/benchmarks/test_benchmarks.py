@@ -22,7 +22,7 @@ def python(home: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def found() -> dict:
+def result() -> dict:
     """The record of a run with contenders that sleep, one that fails and one whose environment is
     not installed."""
     work = Work(
@@ -54,8 +54,8 @@ def found() -> dict:
     return json.loads(json.dumps(run))
 
 
-def test_contenders_are_measured_and_failures_are_recorded(found):
-    own, slow, fast, broken, homeless = results.entries_of(found["works"][0])
+def test_contenders_are_measured_and_failures_are_recorded(result):
+    own, slow, fast, broken, homeless = results.entries_of(result["works"][0])
     # A sleep never ends early. In the toy, the first call sleeps three times as long as later ones:
     # `compiling` is the difference, two sleeps.
     assert len(own.seconds) == 3
@@ -69,8 +69,8 @@ def test_contenders_are_measured_and_failures_are_recorded(found):
     assert results.best([own, slow, fast], "peer") is fast
 
 
-def test_ratios_and_shares(found):
-    work = found["works"][0]
+def test_ratios_and_shares(result):
+    work = result["works"][0]
     own, slow, *_, broken, _ = results.entries_of(work)
     ratio = results.ratio(work, slow)
     assert ratio is not None
@@ -79,11 +79,11 @@ def test_ratios_and_shares(found):
     assert ratio.aim == 3.0
     assert results.ratio(work, own) is None
     assert results.ratio(work, broken) is None
-    assert results.share(work, found["limits"]) == 4e9 / own.median / 1e11
+    assert results.share(work, result["limits"]) == 4e9 / own.median / 1e11
 
 
-def test_exponents_of_growth(found):
-    (grown,) = found["growth"]
+def test_exponents_of_growth(result):
+    (grown,) = result["growth"]
     assert grown["time"][0] == pytest.approx(2, abs=1e-12)
     assert grown["memory"][0] == pytest.approx(1, abs=1e-12)
     # Computed by hand: residuals ±h around a line over x = 0, 1, 2, 3 (logarithms to base 2); slope
@@ -94,12 +94,16 @@ def test_exponents_of_growth(found):
 
 
 def test_peak_memory_is_what_a_call_adds():
-    found = apart(f"{TOY}:hoarder", {"megabytes": 80}, sys.executable, repeats=1)
-    assert 75 <= found["peak"] <= 100  # 80 MB, and what the allocator and the interpreter add
+    result = apart(f"{TOY}:hoarder", {"megabytes": 80}, sys.executable, repeats=1)
+    assert 75 <= result["peak"] <= 100  # 80 MB, and what the allocator and the interpreter add
 
 
-def test_tables_and_pages_show_every_fact_and_escape_markup(found):
-    text, markdown, page = rendering.text(found), rendering.markdown(found), rendering.page(found)
+def test_tables_and_pages_show_every_fact_and_escape_markup(result):
+    text, markdown, page = (
+        rendering.text(result),
+        rendering.markdown(result),
+        rendering.page(result),
+    )
     for output in (text, markdown, page):
         for words in (
             "naps",
@@ -111,7 +115,7 @@ def test_tables_and_pages_show_every_fact_and_escape_markup(found):
         ):
             assert words in output
     assert "<script" not in page
-    assert "<script" not in markdown.replace(found["works"][0]["task"], "")
+    assert "<script" not in markdown.replace(result["works"][0]["task"], "")
     assert "(aim 0%: reached)" in text
     assert "http" not in page
     assert page.count("class='bar'") == 4
@@ -137,9 +141,9 @@ def test_numbers_have_three_significant_digits(value, words):
 
 
 def test_the_documentation_page_shows_the_committed_numbers():
-    found = json.loads((ROOT / "benchmarks" / "results.json").read_text())
-    assert not found["quick"]
-    assert (ROOT / "docs" / "benchmarks.md").read_text() == rendering.markdown(found)
+    result = json.loads((ROOT / "benchmarks" / "results.json").read_text())
+    assert not result["quick"]
+    assert (ROOT / "docs" / "benchmarks.md").read_text() == rendering.markdown(result)
 
 
 def test_every_row_of_the_table_still_exists():
@@ -147,24 +151,24 @@ def test_every_row_of_the_table_still_exists():
     now."""
     from benchmarks.__main__ import growths, works
 
-    found = json.loads((ROOT / "benchmarks" / "results.json").read_text())
+    result = json.loads((ROOT / "benchmarks" / "results.json").read_text())
     for kind, rows in (("works", works()), ("growth", growths())):
-        missing = found["not measured"][kind]
-        measured = [row["name"] for row in found[kind]]
+        missing = result["not measured"][kind]
+        measured = [row["name"] for row in result[kind]]
         assert measured == [row.name for row in rows if row.name not in missing]
-    words = {row["name"]: (row["task"], row["why"]) for row in found["works"]}
+    words = {row["name"]: (row["task"], row["why"]) for row in result["works"]}
     assert words == {work.name: (work.task, work.why) for work in works() if work.name in words}
     homes = {contender.home for work in works() for contender in work.contenders}
     assert homes == {HERE, *environments.extras()}
 
 
-def test_a_run_continues_an_earlier_one_with_the_same_settings(found, tmp_path: Path):
+def test_a_run_continues_an_earlier_one_with_the_same_settings(result, tmp_path: Path):
     kept, like = tmp_path / "results.json", results.empty(quick=False, rounds=1)
     assert results.earlier(kept, like) is None
-    results.write(kept, found)
+    results.write(kept, result)
     before = results.earlier(kept, like)
     assert before is not None
-    assert before["works"] == found["works"]
+    assert before["works"] == result["works"]
     assert results.earlier(kept, results.empty(quick=True, rounds=1)) is None
     kept.write_text("{")
     assert results.earlier(kept, like) is None

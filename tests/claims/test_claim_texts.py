@@ -59,11 +59,11 @@ def forms(region: Region) -> set[float]:
     and, for a log ratio, as exp(end) and the change in per cent; also the centre and the
     half-width."""
     low, high = region.low, region.high
-    found = {(low + high) / 2, (high - low) / 2} if np.isfinite([low, high]).all() else set()
+    result = {(low + high) / 2, (high - low) / 2} if np.isfinite([low, high]).all() else set()
     for bound in (bound for bound in (low, high) if np.isfinite(bound)):
         ratio = np.exp(min(bound, 10.0))
-        found |= {bound, -bound, 100 * bound, ratio, 100 * ratio, 100 * abs(ratio - 1)}
-    return {float(f"{value:.3g}") for value in found}
+        result |= {bound, -bound, 100 * bound, ratio, 100 * ratio, 100 * abs(ratio - 1)}
+    return {float(f"{value:.3g}") for value in result}
 
 
 def settings_numbers(values: Any) -> set[float]:

@@ -81,8 +81,8 @@ def hard_accuracy(strength: float, length: int, informative: int) -> float:
     """The accuracy of the test that compares the largest component with a bound, for the best
     bound."""
     bound = np.linspace(-1, 8, 4001)
-    found = norm.cdf(bound) ** (length - informative) * norm.cdf(bound - strength) ** informative
-    return float(np.max(0.5 * norm.cdf(bound) ** length + 0.5 * (1 - found)))
+    result = norm.cdf(bound) ** (length - informative) * norm.cdf(bound - strength) ** informative
+    return float(np.max(0.5 * norm.cdf(bound) ** length + 0.5 * (1 - result)))
 
 
 @pytest.mark.parametrize(

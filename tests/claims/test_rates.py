@@ -58,7 +58,7 @@ def test_ratios_of_the_calibration_are_judged_at_each_length():
 def designs(claim: Claim) -> dict[str, tuple[int, tuple[int, ...]]]:
     """The design (number of replicates, values of the axis) of every slope that a claim judges in
     the default profile, by a name that states claim, quantity and arm."""
-    found: dict[str, tuple[int, tuple[int, ...]]] = {}
+    result: dict[str, tuple[int, tuple[int, ...]]] = {}
     for quantity in claim.judge.quantities if isinstance(claim.judge, Rule) else ():
         law = getattr(quantity.estimate, "__self__", getattr(quantity.estimate, "law", None))
         if not isinstance(law, ScalingLaw):
@@ -72,8 +72,8 @@ def designs(claim: Claim) -> dict[str, tuple[int, tuple[int, ...]]]:
             for group in (group_by(cells, *quantity.per) if quantity.per else {(): cells}).values():
                 if group:
                     design = replicates_and_axis(law, group)
-                    found.setdefault(f"{claim.id}, {quantity.key}, {arm}, {design}", design)
-    return found
+                    result.setdefault(f"{claim.id}, {quantity.key}, {arm}, {design}", design)
+    return result
 
 
 def replicates_and_axis(law: ScalingLaw, cells: list[Measured]) -> tuple[int, tuple[int, ...]]:

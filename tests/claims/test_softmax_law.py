@@ -54,8 +54,8 @@ def test_moments_are_the_expected_errors_of_the_operator_given_the_keys():
         errors = softmax(query, token, token, temperature=temperature) - query
         w = weights(softmax, temperature=temperature)
         expected = [float(jnp.mean(jnp.sum(x**2, -1))) for x in (errors, w)]
-        found = [measured.to_mean[0, column], measured.weight[0, column]]
-        np.testing.assert_allclose(found, expected, rtol=1e-12)
+        result = [measured.to_mean[0, column], measured.weight[0, column]]
+        np.testing.assert_allclose(result, expected, rtol=1e-12)
 
 
 def test_episodes_of_different_lengths_and_seeds_are_independent():
@@ -91,10 +91,10 @@ def test_smoothness_of_a_process_by_differentiating_its_covariance(m: int):
         first = jax.grad(h)
         return lambda t: (1 - t**2) * jax.grad(first)(t) - m * t * first(t)
 
-    found = softmax_law.of_process(m, 0.7)
-    assert found.signal == pytest.approx(-float(laplacian(covariance)(1.0)) / 2, rel=1e-12)
+    result = softmax_law.of_process(m, 0.7)
+    assert result.signal == pytest.approx(-float(laplacian(covariance)(1.0)) / 2, rel=1e-12)
     twice = float(laplacian(laplacian(covariance))(1.0))
-    assert found.squared_bias == pytest.approx(twice / 4, rel=1e-12)
+    assert result.squared_bias == pytest.approx(twice / 4, rel=1e-12)
 
 
 def test_the_limiting_constant_by_quadrature():
@@ -113,39 +113,39 @@ def test_the_limiting_constant_by_quadrature():
 def test_the_distance_of_the_operators_is_the_expected_one():
     token, query = episode()
     own, noise_std, at = 2.0, 0.5, 0.2
-    found = same_limit.distances(token[None], query[None], own, noise_std, jnp.asarray(at))
+    result = same_limit.distances(token[None], query[None], own, noise_std, jnp.asarray(at))
     difference = weights(softmax, temperature=at) - weights(
         cme, ridge=noise_std**2, temperature=own
     )
     covariance = jnp.exp((token @ token.T - 1) / own) + noise_std**2 * jnp.eye(LENGTH)
     expected = jnp.mean(jnp.einsum("ql,lk,qk->q", difference, covariance, difference))
-    np.testing.assert_allclose(found.squared[0], expected, rtol=1e-9)
+    np.testing.assert_allclose(result.squared[0], expected, rtol=1e-9)
     world = GaussianProcess(key_dim=M + 1, temperature=own, noise_std=noise_std)
     exact = world.predict(Pairs(token, jnp.zeros((LENGTH, 1))), query).var.mean()
-    np.testing.assert_allclose(found.posterior_var[0], exact, rtol=1e-9)
+    np.testing.assert_allclose(result.posterior_var[0], exact, rtol=1e-9)
 
 
 def test_the_posterior_variance_is_that_of_the_linear_world():
     token, query = episode()
     world = LinearRegression(key_dim=M + 1, noise_std=0.8)
     exact = world.predict(Pairs(token, jnp.zeros((LENGTH, 1))), query).var.mean()
-    found = efficiency.posterior_var(token[None], query[None], 0.8)
-    np.testing.assert_allclose(found[0], exact, rtol=1e-12)
+    result = efficiency.posterior_var(token[None], query[None], 0.8)
+    np.testing.assert_allclose(result[0], exact, rtol=1e-12)
 
 
 def test_the_error_of_the_ridge_solve_is_that_of_the_operator():
     token, query = episode()
-    found = efficiency.by_ridge_solve(token[None], query[None], 0.8, 2.0).squared[0]
+    result = efficiency.by_ridge_solve(token[None], query[None], 0.8, 2.0).squared[0]
     settings: dict[str, Any] = {"ridge": 0.8**2, "temperature": 2.0}
     signal = jnp.sum((cme(query, token, token, **settings) - query) ** 2, -1)
     noise = 0.8**2 * jnp.sum(weights(cme, **settings) ** 2, -1)
-    np.testing.assert_allclose(found, jnp.mean(signal + noise), rtol=1e-9)
+    np.testing.assert_allclose(result, jnp.mean(signal + noise), rtol=1e-9)
 
 
 def test_the_error_with_an_output_gain_is_that_of_the_scaled_operator():
     token, query = episode()
     settings = {**efficiency.GRID.settings, "gain": True, "noise_std": 0.8, "queries": QUERIES}
-    found = efficiency.measure(
+    result = efficiency.measure(
         "output-gain", {**settings, "manifold_dim": M, "length": LENGTH}, [3]
     )
     temperature = settings["gain_temperature"]
@@ -154,7 +154,7 @@ def test_the_error_with_an_output_gain_is_that_of_the_scaled_operator():
         (gain * softmax(query, token, token, temperature=temperature) - query) ** 2, -1
     )
     noise = (0.8 * gain) ** 2 * jnp.sum(weights(softmax, temperature=temperature) ** 2, -1)
-    np.testing.assert_allclose(found["squared"][0], jnp.mean(signal + noise), rtol=1e-9)
+    np.testing.assert_allclose(result["squared"][0], jnp.mean(signal + noise), rtol=1e-9)
 
 
 @pytest.mark.parametrize("gain", [False, True])
@@ -185,5 +185,5 @@ def test_the_best_temperature_of_a_block_is_chosen_by_the_other_blocks():
 def test_the_crossover_is_where_the_fitted_variances_meet():
     noise = np.array([[0.1, 0.2, 0.4]])
     values = {"noise": noise, "signal": 0.3**2 * np.ones((1, 3)), "weight": np.ones((1, 3))}
-    found = softmax_estimates.log_crossovers([Measured({}, (0,), values)])
-    assert math.exp(found[0]) == pytest.approx(0.3, rel=1e-12)
+    result = softmax_estimates.log_crossovers([Measured({}, (0,), values)])
+    assert math.exp(result[0]) == pytest.approx(0.3, rel=1e-12)

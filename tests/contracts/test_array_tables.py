@@ -59,8 +59,8 @@ def trained(inputs: Any, targets: Any) -> Any:
 
 def stationary(inputs: Any) -> Any:
     settings = {"l2": 0.1, "starts": 1, "max_steps": 200}
-    found = networks.stationary_points(BASELINE, inputs, TARGETS, **settings)
-    return [point.loss for point in found.points] or [np.nan]
+    result = networks.stationary_points(BASELINE, inputs, TARGETS, **settings)
+    return [point.loss for point in result.points] or [np.nan]
 
 
 def rows(**changes: Any) -> Any:
@@ -74,8 +74,8 @@ def bowl(w: Any, data: Any = None) -> Any:
 
 
 def curved(params: Any, data: Any = None) -> Any:
-    found = attnlens.curvature(bowl, params, data, steps=0)
-    return [found.loss, found.largest, found.smallest, found.trace.value]
+    result = attnlens.curvature(bowl, params, data, steps=0)
+    return [result.loss, result.largest, result.smallest, result.trace.value]
 
 
 def heights(*arguments: Any, **settings: Any) -> Any:
@@ -94,8 +94,8 @@ def told_apart(sample: Any) -> float:
 
 
 def ranked(latent: Any, draws: Any, tokens: Any) -> Any:
-    found = calibration_of(latent, draws, tokens)
-    return np.column_stack([found.ranks, found.distance_ranks])
+    result = calibration_of(latent, draws, tokens)
+    return np.column_stack([result.ranks, result.distance_ranks])
 
 
 def part(judged: Any) -> Any:

@@ -20,8 +20,8 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 def blocks(text: str) -> list[str]:
     """The Python blocks of a page; one that follows `<!-- not run: reason -->` is left out."""
     pattern = r"(<!-- not run: [^>]+ -->\n)?^```python\n(.*?)^```"
-    found = re.findall(pattern, text, re.DOTALL | re.MULTILINE)
-    return [code for skipped, code in found if not skipped]
+    result = re.findall(pattern, text, re.DOTALL | re.MULTILINE)
+    return [code for skipped, code in result if not skipped]
 
 
 # Pages about optional packages have no block to run here; tests of those packages run them.

@@ -16,7 +16,7 @@ from attnlens.core.verdicts import Part, Region
 from attnlens.runs.ledger import section
 from attnlens.runs.store.store import Store
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))  # the tools are scripts
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))  # a folder of scripts, not a package
 lens_page = importlib.import_module("lens_page")
 
 

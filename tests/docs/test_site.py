@@ -90,12 +90,12 @@ def browser() -> Iterator[Any]:
 def problems(seen: Visit, address: str) -> list[str]:
     """The problems of a page: fetches from other servers, console messages, and sideways
     scrolling."""
-    found = [f"fetches {url}" for url in seen.requests if not url.startswith((address, "data:"))]
-    found += [f"console: {message}" for message in seen.console]
+    result = [f"fetches {url}" for url in seen.requests if not url.startswith((address, "data:"))]
+    result += [f"console: {message}" for message in seen.console]
     shown, whole = seen.page.evaluate(
         "() => [document.documentElement.clientWidth, document.documentElement.scrollWidth]"
     )
-    return found + ([f"scrolls sideways: {whole} pixels of {shown}"] if whole > shown else [])
+    return result + ([f"scrolls sideways: {whole} pixels of {shown}"] if whole > shown else [])
 
 
 def test_no_page_fetches_fails_or_scrolls_sideways_on_a_phone(site: Site, browser: Any):
@@ -106,8 +106,8 @@ def test_no_page_fetches_fails_or_scrolls_sideways_on_a_phone(site: Site, browse
         seen = opened(browser, site.address + page, viewport=PHONE)
         if page in SETTLED:
             seen.page.wait_for_load_state("networkidle")
-        if found := problems(seen, site.address):
-            pages_with_problems[page] = found
+        if result := problems(seen, site.address):
+            pages_with_problems[page] = result
         seen.page.close()
     assert pages_with_problems == {}
 
@@ -118,12 +118,12 @@ def test_fetches_and_sideways_scrolling_are_reported(tmp_path: Path, browser: An
     )
     server, address = serving(tmp_path)
     seen = opened(browser, f"{address}bad.html", viewport=PHONE)
-    found = problems(seen, address)
+    result = problems(seen, address)
     seen.page.close()
     server.shutdown()
     server.server_close()
-    assert any(sentence.startswith("fetches http://127.0.0.1:1/") for sentence in found), found
-    assert any(sentence.startswith("scrolls sideways: 2") for sentence in found), found
+    assert any(sentence.startswith("fetches http://127.0.0.1:1/") for sentence in result), result
+    assert any(sentence.startswith("scrolls sideways: 2") for sentence in result), result
 
 
 @pytest.mark.parametrize("name", ["index", "lens-a", "statistics", "howto/labels"])

@@ -30,10 +30,10 @@ def test_the_density_is_that_of_scipy():
     ]
     expected = np.log((np.exp(terms) * weights[:, None]).sum(0))
     condition = max(map(np.linalg.cond, covariances))
-    found = np.array([law.log_prob(jnp.asarray(point)) for point in points])
+    result = np.array([law.log_prob(jnp.asarray(point)) for point in points])
     # SciPy's covariances are inverses; their relative error is the condition number times rounding.
-    np.testing.assert_allclose(found, expected, rtol=30 * condition * EPS, atol=1e-12)
-    assert float(LOSSES["mixture"](outputs(3, 3), jnp.asarray(points[0]))) == -float(found[0])
+    np.testing.assert_allclose(result, expected, rtol=30 * condition * EPS, atol=1e-12)
+    assert float(LOSSES["mixture"](outputs(3, 3), jnp.asarray(points[0]))) == -float(result[0])
 
 
 def test_the_density_integrates_to_one():

@@ -14,7 +14,7 @@ import pytest
 
 from attnlens.runs.store.store import Store
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))  # the tools are scripts
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))  # a folder of scripts, not a package
 compare_ledgers = importlib.import_module("compare_ledgers")
 
 PART = {

@@ -158,12 +158,12 @@ VALUES = st.one_of(
 def places(content: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The path to every value of a JSON document."""
     inner = content.items() if isinstance(content, dict) else enumerate(content)
-    found = []
+    result = []
     for name, value in inner:
-        found.append((*path, name))
+        result.append((*path, name))
         if isinstance(value, dict | list):
-            found += places(value, (*path, name))
-    return found
+            result += places(value, (*path, name))
+    return result
 
 
 @fuzzed(150)

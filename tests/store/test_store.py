@@ -120,12 +120,12 @@ def test_fresh_loses_no_cell_wherever_it_is_killed(
         patched.setattr(Path, "hardlink_to", counted(Path.hardlink_to if links else refuse))
         patched.setattr(Path, "unlink", counted(Path.unlink))
         Store.writing(folder, fresh=True).__enter__()
-    found = set()
+    result = set()
     for file in folder.glob("results*.sqlite"):
         with closing(sqlite3.connect(file)) as connection:
             if connection.execute("SELECT name FROM sqlite_master").fetchall():
-                found |= set(connection.execute("SELECT key FROM cells"))
-    assert found == {(CELL.key,)}
+                result |= set(connection.execute("SELECT key FROM cells"))
+    assert result == {(CELL.key,)}
 
 
 def damaged(path: Path, damage: str) -> bytes:

@@ -36,8 +36,8 @@ def test_chunks_of_samples_sum_to_the_matrices_of_the_whole(samples: int):
     # The loss of a sample is the mean over its two outputs, so its Hessian in the outputs is ℓ'' =
     # I.
     gauss = jacobian.T @ jacobian / samples + 0.2 * np.eye(vector.size)
-    found = objective.with_gauss_newton(vector)
+    result = objective.with_gauss_newton(vector)
     expected = (value(vector), jax.grad(value)(vector), gauss)
-    for ours, theirs in zip(found, expected, strict=True):
+    for ours, theirs in zip(result, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-13)
     np.testing.assert_allclose(objective.hessian(vector), jax.hessian(value)(vector), atol=1e-12)

@@ -45,23 +45,23 @@ ZEROS = np.zeros((3, 2))
 def test_both_minima_of_a_quartic_are_found():
     # L is the mean of the squares of √2 (a² − 1, b/√2), (a² − 1)² + b²/2; its Hessian is diag(12a²
     # − 4, 1).
-    found = stationary_points(Quartic, ZEROS, ZEROS, starts=8)
-    assert found.converged_share == 1
-    assert [point.index for point in found.points] == [0, 0]
-    for point in found.points:
+    result = stationary_points(Quartic, ZEROS, ZEROS, starts=8)
+    assert result.converged_share == 1
+    assert [point.index for point in result.points] == [0, 0]
+    for point in result.points:
         # The gradient has ‖g‖ ≤ 1e-8 and the curvature is ≥ 1: points are within 1e-8 of the
         # minimum, and eigenvalues within 24·1e-8.
         np.testing.assert_allclose(np.abs(point.vector), [1, 0], atol=1e-8)
         assert point.smallest_eigenvalue == pytest.approx(1, abs=3e-7)
         assert point.largest_eigenvalue == pytest.approx(8, abs=3e-7)
         assert point.loss < 1e-14
-    assert sum(len(point.starts) for point in found.points) == 8
+    assert sum(len(point.starts) for point in result.points) == 8
 
 
 def test_kind_any_reaches_the_saddle():
     near = np.array([[0.1, 0.5], [-0.2, -0.3], [0.9, 0.2]])
-    found = stationary_points(Quartic, ZEROS, ZEROS, starts=near, kind="any")
-    (minimum,), (saddle,) = found.minima, found.saddles
+    result = stationary_points(Quartic, ZEROS, ZEROS, starts=near, kind="any")
+    (minimum,), (saddle,) = result.minima, result.saddles
     np.testing.assert_allclose(saddle.vector, [0, 0], atol=1e-8)
     assert saddle.index == 1
     assert saddle.smallest_eigenvalue == pytest.approx(-4, abs=1e-7)
@@ -82,8 +82,8 @@ def test_the_trivial_stationary_point_of_self_attention_is_a_saddle():
     level = np.mean(Y) / (2 * np.log(2) / 5)
     model = eqx.tree_at(lambda m: m.second, model, jnp.full((1, 2), level))
     start = np.asarray(layout.flatten(model))[None]
-    found = stationary_points(ATTENTION, X, Y, starts=start, kind="any")
-    (point,) = found.points
+    result = stationary_points(ATTENTION, X, Y, starts=start, kind="any")
+    (point,) = result.points
     np.testing.assert_allclose(point.vector, start[0], atol=1e-7)
     assert point.loss == pytest.approx(np.var(Y), rel=1e-10)
     assert point.index > 0
@@ -91,15 +91,15 @@ def test_the_trivial_stationary_point_of_self_attention_is_a_saddle():
 
 @pytest.mark.slow
 def test_every_start_of_a_small_network_converges_and_counts_once():
-    found = stationary_points(ATTENTION, X, Y, starts=16, **SETTINGS)
-    assert found.converged_share == 1
-    assert sum(len(point.starts) for point in found.points) == 16
-    distinct = len(found.points)
+    result = stationary_points(ATTENTION, X, Y, starts=16, **SETTINGS)
+    assert result.converged_share == 1
+    assert sum(len(point.starts) for point in result.points) == 16
+    distinct = len(result.points)
     assert distinct < 16  # some starts end at the same point
-    losses = [point.loss for point in found.points]
+    losses = [point.loss for point in result.points]
     assert losses == sorted(losses)
-    assert all(point.gradient_norm <= 1e-8 for point in found.points)
-    lowest = found.points[0]
+    assert all(point.gradient_norm <= 1e-8 for point in result.points)
+    lowest = result.points[0]
 
     def objective(vector):
         model = Layout.of(Recipe.of(ATTENTION)).restore(vector)
@@ -114,7 +114,7 @@ def test_every_start_of_a_small_network_converges_and_counts_once():
     scale = 1e3 * EPS * np.max(np.abs(eigenvalues))
     assert lowest.smallest_eigenvalue == pytest.approx(eigenvalues[0], abs=scale)
     assert lowest.largest_eigenvalue == pytest.approx(eigenvalues[-1], abs=scale)
-    model = found.model(lowest)
+    model = result.model(lowest)
     outputs = jax.vmap(jax.tree.map(jnp.asarray, model))(jnp.asarray(X[:10]))
     error = np.mean((np.asarray(outputs) - Y[:10]) ** 2)
     assert lowest.test_loss == pytest.approx(error, rel=1e3 * EPS)
@@ -135,20 +135,20 @@ def test_hessian_products_alone_find_the_same_minima():
 
 
 def test_starts_that_do_not_converge_are_listed_apart():
-    found = stationary_points(ATTENTION, X, Y, starts=3, max_steps=2, **SETTINGS)
-    assert found.points == ()
-    assert found.converged_share == 0
-    assert [point.starts for point in found.not_converged] == [(0,), (1,), (2,)]
-    assert all(point.gradient_norm > 1e-8 for point in found.not_converged)
-    assert "3 did not reach" in str(found)
+    result = stationary_points(ATTENTION, X, Y, starts=3, max_steps=2, **SETTINGS)
+    assert result.points == ()
+    assert result.converged_share == 0
+    assert [point.starts for point in result.not_converged] == [(0,), (1,), (2,)]
+    assert all(point.gradient_norm > 1e-8 for point in result.not_converged)
+    assert "3 did not reach" in str(result)
 
 
 def test_stationary_points_of_a_logistic_loss_are_found():
     label = (Y > 0).astype(float)
     make = partial(Baseline, features=4, hidden=2)
-    found = stationary_points(make, X, label, loss="logistic", l2=1e-2, starts=4)
-    assert found.converged_share == 1
-    assert found.points[0].index == 0
+    result = stationary_points(make, X, label, loss="logistic", l2=1e-2, starts=4)
+    assert result.converged_share == 1
+    assert result.points[0].index == 0
 
 
 def test_all_groups_share_one_compilation_and_the_seed_decides_the_points():

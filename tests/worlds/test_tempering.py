@@ -58,10 +58,10 @@ def test_a_half_of_the_posterior_is_noticed(particles):
     @jax.jit
     def opinion(draws):
         with relaxed():
-            found = modes.find(
+            result = modes.find(
                 lambda point: jnp.add(*two_modes(point)), points[::32], points[::32], jnp.ones(2)
             )
-            return second_opinion.opinion(draws, points, particles.ancestor, particles.beta, found)
+            return second_opinion.opinion(draws, points, particles.ancestor, particles.beta, result)
 
     good, bad = opinion(draws), opinion(side)
     assert int(good.modes) == int(bad.modes) == 2

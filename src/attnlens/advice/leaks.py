@@ -43,7 +43,7 @@ def leaking_columns(
     else:
         trivial = float(((truth - data.labels[train].mean()) ** 2).mean())
     kind = DecisionTreeClassifier if data.classes else DecisionTreeRegressor
-    found = []
+    leaks = []
     for column, name in enumerate(names):
         tree = kind(max_leaf_nodes=LEAVES, random_state=0)
         tree.fit(data.inputs[train, column, None], data.labels[train])
@@ -51,8 +51,8 @@ def leaking_columns(
         wrong = predicted != truth if data.classes else (predicted - truth) ** 2
         share = float(np.mean(wrong)) / trivial
         if share < (SUSPICIOUS_GAP if name in gaps else SUSPICIOUS):
-            found.append((name, share))
-    return sorted(found, key=lambda pair: pair[1])
+            leaks.append((name, share))
+    return sorted(leaks, key=lambda pair: pair[1])
 
 
 def warning(columns: Sequence[tuple[str, float]]) -> str:

@@ -60,7 +60,7 @@ def advise(
     map: Callable[..., Iterable[Any]] | None = None,
     models: Mapping[str, Any] | None = None,
 ) -> Sheet:
-    """Does attention help on these data, and how much would more labels, tokens or structure?
+    """Does attention help on these data? Would more labels, more tokens or more structure help?
 
     data: a path, a pandas DataFrame (both with `target`, the column of labels), a pair of arrays
         (X, y) with X of shape (n, p) or (n, L, t), or what `attnlens.data.read` returned.
@@ -116,10 +116,10 @@ def advise(
         if not latest:
             raise
         ending = Ending.INTERRUPTED
-    except checks.ExplainedError as error_message:  # a lost cluster, or no room for more rows
+    except checks.ExplainedError as explained:  # a lost cluster, or no room for more rows
         if not latest:
             raise
-        ending, reason = Ending.STOPPED, str(error_message).rstrip(".")
+        ending, reason = Ending.STOPPED, str(explained).rstrip(".")
     completion = Completion(ending, number, len(efforts), reason)
     if ending is Ending.STOPPED:
         say(str(completion))

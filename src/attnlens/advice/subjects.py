@@ -92,10 +92,10 @@ def data_subject(
 
 def _with_warnings(subject: DataSubject, seed: int, gaps: tuple[str, ...] = ()) -> DataSubject:
     """The subject, with a warning among its facts if a column gives the label away."""
-    found = leaking_columns(subject.data, subject.names, seed, gaps)
-    if not found:
+    leaks = leaking_columns(subject.data, subject.names, seed, gaps)
+    if not leaks:
         return subject
-    return subject._replace(facts=(*subject.facts, ("warning", warning(found))))
+    return subject._replace(facts=(*subject.facts, ("warning", warning(leaks))))
 
 
 def _column_name(target: Any) -> str | None:

@@ -55,7 +55,7 @@ def advise(
     verbose: Verbose = False,
     out: PageFolder = Path("attnlens-advice"),
 ) -> None:
-    """Does attention help on your data, and how much would more labels, tokens or structure?
+    """Does attention help on your data? Would more labels, more tokens or more structure help?
 
     Answers are printed as they come and refined while the budget lasts; Ctrl-C keeps those so far.
     """

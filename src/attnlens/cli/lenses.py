@@ -90,19 +90,19 @@ def _write_package(name: str, letter: str | None) -> None:
     print(f"attnlens verify --claim {values['@LETTER@']}.median --profile smoke --out median-run")
 
 
-def _free_letter(name: str, wanted: str | None) -> str:
-    """A letter that no installed lens has: `wanted`, or the first free one of `name` or A to Z."""
+def _free_letter(name: str, preferred: str | None) -> str:
+    """A letter of no installed lens: `preferred`, or the first free one of `name` or A to Z."""
     from attnlens.claims.registry import declared_letters
 
     taken = declared_letters()
     free = [x for x in (*name.upper(), *string.ascii_uppercase) if x in set(string.ascii_uppercase)]
     free = [x for x in dict.fromkeys(free) if x not in taken]
-    if not free or (wanted is not None and wanted not in free):
+    if not free or (preferred is not None and preferred not in free):
         raise BadInput(
             f"the letter of a new lens must be one of {', '.join(sorted(free)) or '(none is free)'}"
-            f"; got {wanted!r}; the letters of installed lenses are taken."
+            f"; got {preferred!r}; the letters of installed lenses are taken."
         )
-    return wanted or free[0]
+    return preferred or free[0]
 
 
 def _filled(text: str, values: dict[str, str]) -> str:

@@ -115,10 +115,12 @@ def moderate(name: str, array: np.ndarray) -> np.ndarray:
     spread = np.ptp(columns, axis=0)
     smallest = float(spread[spread > 0].min(initial=np.inf))
     if largest > LARGEST or smallest < 1 / LARGEST:
-        got = f"{largest:.3g}" if largest > LARGEST else f"a column that varies by {smallest:.3g}"
+        values = (
+            f"{largest:.3g}" if largest > LARGEST else f"a column that varies by {smallest:.3g}"
+        )
         raise BadInput(
             f"{name} must be numbers between 1e-100 and 1e100 in size, so that variances fit into "
-            f"float64; got {got}; change its unit."
+            f"float64; got {values}; change its unit."
         )
     return array
 

@@ -124,12 +124,14 @@ def censored_replicates(values: ArrayLike, low: float, high: float) -> np.ndarra
     [1.0, 2.0, 3.0, 4.0]
     """
     values = np.asarray(values, float)
-    kept = np.vstack([np.ones(len(values)), 1 - np.eye(len(values))])
-    return pseudo_values(_censored_means(values, kept, low, high))
+    included = np.vstack([np.ones(len(values)), 1 - np.eye(len(values))])
+    return pseudo_values(_censored_means(values, included, low, high))
 
 
-def _censored_means(values: np.ndarray, kept: np.ndarray, low: float, high: float) -> np.ndarray:
-    """The maximum-likelihood mean for each row of `kept`: 1 uses a value, 0 leaves it out.
+def _censored_means(
+    values: np.ndarray, included: np.ndarray, low: float, high: float
+) -> np.ndarray:
+    """The maximum-likelihood mean for each row of `included`: 1 uses a value, 0 leaves it out.
 
     With θ = 1/σ and γ = μ/σ the log-likelihood is concave (Olsen, Note on the uniqueness of the
     maximum likelihood estimator for the Tobit model, 1978):
@@ -143,10 +145,10 @@ def _censored_means(values: np.ndarray, kept: np.ndarray, low: float, high: floa
     values, low, high = values - centre, low - centre, high - centre
     below, above = values <= low, values >= high
     inside = ~below & ~above
-    n, n_low, n_high = (kept @ mask.astype(float) for mask in (inside, below, above))
-    first, second = (kept @ np.where(inside, values**power, 0.0) for power in (1, 2))
+    n, n_low, n_high = (included @ mask.astype(float) for mask in (inside, below, above))
+    first, second = (included @ np.where(inside, values**power, 0.0) for power in (1, 2))
     with np.errstate(all="ignore"):
-        theta = 1 / np.sqrt((kept @ np.clip(values, low, high) ** 2) / kept.sum(1))
+        theta = 1 / np.sqrt((included @ np.clip(values, low, high) ** 2) / included.sum(1))
         gamma = np.zeros_like(theta)
         for _ in range(NEWTON_STEPS):
             ratio_low, curve_low = _mills(theta * low - gamma, n_low)

@@ -27,13 +27,13 @@ def frame_library(frames: str | None = None) -> str:
     """The library to use: `frames`, or the first of `FRAMES` that is installed."""
     if frames is not None:
         one_of("frames", frames, FRAMES)
-    wanted = FRAMES if frames is None else (frames,)
-    for name in wanted:
+    libraries = FRAMES if frames is None else (frames,)
+    for name in libraries:
         if importlib.util.find_spec(name) is not None:
             return name
     raise BadInput(
-        f"a frame needs {' or '.join(wanted)}, which is not installed; install it with `pip "
-        f"install {wanted[0]}`."
+        f"a frame needs {' or '.join(libraries)}, which is not installed; install it with `pip "
+        f"install {libraries[0]}`."
     )
 
 

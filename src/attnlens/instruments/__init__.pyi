@@ -16,8 +16,8 @@ from .landscape.connectivity import Path as Path
 from .landscape.connectivity import connect as connect
 from .landscape.connectivity import interpolate as interpolate
 from .landscape.hessian import Curvature as Curvature
-from .landscape.hessian import CurvatureSettings as CurvatureSettings
 from .landscape.hessian import curvature as curvature
+from .landscape.matrices import CurvatureSettings as CurvatureSettings
 from .landscape.products import Supervised as Supervised
 from .landscape.slices import surface as surface
 from .order.exchange import exchangeability as exchangeability

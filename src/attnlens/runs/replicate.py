@@ -81,11 +81,11 @@ def replicate(
     check_seed_range("first + times - 1", first + times - 1)
     ranges = range(first, first + times)
     run = runner_of(engine, address, workers, time_limit, memory_limit)
-    wanted, folder, started = selection(claims), Path(out), time.perf_counter()
-    selected, skipped = runnable(wanted)
+    all_claims, folder, started = selection(claims), Path(out), time.perf_counter()
+    selected, skipped = runnable(all_claims)
     with Store.writing(folder, fresh=False) as store:
         path = prepared_path([claim.measure.__module__ for claim in selected], notice)
-        versions = claim_versions(wanted, selected)
+        versions = claim_versions(all_claims, selected)
         lenses = {claim.lens for claim in selected}
         record = RunRecord(
             versions, judge_version(), path, environment(lenses), seed_ranges=tuple(ranges)
@@ -183,9 +183,9 @@ def _agreement(parts: Sequence[Part], pooled: Part) -> dict[str, Any]:
     if pooled.exact or len(parts) < 2 or not measured or min(part.count for part in parts) < 2:
         return to_plain(agreement)
     errors = [implied_error(part.low, part.high, part.count) for part in parts]
-    found = heterogeneity(agreement["estimates"], errors, [part.count for part in parts])
-    if found is not None:
-        agreement |= {"cochran_q": found.q, "degrees": found.degrees, "p": found.p}
+    q_test = heterogeneity(agreement["estimates"], errors, [part.count for part in parts])
+    if q_test is not None:
+        agreement |= {"cochran_q": q_test.q, "degrees": q_test.degrees, "p": q_test.p}
     shares = [expected_share(part.count, len(parts)) for part in parts]
     agreement |= {
         "standard_deviation": float(np.std(agreement["estimates"], ddof=1)),

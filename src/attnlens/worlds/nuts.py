@@ -241,13 +241,13 @@ def _opinion(
     step = others.shape[0] // modes.REFERENCES
     densities = _densities(target, back)
     width = jnp.quantile(others, 0.84, axis=0) - jnp.quantile(others, 0.16, axis=0)
-    found = modes.find(
+    minima = modes.find(
         lambda point: jnp.add(*densities(point)),
         particles.points[::step][: modes.REFERENCES],
         others[::step][: modes.REFERENCES],
         jnp.where(width > 0, width, 1),
     )
-    return second_opinion.opinion(draws, others, particles.ancestor, particles.beta, found)
+    return second_opinion.opinion(draws, others, particles.ancestor, particles.beta, minima)
 
 
 @eqx.filter_jit

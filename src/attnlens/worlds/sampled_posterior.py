@@ -208,8 +208,8 @@ class SampledPosterior(eqx.Module):
     def _longer(self) -> str:
         """Advice on settings with enough draws, estimated from the effective sample size so far."""
         effective = max(float(jnp.min(self.effective)), 1.0)
-        wanted = 1.5 * EFFECTIVE_LIMIT / effective * self.nuts.draws
-        draws = max(2 * self.nuts.draws, 100 * round(wanted / 100))
+        required = 1.5 * EFFECTIVE_LIMIT / effective * self.nuts.draws
+        draws = max(2 * self.nuts.draws, 100 * round(required / 100))
         if not draws <= LONGEST:
             return "reparametrise the model: chains long enough to pass would be very long"
         return f"run longer chains, Nuts(warmup={2 * self.nuts.warmup}, draws={draws})"

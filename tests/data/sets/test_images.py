@@ -22,13 +22,13 @@ def images(count: int = 500, side: int = 2) -> Dataset:
 def corners(data: Dataset, side: int = 2) -> np.ndarray:
     """The place of the upper left corner of each image in its canvas. Canvases are without noise,
     and each must contain its image completely and once."""
-    found = []
+    result = []
     for canvas, image in zip(data.array, images(len(data), side).array, strict=True):
         row, column = np.argwhere(canvas)[0]
         np.testing.assert_array_equal(canvas[row : row + side, column : column + side], image)
         assert np.count_nonzero(canvas) == side * side
-        found.append((row, column))
-    return np.array(found)
+        result.append((row, column))
+    return np.array(result)
 
 
 @pytest.mark.parametrize(

@@ -184,9 +184,9 @@ def test_the_fitted_posterior_of_a_conjugate_world_is_close_to_the_closed_form()
     mean, deviation = tokens.sum(1) / 5, np.sqrt(0.2)
     law = dist.Normal(jnp.asarray(mean), deviation)
     exact = np.asarray(law.log_prob(jnp.asarray(latent)))[:, 0]
-    found = posterior.log_densities(tokens, latent[:, None])[:, 0]
+    result = posterior.log_densities(tokens, latent[:, None])[:, 0]
     # A mean that is off by 0.15 and a width that is off by 10 % together cost 0.02 nats.
-    assert abs((exact - found).mean()) < 0.02
+    assert abs((exact - result).mean()) < 0.02
     drawn = posterior.draws(tokens, keys, 1000)
     assert np.sqrt(((drawn.mean(1) - mean) ** 2).mean()) < 0.15 * deviation
     assert abs(drawn.std(1).mean() / deviation - 1) < 0.1

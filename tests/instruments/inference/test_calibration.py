@@ -57,10 +57,10 @@ def test_distance_sees_what_no_coordinate_shows():
     coordinate, but not in the distance to random points."""
     prior = np.random.default_rng(2).standard_normal((EPISODES, DRAWS, 2))
     for draws in (prior, CENTRE + correlated(NOISE)):
-        found = [calibration_of(LATENT, draws, TOKENS, seed).p_values for seed in range(4)]
-        assert min(min(row[:2]) for row in found) > 1e-3
+        result = [calibration_of(LATENT, draws, TOKENS, seed).p_values for seed in range(4)]
+        assert min(min(row[:2]) for row in result) > 1e-3
         # How clearly an error shows depends on the direction of the random points.
-        assert min(row[2] for row in found) < 1e-4
+        assert min(row[2] for row in result) < 1e-4
 
 
 def test_ranks_with_ties_are_uniform():

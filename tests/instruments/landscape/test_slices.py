@@ -45,30 +45,30 @@ def plane(u: np.ndarray, v: np.ndarray, axis: np.ndarray) -> np.ndarray:
     return 0.5 * np.einsum("yxi,ij,yxj->yx", at, A, at)
 
 
-def as_surface(found: Surface | Curve) -> Surface:
-    assert isinstance(found, Surface)
-    return found
+def as_surface(result: Surface | Curve) -> Surface:
+    assert isinstance(result, Surface)
+    return result
 
 
-def as_curve(found: Surface | Curve) -> Curve:
-    assert isinstance(found, Curve)
-    return found
+def as_curve(result: Surface | Curve) -> Curve:
+    assert isinstance(result, Curve)
+    return result
 
 
 @pytest.mark.parametrize("chunk", [1024, 2])  # 2: one chunk of two samples, one of one
 def test_a_plane_of_a_quadratic_has_its_closed_form(chunk: int):
     u, v = random.normal(size=(2, 6))
     trees = [{"b": d[:2], "w": d[2:].reshape(2, 2)} for d in (u, v)]
-    found = as_surface(
+    result = as_surface(
         surface(quadratic, PARAMS, DATA, directions=trees, span=2.0, points=11, chunk=chunk)
     )
     axis = np.linspace(-2, 2, 11)
     expected = plane(u, v, axis)
-    np.testing.assert_allclose(found.values, expected, atol=100 * EPS * np.abs(expected).max())
-    assert found.x == found.y == tuple(axis)
+    np.testing.assert_allclose(result.values, expected, atol=100 * EPS * np.abs(expected).max())
+    assert result.x == result.y == tuple(axis)
     lowest = np.unravel_index(expected.argmin(), expected.shape)
-    assert found.minimum == (axis[lowest[1]], axis[lowest[0]], np.array(found.values).min())
-    assert "lowest" in str(found)
+    assert result.minimum == (axis[lowest[1]], axis[lowest[0]], np.array(result.values).min())
+    assert "lowest" in str(result)
 
 
 def test_the_losses_do_not_depend_on_the_batches_of_points():
@@ -86,11 +86,13 @@ def test_the_loss_along_an_eigenvector_is_half_its_eigenvalue():
     zero = jax.tree.map(np.zeros_like, PARAMS)
     values = np.linalg.eigvalsh(A)
     for directions, expected in (("hessian", values[[-1, -2]]), ("hessian-ends", values[[-1, 0]])):
-        found = as_surface(surface(quadratic, zero, DATA, directions=directions, points=3))
+        result = as_surface(surface(quadratic, zero, DATA, directions=directions, points=3))
         # At distance one from w = 0 along a unit eigenvector the loss is L = λ/2; eigenvectors of
         # six parameters are exact.
         np.testing.assert_allclose(
-            [found.values[1][2], found.values[2][1]], expected / 2, atol=1e4 * EPS * np.abs(A).max()
+            [result.values[1][2], result.values[2][1]],
+            expected / 2,
+            atol=1e4 * EPS * np.abs(A).max(),
         )
 
 
@@ -158,15 +160,15 @@ def test_principal_directions_reproduce_the_trajectory():
     coordinates = random.normal(size=(10, 2)) * [3.0, 0.5]
     steps = W + coordinates @ np.stack([u, v])
     trees = [{"b": s[:2], "w": s[2:].reshape(2, 2)} for s in steps]
-    found = as_surface(
+    result = as_surface(
         surface(quadratic, PARAMS, DATA, directions="principal", trajectory=trees, points=3)
     )
     np.testing.assert_allclose(
-        np.linalg.norm(found.path, axis=1), np.linalg.norm(coordinates, axis=1), rtol=1e3 * EPS
+        np.linalg.norm(result.path, axis=1), np.linalg.norm(coordinates, axis=1), rtol=1e3 * EPS
     )
-    assert max(found.x) == pytest.approx(1.2 * np.abs(found.path).max())
-    assert "%" in found.x_label
-    drawn = surface_to_plotly(found)
+    assert max(result.x) == pytest.approx(1.2 * np.abs(result.path).max())
+    assert "%" in result.x_label
+    drawn = surface_to_plotly(result)
     assert [trace["type"] for trace in drawn["data"]] == ["contour", "scatter"]
 
 
@@ -181,12 +183,12 @@ def test_parameters_are_not_changed_and_the_seed_decides_the_surface():
 @pytest.mark.parametrize("kind", ["contour", "surface"])
 def test_plotly_and_matplotlib_draw_the_same_colours(kind):
     rows = ((1.0, 10.0, 1e4), (2.0, float("nan"), 5.0))
-    found = Surface("loss", "a", "b", (0.0, 1.0, 2.0), (0.0, 1.0), rows, ((0.0, 0.0), (1.0, 1.0)))
-    drawn = surface_to_plotly(found, kind)
+    result = Surface("loss", "a", "b", (0.0, 1.0, 2.0), (0.0, 1.0), rows, ((0.0, 0.0), (1.0, 1.0)))
+    drawn = surface_to_plotly(result, kind)
     json.dumps(drawn, allow_nan=False)
     assert drawn["data"][0]["colorscale"] == "Viridis"
     assert drawn["data"][0]["z"][0] == [0.0, 1.0, 4.0]  # logarithms of four powers of ten
-    canvas = found.plot(kind)
+    canvas = result.plot(kind)
     canvas.canvas.draw()
     shown = canvas.axes[0].collections[0]
     assert shown.get_cmap().name == "viridis"

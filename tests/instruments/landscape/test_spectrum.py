@@ -28,9 +28,9 @@ def times(rows: np.ndarray) -> np.ndarray:
 
 
 def test_both_ends_are_found_with_true_residuals():
-    found = spectrum.extremes(times, SIZE, 2, rtol=1e-10)
-    # |λ − found| ≤ residual for a symmetric matrix, up to the rounding of forming the matrix.
-    for pair, value in zip((*found.top, *found.bottom), VALUES[[-1, -2, 0, 1]], strict=True):
+    result = spectrum.extremes(times, SIZE, 2, rtol=1e-10)
+    # |λ − result| ≤ residual for a symmetric matrix, up to the rounding of forming the matrix.
+    for pair, value in zip((*result.top, *result.bottom), VALUES[[-1, -2, 0, 1]], strict=True):
         assert abs(pair.value - value) <= pair.residual + SIZE * EPS * 50
         assert pair.residual <= 1e-10 * 50
         residual = times(pair.vector[None])[0] - pair.value * pair.vector
@@ -38,15 +38,15 @@ def test_both_ends_are_found_with_true_residuals():
         assert np.linalg.norm(pair.vector) == pytest.approx(1, abs=SIZE * EPS)
     # More than 52 products: there were restarts, because one space of 52 vectors does not resolve
     # the crowded lower end.
-    assert found.products > 52
+    assert result.products > 52
 
 
 def test_the_residual_is_large_when_the_products_are_not_enough():
-    found = spectrum.extremes(times, SIZE, 2, rtol=1e-10, max_products=12)
-    assert found.products == 12
-    assert found.bottom[1].residual > 1e-3
-    gap = np.abs(VALUES - found.bottom[1].value).min()
-    assert gap <= found.bottom[1].residual
+    result = spectrum.extremes(times, SIZE, 2, rtol=1e-10, max_products=12)
+    assert result.products == 12
+    assert result.bottom[1].residual > 1e-3
+    gap = np.abs(VALUES - result.bottom[1].value).min()
+    assert gap <= result.bottom[1].residual
 
 
 @pytest.mark.parametrize(
@@ -60,9 +60,9 @@ def test_the_residual_is_large_when_the_products_are_not_enough():
 )
 def test_degenerate_matrices_have_the_right_extremes(values: np.ndarray, ends: tuple[float, float]):
     matrix = with_spectrum(values)
-    found = spectrum.extremes(lambda rows: rows @ matrix, len(values))
-    assert found.top[0].value == pytest.approx(ends[0], abs=100 * EPS)
-    assert found.bottom[0].value == pytest.approx(ends[1], abs=100 * EPS)
+    result = spectrum.extremes(lambda rows: rows @ matrix, len(values))
+    assert result.top[0].value == pytest.approx(ends[0], abs=100 * EPS)
+    assert result.bottom[0].value == pytest.approx(ends[1], abs=100 * EPS)
     rule = spectrum.quadrature(lambda rows: rows @ matrix, len(values), 4, 10)
     squares = rule.mean(lambda nodes: nodes**2)
     # Every probe integrates a multiple of a projector and the 1 × 1 matrix exactly.
@@ -105,12 +105,12 @@ def test_the_trace_is_unbiased_and_its_standard_error_is_about_right():
     falling = with_spectrum(100 * 0.8 ** np.arange(SIZE))
     for matrix, least in ((MATRIX, 0.8), (falling, 0.6)):
         exact = np.trace(matrix)
-        found = [
+        result = [
             spectrum.trace(lambda rows, m=matrix: rows @ m, SIZE, 10, seed=s) for s in range(300)
         ]
-        errors = np.array([reading.value - exact for reading in found])
+        errors = np.array([reading.value - exact for reading in result])
         assert abs(errors.mean()) < 4.5 * errors.std() / np.sqrt(300)
-        reported = np.sqrt(np.mean([reading.standard_error**2 for reading in found]))
+        reported = np.sqrt(np.mean([reading.standard_error**2 for reading in result]))
         # The leave-one-out error is known to be too small by a little (see `trace`). With 300 draws
         # a ratio of standard deviations has a standard deviation of about 1/√600 = 0.04.
         assert least < reported / errors.std() < 1.2
@@ -147,8 +147,8 @@ def test_extremes_of_a_large_matrix_need_few_vectors(monkeypatch):
     values = np.concatenate([[-0.2], np.linspace(0, 1, 398), [1.2]])
     monkeypatch.setattr(spectrum, "KRYLOV_BYTES", 12 * 2 * 4 * len(values))
     assert spectrum.krylov_space(len(values), 1) == (12, np.float32)
-    found = spectrum.extremes(lambda rows: rows * values, len(values), rtol=1e-5)
-    assert abs(found.top[0].value - 1.2) < 20 * 6e-8
-    assert abs(found.bottom[0].value + 0.2) < 20 * 6e-8
-    assert found.top[0].residual < 1e-5 * 1.3
-    assert found.products > 12
+    result = spectrum.extremes(lambda rows: rows * values, len(values), rtol=1e-5)
+    assert abs(result.top[0].value - 1.2) < 20 * 6e-8
+    assert abs(result.bottom[0].value + 0.2) < 20 * 6e-8
+    assert result.top[0].residual < 1e-5 * 1.3
+    assert result.products > 12

@@ -49,8 +49,8 @@ def test_the_ridge_estimate_is_that_of_scikit_learn():
     keys, queries = RANDOM.normal(size=(2, 1, 12, 3))
     values, scale = RANDOM.normal(size=(1, 12, 2)), 0.7
     weights = softmax(scale * queries @ keys.swapaxes(1, 2))
-    found = conditional_mean.distance_to_cme(weights, queries, keys, values, scale, causal=False)
-    assert found is not None
+    result = conditional_mean.distance_to_cme(weights, queries, keys, values, scale, causal=False)
+    assert result is not None
     gram = conditional_mean.gaussian(keys[0], keys[0], scale)
     ridge = conditional_mean.leave_one_out_ridge(gram, values[0])
     centred = values[0] - values[0].mean(0)
@@ -59,7 +59,7 @@ def test_the_ridge_estimate_is_that_of_scikit_learn():
     places = token_subsets.measured_queries(12, False, conditional_mean.LEAST)
     difference = (weights[0] @ centred)[places] - fitted.predict(queries[0])[places]
     expected = (difference**2).sum(-1).mean() / (centred**2).sum(-1).mean()
-    assert found[0] == pytest.approx(expected, rel=1e-9)
+    assert result[0] == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_ridge_is_that_of_the_smallest_leave_one_out_error():
@@ -137,11 +137,11 @@ def test_a_head_on_independent_features_has_a_small_condition_number():
     ridge."""
     labels = RANDOM.normal(size=400)
     easy = RANDOM.normal(size=(400, 4))
-    found = head_landscape.probe_hessians(easy, labels)
-    assert found is not None
+    result = head_landscape.probe_hessians(easy, labels)
+    assert result is not None
     # Sample covariances of 100 rows have eigenvalues within (1 ± √(5/100))² of one.
-    assert found[:, 0].max() < (1 + 0.05**0.5) ** 2 + 0.2
-    assert found[:, 1].max() < 0.7
+    assert result[:, 0].max() < (1 + 0.05**0.5) ** 2 + 0.2
+    assert result[:, 1].max() < 0.7
     few = head_landscape.probe_hessians(easy, np.arange(400) // 399)
     assert few is None  # the second class has one input only
 

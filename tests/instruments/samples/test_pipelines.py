@@ -67,49 +67,49 @@ def by_hand(y: np.ndarray, model: Any, error: Any) -> np.ndarray:
 
 
 def test_categories_and_missing_values_reach_the_pipeline_as_they_are():
-    found = curves(LABEL, CLASSIFIER)
+    result = curves(LABEL, CLASSIFIER)
     expected = by_hand(LABEL, CLASSIFIER, lambda m, X, y: np.mean(m.predict(X) != y))
-    np.testing.assert_allclose(found.errors["model"], expected, rtol=1e-12)
-    assert found.quantity == "error rate"
-    assert found.data == "classification, 2 classes (inferred), 90 rows of 2 columns"
-    assert found.test_rows == ROWS
+    np.testing.assert_allclose(result.errors["model"], expected, rtol=1e-12)
+    assert result.quantity == "error rate"
+    assert result.data == "classification, 2 classes (inferred), 90 rows of 2 columns"
+    assert result.test_rows == ROWS
 
 
 def test_a_score_becomes_an_error():
-    found = curves(LABEL, CLASSIFIER, scoring="roc_auc")
+    result = curves(LABEL, CLASSIFIER, scoring="roc_auc")
     expected = by_hand(
         LABEL, CLASSIFIER, lambda m, X, y: 1 - roc_auc_score(y, m.predict_proba(X)[:, 1])
     )
-    np.testing.assert_allclose(found.errors["model"], expected, rtol=1e-12)
-    assert found.quantity == "1 − roc_auc"
-    found = curves(NUMBER, REGRESSOR, scoring="neg_mean_absolute_error")
+    np.testing.assert_allclose(result.errors["model"], expected, rtol=1e-12)
+    assert result.quantity == "1 − roc_auc"
+    result = curves(NUMBER, REGRESSOR, scoring="neg_mean_absolute_error")
     expected = by_hand(NUMBER, REGRESSOR, lambda m, X, y: mean_absolute_error(y, m.predict(X)))
-    np.testing.assert_allclose(found.errors["model"], expected, rtol=1e-12)
-    assert found.quantity == "mean absolute error"
+    np.testing.assert_allclose(result.errors["model"], expected, rtol=1e-12)
+    assert result.quantity == "mean absolute error"
 
 
 def test_frames_of_polars_are_passed_on():
     polars = pytest.importorskip("polars")
     frame = polars.DataFrame({"colour": COLOUR, "weight": np.nan_to_num(WEIGHT)})
-    found = curves(LABEL, CLASSIFIER, frame)
+    result = curves(LABEL, CLASSIFIER, frame)
     same = curves(LABEL, CLASSIFIER, frame.to_pandas())
-    assert found.errors == same.errors
+    assert result.errors == same.errors
 
 
 @pytest.mark.parametrize("kind", [list, np.array, pd.Series], ids=["list", "array", "series"])
 def test_texts_reach_the_pipeline_as_they_are(kind: Any):
     texts = [f"{'good' if label == 'yes' else 'bad'} film {i}" for i, label in enumerate(LABEL)]
     model = make_pipeline(TfidfVectorizer(), LogisticRegression())
-    found = curves(LABEL, model, kind(texts))
-    assert found["model"].readings[-1].value < 0.05
-    assert found.none_wrong_at("model")
+    result = curves(LABEL, model, kind(texts))
+    assert result["model"].readings[-1].value < 0.05
+    assert result.none_wrong_at("model")
 
 
 def test_parallel_trainings_give_the_same_errors_and_progress_is_reported():
     lines: list[str] = []
     with joblib.parallel_config("threading"):
-        found = curves(LABEL, CLASSIFIER, n_jobs=2, progress=lines.append)
-    assert found.errors == curves(LABEL, CLASSIFIER).errors
+        result = curves(LABEL, CLASSIFIER, n_jobs=2, progress=lines.append)
+    assert result.errors == curves(LABEL, CLASSIFIER).errors
     assert len(lines) == FOLDS * len(SIZES)
     assert lines[-1] == "6 of 6 trainings: model with 50 rows"
 
@@ -157,7 +157,7 @@ def test_ordered_folds_are_tested_on_rows_after_those_they_are_trained_on():
 def test_a_trend_is_predicted_from_the_latest_rows():
     """For y = t, the mean of the n latest rows is (n + 1)/2 behind the first test row."""
     time = np.arange(120.0)
-    found = learning_curve(
+    result = learning_curve(
         time[:, None],
         time,
         models={"mean": DummyRegressor()},
@@ -167,14 +167,14 @@ def test_a_trend_is_predicted_from_the_latest_rows():
         task="regression",
     )
     expected = [np.mean((np.arange(10) + (n + 1) / 2) ** 2) / time.var() for n in (4, 16)]
-    np.testing.assert_allclose(found.errors["mean"], [expected] * 6, rtol=1e-12)
+    np.testing.assert_allclose(result.errors["mean"], [expected] * 6, rtol=1e-12)
 
 
 def test_the_recommended_model_is_the_first_that_is_not_shown_to_be_worse(tmp_path: Any):
     models = {"mean": DummyClassifier(), "first": CLASSIFIER, "same": clone(CLASSIFIER)}
-    found = learning_curve(FRAME, LABEL, models=models, sizes=SIZES, folds=6)
-    assert found.recommended == "first"
-    joblib.dump(models[found.recommended].fit(FRAME, LABEL), tmp_path / "model.joblib")
+    result = learning_curve(FRAME, LABEL, models=models, sizes=SIZES, folds=6)
+    assert result.recommended == "first"
+    joblib.dump(models[result.recommended].fit(FRAME, LABEL), tmp_path / "model.joblib")
     loaded = joblib.load(tmp_path / "model.joblib")
     assert np.mean(loaded.predict(FRAME) == LABEL) > 0.8
 

@@ -134,7 +134,7 @@ def test_intervals_cover_in_weak_and_unseen_directions(weak: float):
     for seed in range(75):
         latent, answers, label = task(200, 0.5, seed, moment=np.diag([1.0, 1.0, 1.0, weak**2]))
         targets = label[:, None]
-        found = estimate(latent, answers, targets)
+        result = estimate(latent, answers, targets)
         random = np.random.default_rng(seed)
         logs = np.array(
             [
@@ -142,7 +142,7 @@ def test_intervals_cover_in_weak_and_unseen_directions(weak: float):
                 for _ in range(60)
             ]
         )
-        low, high = interval(found, logs, latent, answers, targets)
+        low, high = interval(result, logs, latent, answers, targets)
         covered += low <= true <= high
         unbounded += math.isinf(high)
         assert low < math.inf

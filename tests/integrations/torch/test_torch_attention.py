@@ -35,9 +35,9 @@ def test_maps_of_a_torch_encoder_are_the_weights_that_torch_returns():
     # No hooks remain on the module, and PyTorch uses its fast path again.
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
     assert torch.backends.mha.get_fastpath_enabled()
-    found = record_torch_module(module, tokens)
-    assert np.abs(found.hidden[-1] - plain.numpy()).max() < 1e-5
-    assert np.abs(found.hidden[0] - tokens.numpy()).max() == 0
+    result = record_torch_module(module, tokens)
+    assert np.abs(result.hidden[-1] - plain.numpy()).max() < 1e-5
+    assert np.abs(result.hidden[0] - tokens.numpy()).max() == 0
 
 
 def test_tokens_may_come_first():

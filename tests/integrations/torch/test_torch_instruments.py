@@ -26,7 +26,7 @@ def test_curvature_and_surface_of_a_torch_module():
     x, y = random.normal(size=(16, 2)), random.normal(size=(16, 1))
     params, apply = attnlens.from_torch(module)
     loss = Supervised("squared", apply)
-    found = attnlens.curvature(loss, params, (x, y), steps=0)
+    result = attnlens.curvature(loss, params, (x, y), steps=0)
 
     def by_torch(vector):
         starts, named = 0, {}
@@ -42,14 +42,14 @@ def test_curvature_and_surface_of_a_torch_module():
     # Rounding: 16 samples and paths of 7 products, four times for a Hessian product; 17 rows in
     # eigvalsh.
     bound = EPSILON * (4 * (16 + 7) + 17) * np.abs(values).max()
-    assert abs(found.largest - values[-1]) <= bound
-    assert abs(found.smallest - values[0]) <= bound
+    assert abs(result.largest - values[-1]) <= bound
+    assert abs(result.smallest - values[0]) <= bound
     assert (
         attnlens.curvature(loss, params, (x, y), matrix="gauss-newton", steps=0).smallest > -bound
     )
     picture = attnlens.surface(loss, params, (x, y), points=3)
     assert isinstance(picture, attnlens.Surface)
-    assert abs(picture.values[1][1] - float(by_torch(vector))) <= 50 * EPSILON * found.loss
+    assert abs(picture.values[1][1] - float(by_torch(vector))) <= 50 * EPSILON * result.loss
 
 
 def test_torch_encoder_is_equivariant_and_drifting_outputs_are_not_exchangeable():
@@ -61,9 +61,9 @@ def test_torch_encoder_is_equivariant_and_drifting_outputs_are_not_exchangeable(
     roundings = 2 * (8 + 4 + 6 + 8 + 8 + 16 + 16)
     params, apply = attnlens.from_torch(module)
     tokens = np.random.default_rng(0).normal(size=(6, 8))
-    found = attnlens.equivariance(lambda x: apply(params, x[None])[0], tokens, permutations=4)
+    result = attnlens.equivariance(lambda x: apply(params, x[None])[0], tokens, permutations=4)
     # Norms keep entries of order one; sums in another order change outputs by these roundings.
-    assert 0 < found.value <= 10 * roundings * EPSILON
+    assert 0 < result.value <= 10 * roundings * EPSILON
     drifting = np.arange(6)[None, :, None] + np.random.default_rng(1).normal(size=(16, 6, 8))
     assert attnlens.exchangeability(apply(params, drifting), permutations=99).value <= 0.02
 
@@ -82,10 +82,10 @@ class Pooled(nn.Module):
 def test_representation_and_transfer_of_a_torch_encoder():
     torch.manual_seed(0)
     params, apply = attnlens.from_torch(Pooled())
-    found = attnlens.representation(
+    result = attnlens.representation(
         lambda tokens: apply(params, tokens), NormalMean(), episodes=400, probes=("ridge",)
     )
-    assert found.gap.value < 1e-6  # the token mean is sufficient here
+    assert result.gap.value < 1e-6  # the token mean is sufficient here
     random = np.random.default_rng(0)
     z = random.normal(size=(300, 1))
     features = np.asarray(apply(params, z[:, None] + 0.0))[:, :1]

@@ -38,17 +38,17 @@ def test_torch_curvature_of_a_linear_model_equals_that_of_least_squares():
     # Both computations have sums of 12 products and five rows in eigvalsh.
     bound = 2 * EPSILON * (12 + 5) * values[-1]
     for dense in (True, False):
-        found = attnlens.curvature(loss, params, (x, y), dense=dense, steps=0, rtol=1e-12)
-        assert abs(found.largest - values[-1]) <= bound
-        assert abs(found.smallest - values[0]) <= bound
+        result = attnlens.curvature(loss, params, (x, y), dense=dense, steps=0, rtol=1e-12)
+        assert abs(result.largest - values[-1]) <= bound
+        assert abs(result.smallest - values[0]) <= bound
         # XTrace is exact with as many probes as parameters.
-        assert abs(found.trace.value - np.trace(hessian)) <= 10 * bound
+        assert abs(result.trace.value - np.trace(hessian)) <= 10 * bound
     residual = (
         design @ np.concatenate([params["bias"], params["weight"][0]]).astype(float) - y[:, 0]
     )
-    assert abs(found.loss - np.mean(residual**2)) <= 20 * EPSILON * found.loss
+    assert abs(result.loss - np.mean(residual**2)) <= 20 * EPSILON * result.loss
     norm = np.linalg.norm(2 * design.T @ residual / len(x))
-    assert abs(found.gradient_norm - norm) <= 40 * EPSILON * norm
+    assert abs(result.gradient_norm - norm) <= 40 * EPSILON * norm
 
 
 def test_torch_chunks_give_the_same_curvature():

@@ -30,8 +30,8 @@ def test_similar_sentences_have_similar_embeddings_in_minilm():
     with jax.enable_x64(False):
         one = minilm.load()
         assert (len(one.model.layers), one.model.heads, one.model.width) == (6, 12, 384)
-        found = one.sentences(texts)
-    assert found[0] @ found[1] > 0.5 > 0.3 > found[0] @ found[2]
+        result = one.sentences(texts)
+    assert result[0] @ result[1] > 0.5 > 0.3 > result[0] @ result[2]
 
 
 @needs_minilm

@@ -25,7 +25,7 @@ RANK = QuestionWords(Question.LOW_RANK, "Does a lower rank help?")
 
 def structure(trial: Trial, choice: ModelChoice) -> list[Answer]:
     """Do sparse inputs, and queries and keys of lower dimension, lower the error?"""
-    tried = guidelines(
+    measured = guidelines(
         trial.data.inputs,
         trial.data.labels,
         task=trial.task,
@@ -35,9 +35,9 @@ def structure(trial: Trial, choice: ModelChoice) -> list[Answer]:
         seed=trial.seed,
         training=trial.training,
     )
-    sparsity = guideline(SPARSE, tried["sparsity"], tried.labels, choice.learned)
+    sparsity = guideline(SPARSE, measured["sparsity"], measured.labels, choice.learned)
     if trial.data.tokens:
-        return [sparsity, guideline(RANK, tried["low rank"], tried.labels, choice.learned)]
+        return [sparsity, guideline(RANK, measured["low rank"], measured.labels, choice.learned)]
     # The token of a column has two entries, its number and a constant, so its queries cannot be
     # made narrower.
     words = "not a question here: a column is a token of one number"

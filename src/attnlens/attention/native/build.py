@@ -56,9 +56,9 @@ def status(name: str) -> NativeLibrary:
     variant = variant_here()
     if variant is None:
         return NativeLibrary(name, NativeStatus.OTHER_PLATFORM)
-    built = _in_wheel(name, variant)
-    if built.file is not None:
-        return _in_use(name, variant, built.digest, NativeOrigin.WHEEL)
+    wheel_library = _in_wheel(name, variant)
+    if wheel_library.file is not None:
+        return _in_use(name, variant, wheel_library.digest, NativeOrigin.WHEEL)
     try:
         path = library_path(name, variant)
         failure = _failures.get(path) or _stored_failure(name, path)
@@ -72,14 +72,14 @@ def status(name: str) -> NativeLibrary:
     if digest:
         return _in_use(name, variant, digest, NativeOrigin.COMPILED)
     here = NativeStatus.NOT_COMPILED if compiler.find_compiler() else NativeStatus.NO_COMPILER
-    return NativeLibrary(name, here, built.reason, variant=variant.name)
+    return NativeLibrary(name, here, wheel_library.reason, variant=variant.name)
 
 
 def _in_wheel(name: str, variant: Variant) -> wheel.WheelLibrary:
-    built = wheel.find(name, variant.name)
-    if built.file in _unloadable:
-        return wheel.WheelLibrary(reason=_unloadable[built.file])
-    return built
+    library = wheel.find(name, variant.name)
+    if library.file in _unloadable:
+        return wheel.WheelLibrary(reason=_unloadable[library.file])
+    return library
 
 
 def _in_use(name: str, variant: Variant, digest: str, origin: NativeOrigin) -> NativeLibrary:
@@ -198,12 +198,12 @@ def _open(name: str, notice: Notice, retry: bool = False) -> ctypes.CDLL | None:
     variant = variant_here()
     if variant is None or is_off() or name in _by_xla:
         return None
-    built = _in_wheel(name, variant)
-    if built.file is not None:
+    wheel_library = _in_wheel(name, variant)
+    if wheel_library.file is not None:
         try:
-            return ctypes.CDLL(str(built.file))
+            return ctypes.CDLL(str(wheel_library.file))
         except OSError as error:  # built for another C library, for example
-            _unloadable[built.file] = f"{wheel.DISTRIBUTION} cannot be loaded ({error})"
+            _unloadable[wheel_library.file] = f"{wheel.DISTRIBUTION} cannot be loaded ({error})"
     try:
         if retry:
             _forget_failure(name, variant)

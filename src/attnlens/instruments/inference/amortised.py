@@ -114,15 +114,15 @@ class AmortisedPosterior:
                 f"latents must be vectors of {self.dim} numbers, or an array (draws, {self.dim}); "
                 f"got shape {points.shape}."
             )
-        found = self.log_densities(self._matrix(tokens)[None], np.atleast_2d(points)[None])[0]
-        return float(found[0]) if points.ndim == 1 else found
+        densities = self.log_densities(self._matrix(tokens)[None], np.atleast_2d(points)[None])[0]
+        return float(densities[0]) if points.ndim == 1 else densities
 
     def draws(self, tokens: np.ndarray, keys: Any, count: int) -> np.ndarray:
         """Return draws (episodes, count, dim) for token matrices (episodes, L, token_dim)."""
         with jax.enable_x64(True):
             law = self._laws(tokens)
-            found = np.asarray(_sampled(law, keys, count))
-        return self.scales.support.closed(found * self.scales.scale + self.scales.centre)
+            standardised = np.asarray(_sampled(law, keys, count))
+        return self.scales.support.closed(standardised * self.scales.scale + self.scales.centre)
 
     def log_densities(self, tokens: np.ndarray, points: np.ndarray) -> np.ndarray:
         """Return log q at points (episodes, draws, dim), given tokens (episodes, L, token_dim)."""
@@ -169,11 +169,11 @@ class AmortisedPosterior:
     def _matrix(self, tokens: Any) -> np.ndarray:
         """The tokens of one episode as (length, token_dim)."""
         matrix = token_matrix(tokens)
-        wanted = (self.length, len(self.scales.token_centre))
-        if matrix.shape != wanted:
+        expected = (self.length, len(self.scales.token_centre))
+        if matrix.shape != expected:
             raise checks.BadInput(
-                f"this posterior was trained on sets of {wanted[0]} tokens of dimension "
-                f"{wanted[1]}; got shape {matrix.shape}."
+                f"this posterior was trained on sets of {expected[0]} tokens of dimension "
+                f"{expected[1]}; got shape {matrix.shape}."
             )
         if not np.isfinite(matrix).all():
             raise checks.BadInput("tokens must be finite numbers; got NaN or infinity.")

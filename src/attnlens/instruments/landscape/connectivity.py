@@ -26,7 +26,8 @@ from attnlens.core.drawing import Figure, Point, Series
 from attnlens.core.frames import Tabular
 from attnlens.core.readings import Curve, Reading
 
-from .products import Subject, flat_loss
+from .flat_losses import flat_loss
+from .products import Subject
 from .slices import losses
 
 

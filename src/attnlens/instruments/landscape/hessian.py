@@ -23,7 +23,6 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -34,15 +33,14 @@ from attnlens.core.frames import Tabular
 from attnlens.core.readings import Reading
 from attnlens.core.status import Status
 
-from . import spectrum
 from .density import Density, bandwidth, smoothed
+from .matrices import CurvatureSettings, FormedMatrix, MatrixProducts
 from .products import MATRICES, Subject
-from .spectrum import Eigenpair, Quadrature, SpectrumEnds, Times
+from .spectrum import Eigenpair
 
 # Number of parameters up to which the matrix is formed: this takes about as many products as
 # stochastic Lanczos quadrature.
 DENSE = 500
-COLUMNS = 50  # columns computed together when the matrix is formed
 # An eigenvalue has not converged if its residual, which bounds its error, exceeds this share of the
 # largest |λ|.
 LOOSE = 0.01
@@ -190,34 +188,6 @@ def _row(number: float | Eigenpair | Reading) -> dict[str, Any]:
     return {"value": value, **empty, "status": Status.OK.value, "residual": residual}
 
 
-@dataclass(frozen=True)
-class CurvatureSettings:
-    """The numerical settings of `curvature` as one object; each is also a keyword of `curvature`.
-
-    >>> CurvatureSettings(probes=20).steps
-    80
-    """
-
-    probes: int = 10
-    steps: int = 80
-    bandwidth: float | None = None
-    dense: bool | None = None
-    rtol: float = 1e-6
-    max_products: int = 1000
-    chunk: int | None = None
-    precision: str = "float64"
-    seed: int = 0
-
-    def __post_init__(self):
-        checks.whole("probes", self.probes, at_least=2)
-        checks.whole("steps", self.steps)
-        checks.whole("max_products", self.max_products, at_least=2)
-        checks.seed_number("seed", self.seed)
-        checks.positive("rtol", self.rtol)
-        if self.bandwidth is not None:
-            checks.positive("bandwidth", self.bandwidth)
-
-
 def curvature(
     loss: Callable[..., Any],
     params: Any,
@@ -272,7 +242,7 @@ def curvature(
     if not (math.isfinite(value) and np.isfinite(gradient).all()):
         raise checks.BadInput(f"loss and gradient must be finite at params; got a loss of {value}.")
     formed = subject.size <= DENSE if how.dense is None else how.dense
-    source = _Exact(subject, matrix) if formed else _Sampled(subject, matrix, how)
+    source = FormedMatrix(subject, matrix) if formed else MatrixProducts(subject, matrix, how)
     ends = source.extremes(eigenpairs)
     weights = subject.vector
     scaled_pair = source.extremes(1, scale=weights).top[0] if scaled else None
@@ -301,79 +271,6 @@ def curvature(
         parts,
         formed,
     )
-
-
-class _Exact:
-    """Computes all numbers from the matrix itself."""
-
-    def __init__(self, subject: Subject, matrix: str):
-        width = min(COLUMNS, subject.size)
-        self.matrix = spectrum.matrix(
-            partial(subject.times, matrix=matrix, width=width), subject.size
-        )
-
-    def _part(self, scale: Any, places: Any) -> np.ndarray:
-        part = self.matrix if scale is None else scale[:, None] * self.matrix * scale
-        return part if places is None else part[np.ix_(places, places)]
-
-    def extremes(self, count: int, scale: Any = None, places: Any = None) -> SpectrumEnds:
-        part = self._part(scale, places)
-        whole = scale is None and places is None
-        values, vectors = self._decomposition if whole else np.linalg.eigh(part)
-        return spectrum.exact_extremes(values, vectors, part, count)
-
-    @cached_property
-    def _decomposition(self) -> tuple[np.ndarray, np.ndarray]:
-        """All eigenvalues and eigenvectors, for the extremes and for the density."""
-        return np.linalg.eigh(self.matrix)
-
-    def trace(self, scale: Any = None, places: Any = None) -> Reading:
-        part = self._part(scale, places)
-        return Reading(float(np.trace(part)), 0.0, len(part))
-
-    def quadrature(self, steps: int) -> Quadrature:
-        values = self._decomposition[0][None]
-        return Quadrature(values, np.full(values.shape, 1 / values.size))
-
-
-class _Sampled:
-    """Computes all numbers from products with the matrix, which is not formed."""
-
-    def __init__(self, subject: Subject, matrix: str, settings: CurvatureSettings):
-        self.subject, self.kind, self.settings = subject, matrix, settings
-
-    def _times(self, scale: Any, places: Any, width: int) -> tuple[Times, int]:
-        whole = self.subject.size
-        chosen = np.arange(whole) if places is None else places
-
-        def times(rows: np.ndarray) -> np.ndarray:
-            full = np.zeros((len(rows), whole))
-            full[:, chosen] = rows
-            weights = 1.0 if scale is None else scale
-            product = weights * self.subject.times(weights * full, self.kind, width=width)
-            return product[:, chosen]
-
-        return times, len(chosen)
-
-    def extremes(self, count: int, scale: Any = None, places: Any = None) -> SpectrumEnds:
-        how = self.settings
-        return spectrum.extremes(
-            *self._times(scale, places, 1),
-            count,
-            rtol=how.rtol,
-            max_products=how.max_products,
-            seed=how.seed,
-        )
-
-    def trace(self, scale: Any = None, places: Any = None) -> Reading:
-        probes = self.settings.probes
-        times, size = self._times(scale, places, probes)
-        return spectrum.trace(times, size, probes, seed=self.settings.seed)
-
-    def quadrature(self, steps: int) -> Quadrature:
-        probes = self.settings.probes
-        times, size = self._times(None, None, probes)
-        return spectrum.quadrature(times, size, probes, steps, seed=self.settings.seed)
 
 
 def _blocks(subject: Subject, blocks: Any) -> dict[str, np.ndarray]:

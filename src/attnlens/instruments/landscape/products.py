@@ -35,6 +35,8 @@ from jaxtyping import Array, Float
 from attnlens.core import arrays, checks
 from attnlens.networks.losses import Loss, named
 
+from .flat_losses import flat_loss, is_parameter, traced_bytes
+
 MATRICES = ("hessian", "gauss-newton", "fisher")
 PRECISIONS = ("float32", "float64")
 # Maximum size in bytes of the intermediate arrays of one chunk, if `chunk` is not given. Larger
@@ -316,11 +318,6 @@ def _check_masks(name: str, tree: Any) -> None:
             arrays.plain(name, leaf)
 
 
-def is_parameter(leaf: Any) -> bool:
-    """Whether a leaf of a tree holds parameters: floating-point arrays do."""
-    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.floating)
-
-
 def _rows(data: Any) -> int:
     counts = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(data)}
     if len(counts) != 1 or () in counts or (0,) in counts:
@@ -330,52 +327,6 @@ def _rows(data: Any) -> int:
             f"{', '.join(shapes[:4])}{', …' * (len(shapes) > 4)}; convert lists by numpy.asarray."
         )
     return counts.pop()[0]
-
-
-def traced_bytes(loss: Any, params: Any, data: Any) -> int:
-    """Return the bytes of all intermediate arrays of one evaluation of the loss, by tracing it."""
-
-    def one(params: Any, data: Any) -> Any:
-        vector, value = flat_loss(loss, params, data)
-        return value(vector)
-
-    return _bytes(eqx.filter_make_jaxpr(one)(params, data)[0].jaxpr)
-
-
-def _bytes(jaxpr: Any) -> int:
-    total = 0
-    for equation in jaxpr.eqns:
-        total += sum(v.aval.size * v.aval.dtype.itemsize for v in equation.outvars)
-        # The parameters of an equation hold its inner programs (jit, scan, custom derivatives).
-        for value in jax.tree.leaves(list(equation.params.values())):
-            inner = getattr(value, "jaxpr", value)
-            total += _bytes(inner) if hasattr(inner, "eqns") else 0
-    return total
-
-
-def flat_loss(loss: Any, params: Any, data: Any) -> tuple[Any, Any]:
-    """Return the parameter vector and the loss as a function of it; called while tracing."""
-    trainable, rest = eqx.partition(params, is_parameter)
-    vector, restore = ravel_pytree(trainable)
-    arguments = () if data is None else (data,)
-
-    def value(w: Array) -> Float[Array, ""]:
-        try:
-            result = loss(eqx.combine(restore(w), rest), *arguments)
-        except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
-            raise checks.BadInput(
-                "loss must consist of JAX operations; got one that needs the values of its "
-                "parameters; use jax.numpy for numpy, and no float()."
-            ) from error
-        if np.shape(result) or not is_parameter(jnp.asarray(result)):
-            kind = jnp.asarray(result)
-            raise checks.BadInput(
-                f"loss must return one floating-point number; got {kind.dtype} of shape "
-                f"{kind.shape}; take the mean over samples."
-            )
-        return result
-
-    return vector, value
 
 
 @eqx.filter_jit

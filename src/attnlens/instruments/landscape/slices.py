@@ -36,8 +36,10 @@ from attnlens.core.drawing import Surface
 from attnlens.core.readings import Curve, Reading
 
 from . import spectrum
-from .hessian import COLUMNS, DENSE
-from .products import ExternalLoss, Subject, flat_loss, traced_bytes
+from .flat_losses import flat_loss, traced_bytes
+from .hessian import DENSE
+from .matrices import COLUMNS
+from .products import ExternalLoss, Subject
 
 DIRECTIONS = ("random", "hessian", "hessian-ends", "principal")
 NORMALISED = ("filter", "array", "none")

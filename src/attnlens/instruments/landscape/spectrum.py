@@ -89,43 +89,43 @@ def extremes(
     keep = min(size, 10 + 3 * count, max(capacity // 2, 2 * count))
     random = np.random.default_rng(seed)
     basis, images = np.empty((capacity, size), dtype), np.empty((capacity, size), dtype)
-    held, products = 0, 0
+    stored, products = 0, 0
     following = random.normal(size=size)
     while True:
-        new = _orthogonal(following, basis[:held])
+        new = _orthogonal(following, basis[:stored])
         if new is None:  # the space is invariant: continue with a random direction outside of it
-            new = _orthogonal(random.normal(size=size), basis[:held])
+            new = _orthogonal(random.normal(size=size), basis[:stored])
         if new is not None:
-            basis[held] = new
-            images[held] = following = times(np.asarray(new[None], float))[0]
-            held, products = held + 1, products + 1
-        full = held == capacity or new is None
+            basis[stored] = new
+            images[stored] = following = times(np.asarray(new[None], float))[0]
+            stored, products = stored + 1, products + 1
+        full = stored == capacity or new is None
         if not (full or products >= max_products):
             continue
-        projected = np.asarray(basis[:held] @ images[:held].T, float)
+        projected = np.asarray(basis[:stored] @ images[:stored].T, float)
         values, rotation = np.linalg.eigh(0.5 * (projected + projected.T))
         rotation = rotation.astype(dtype, copy=False)
-        number = min(count, held)
-        places = [*range(held - 1, held - 1 - number, -1), *range(number)]
+        number = min(count, stored)
+        places = [*range(stored - 1, stored - 1 - number, -1), *range(number)]
         pairs = []
         for i in places:
-            vector = rotation[:, i] @ basis[:held]
-            residual = rotation[:, i] @ images[:held] - float(values[i]) * vector
+            vector = rotation[:, i] @ basis[:stored]
+            residual = rotation[:, i] @ images[:stored] - float(values[i]) * vector
             pairs.append(Eigenpair(float(values[i]), float(np.linalg.norm(residual)), vector))
         tolerance = rtol * float(np.abs(values).max())
-        done = all(pair.residual <= tolerance for pair in pairs) or held == size or new is None
+        done = all(pair.residual <= tolerance for pair in pairs) or stored == size or new is None
         if done or products >= max_products:
             return SpectrumEnds(tuple(pairs[:number]), tuple(pairs[number:]), products)
         # Restart with the Ritz vectors at both ends. The next direction is the part of the last
         # image that is orthogonal to the whole basis: all Ritz residuals are multiples of it, so
         # the space remains a Krylov space.
-        outside = _orthogonal(following, basis[:held])
+        outside = _orthogonal(following, basis[:stored])
         following = random.normal(size=size) if outside is None else outside
         low = keep // 2
-        ritz = np.concatenate([rotation[:, :low], rotation[:, held - (keep - low) :]], axis=1).T
+        ritz = np.concatenate([rotation[:, :low], rotation[:, stored - (keep - low) :]], axis=1).T
         for rows in (basis, images):
-            rows[:keep] = ritz @ rows[:held]
-        held = keep
+            rows[:keep] = ritz @ rows[:stored]
+        stored = keep
 
 
 KRYLOV_BYTES = 3 << 30  # limit for the basis and its images in `extremes`
@@ -137,11 +137,11 @@ def krylov_space(size: int, count: int) -> tuple[int, type[np.floating]]:
     >>> krylov_space(30, 1), krylov_space(20_000_000, 1)
     ((30, <class 'numpy.float64'>), (20, <class 'numpy.float32'>))
     """
-    wanted = 40 + 6 * count
-    if 2 * 8 * wanted * size <= KRYLOV_BYTES:
-        return min(size, wanted), np.float64
+    capacity = 40 + 6 * count
+    if 2 * 8 * capacity * size <= KRYLOV_BYTES:
+        return min(size, capacity), np.float64
     fewest = 4 * count + 2  # twice the Ritz vectors that are kept, and two new ones
-    return max(fewest, min(wanted, KRYLOV_BYTES // (2 * 4 * size))), np.float32
+    return max(fewest, min(capacity, KRYLOV_BYTES // (2 * 4 * size))), np.float32
 
 
 def _orthogonal(vector: np.ndarray, basis: np.ndarray) -> np.ndarray | None:

@@ -38,15 +38,15 @@ def probe_hessians(
         return None
     rows = np.column_stack([rows / rows.std(0), np.ones(len(rows))])
     names = np.unique(labels) if classes else np.empty(0)
-    found = []
+    probes = []
     for part in np.array_split(np.random.default_rng(seed).permutation(len(labels)), PARTS):
         x, y = rows[part], labels[part]
         if classes and len(np.unique(y)) < len(names):
             return None
         hessian = class_hessian(x, np.searchsorted(names, y)) if classes else x.T @ x / len(x)
         spectrum = np.linalg.eigvalsh(hessian + RIDGE * np.eye(len(hessian)))
-        found.append((spectrum[-1], np.log10(spectrum[-1] / spectrum[0])))
-    return np.array(found)
+        probes.append((spectrum[-1], np.log10(spectrum[-1] / spectrum[0])))
+    return np.array(probes)
 
 
 def class_hessian(
@@ -58,10 +58,10 @@ def class_hessian(
     loss.
     """
     classes = int(y.max()) + 1
-    wanted, weights = np.eye(classes)[y], np.zeros((classes, x.shape[1]))
+    targets, weights = np.eye(classes)[y], np.zeros((classes, x.shape[1]))
     for _ in range(NEWTON):
         p = probabilities(x @ weights.T)
-        gradient = (p - wanted).T @ x / len(x) + RIDGE * weights
+        gradient = (p - targets).T @ x / len(x) + RIDGE * weights
         hessian = _hessian(x, p)
         step = np.linalg.solve(hessian + RIDGE * np.eye(len(hessian)), gradient.ravel())
         step, before = step.reshape(weights.shape), _loss(weights, x, y)

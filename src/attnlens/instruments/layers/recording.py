@@ -62,8 +62,8 @@ class Recording:
 def recording_from(mapping: Any, lengths: np.ndarray) -> Recording:
     """Return a recording from a mapping of field names (`hidden`, …) to sequences of arrays.
 
-    >>> found = recording_from({"hidden": [[[[1.0]]]]}, np.array([1]))
-    >>> found.hidden[0].shape
+    >>> recording = recording_from({"hidden": [[[[1.0]]]]}, np.array([1]))
+    >>> recording.hidden[0].shape
     (1, 1, 1)
     """
     names = ("hidden", "weights", "queries", "keys", "values")

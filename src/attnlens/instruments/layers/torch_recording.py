@@ -63,14 +63,17 @@ def record_torch_module(module: Any, inputs: Any) -> TorchRecording:
     dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
     arguments = [_tensor(torch, part, dtype) for part in places]
     keywords = {name: _tensor(torch, part, dtype) for name, part in names.items()}
-    found = TorchRecording()
-    with torch.inference_mode(), _hooks(torch, module, found), _eager(module) as wanted:
-        found.output = module(*arguments, **keywords, **wanted)
-    if wanted:
-        for name, kept in (("hidden_states", found.hidden), ("attentions", found.weights)):
-            given = found.output.get(name) or ()
-            kept[:] = [_array(part) for part in given if part is not None]
-    return found
+    recording = TorchRecording()
+    with torch.inference_mode(), _hooks(torch, module, recording), _eager(module) as options:
+        recording.output = module(*arguments, **keywords, **options)
+    if options:
+        for name, stored in (
+            ("hidden_states", recording.hidden),
+            ("attentions", recording.weights),
+        ):
+            tensors = recording.output.get(name) or ()
+            stored[:] = [_array(part) for part in tensors if part is not None]
+    return recording
 
 
 def _tensor(torch: Any, value: Any, dtype: Any) -> Any:
@@ -101,7 +104,7 @@ def _eager(module: Any) -> Iterator[dict[str, bool]]:
 
 
 @contextlib.contextmanager
-def _hooks(torch: Any, module: Any, found: TorchRecording) -> Iterator[None]:
+def _hooks(torch: Any, module: Any, recording: TorchRecording) -> Iterator[None]:
     """Record layers and attention by hooks, with torch's fused layers off, which skip hooks."""
 
     def ask(attention: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
@@ -111,16 +114,16 @@ def _hooks(torch: Any, module: Any, found: TorchRecording) -> Iterator[None]:
 
     def keep_weights(attention: Any, arguments: Any, output: Any) -> None:
         weights = _array(output[1])
-        found.weights.append(weights[None] if weights.ndim == 3 else weights)
+        recording.weights.append(weights[None] if weights.ndim == 3 else weights)
 
     def keep_states(layer: Any, arguments: Any, output: Any) -> None:
         first = layer.self_attn.batch_first
-        for tensor in (arguments[0], output) if not found.hidden else (output,):
+        for tensor in (arguments[0], output) if not recording.hidden else (output,):
             states = _array(tensor)
             states = (
                 states[None] if states.ndim == 2 else states if first else states.swapaxes(0, 1)
             )
-            found.hidden.append(states)
+            recording.hidden.append(states)
 
     handles = []
     for part in module.modules():

@@ -182,8 +182,8 @@ def ranks(
 ) -> Float[np.ndarray, "sequences length"]:
     """Return p_n of every token, NaN where a sequence has ended.
 
-    The tokens of a block of TOKENS_AT_ONCE are compared with each other directly, and with all
-    tokens before the block by binary search in these tokens, sorted.
+    TOKENS_AT_ONCE consecutive tokens are compared with each other directly, and with all tokens
+    before them by binary search in these earlier tokens, sorted.
     """
     count, length = table.shape
     below, equal = np.zeros(table.shape), np.zeros(table.shape)

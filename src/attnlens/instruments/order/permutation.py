@@ -92,8 +92,8 @@ def permutation_test(
             pool = Pool.of(np.array(list(itertools.permutations(range(length)))))
         else:
             pool = draw_pool(replicates, int(length), width, len(rows), random)
-        held = MEMORY_SIZE // (replicates * (len(pairs) + width))
-        some = 1 if pool is None else max(1, min(held, CACHE_SIZE // tokens[0].size))
+        rows_in_memory = MEMORY_SIZE // (replicates * (len(pairs) + width))
+        some = 1 if pool is None else max(1, min(rows_in_memory, CACHE_SIZE // tokens[0].size))
         for first in range(0, len(rows), some):
             part = slice(first, first + some)
             if pool is None:

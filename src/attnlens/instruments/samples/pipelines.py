@@ -8,12 +8,12 @@ samples and intervals are those of `labelled` and `curves`.
 **Groups.** Rows of one group are tested in the same fold, so that no model is tested on a group
 that it was trained on. Without groups, equal rows form a group.
 
-**Ordered rows.** If rows are ordered by time, the last half of them is cut into K blocks. Each
-block is tested once, by models that are trained on the n rows just before it: samples are nested,
-and no model has seen a later row. The training sets of two blocks overlap by the share
-max(0, 1 − distance/n). With `overlap` the mean of this share over pairs of blocks, standard errors
+**Ordered rows.** If rows are ordered by time, the last half of them is cut into K folds. Each
+fold is tested once, by models that are trained on the n rows just before it: samples are nested,
+and no model has seen a later row. The training sets of two folds overlap by the share
+max(0, 1 − distance/n). With `overlap` the mean of this share over pairs of folds, standard errors
 are multiplied by √(1 + K · overlap · test/n), after Nadeau and Bengio (2003), where `test` is the
-number of rows in a block. Other dependence between blocks is not corrected.
+number of test rows in a fold. Other dependence between folds is not corrected.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ def raw_rows(X: Any, models: Any, scoring: Any, n_jobs: Any, progress: Any) -> R
     Raw rows are used if all models are estimators, and if X is raw or one of `scoring`, `n_jobs`
     and `progress` is given. These three raise `BadInput` if a model is not an estimator.
     """
-    asked = {"scoring": scoring, "n_jobs": n_jobs, "progress": progress}
-    given = [name for name, value in asked.items() if value is not None]
+    arguments = {"scoring": scoring, "n_jobs": n_jobs, "progress": progress}
+    given = [name for name, value in arguments.items() if value is not None]
     pipelines = isinstance(models, Mapping) and len(models) > 0
     pipelines = pipelines and all(is_estimator(model) for model in models.values())
     if not pipelines:
@@ -141,8 +141,8 @@ def check_groups(groups: Any, rows: int) -> Int[np.ndarray, " rows"]:
 
 
 def ordered_folds(data: Labelled, count: int) -> list[Fold]:
-    """Return `count` folds: the test rows are a block of the last half of the rows, the training
-    rows are all rows before the block, the latest first.
+    """Return `count` folds: the test rows are consecutive rows of the last half, the training rows
+    are all rows before them, the latest first.
 
     >>> data = labelled(np.arange(40.0)[:, None], np.arange(40.0), "regression")
     >>> fold = ordered_folds(data, 4)[0]
@@ -158,8 +158,8 @@ def ordered_folds(data: Labelled, count: int) -> list[Fold]:
             f"most {rows // 4} for {rows} rows; got {count}."
         )
     first = rows - count * length
-    blocks = [np.arange(first + k * length, first + (k + 1) * length) for k in range(count)]
-    return [Fold(np.arange(block[0])[::-1], block) for block in blocks]
+    tests = [np.arange(first + k * length, first + (k + 1) * length) for k in range(count)]
+    return [Fold(np.arange(test[0])[::-1], test) for test in tests]
 
 
 def check_ordered_classes(data: Labelled, parts: Sequence[Fold], smallest: int) -> None:

@@ -28,27 +28,24 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Self
 
-import jax
 import numpy as np
 import scipy.linalg
-from jaxtyping import Array
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from attnlens.core import checks, kernels
 
+from . import padded_kernels
 from .estimator_files import BadFile, SaveLoadMixin, expect
 from .feature_attention import in_chunks
 from .weighted_rows import (
     DistinctInputs,
     RowScaling,
     WeightedRows,
-    bucket,
     check_finite,
     finite_result,
     merge_equal_inputs,
     merge_rows,
-    padded,
     python_number,
     sample_weights,
     without_mask,
@@ -61,9 +58,6 @@ GRIDS = (65, 33, 33)  # points of a grid of log λ, then of two finer grids arou
 # them times and divided by 2, then by √2.
 COARSE, FINER = 4.0 ** np.arange(-4, 4), (2.0, 2.0**0.5)
 MOST_ROWS = 2**14  # maximal number of distinct rows; their kernel matrix takes 2 GB
-KEYS = (64, 4)  # the number m of keys is padded to `bucket(m, *KEYS)`
-# Features are padded with zeros to `bucket(p, *COLUMNS)`: distances and products do not change.
-COLUMNS = (8, 2)
 
 
 class KernelAttentionRegressor(SaveLoadMixin, MultiOutputMixin, RegressorMixin, BaseEstimator):
@@ -158,19 +152,18 @@ class KernelAttentionRegressor(SaveLoadMixin, MultiOutputMixin, RegressorMixin, 
         """
         check_is_fitted(self)
         queries = self._scaled(self._read(X, reset=False))
-        columns = bucket(queries.shape[1], *COLUMNS)
-        keys = _pad_columns(padded(self.keys_, bucket(len(self.keys_), *KEYS)), columns)
+        keys = padded_kernels.pad_keys(self.keys_)
         posterior = partial(self._posterior, return_std, keys)
         mean, *std = (
             finite_result(array)[:, 0] if self.one_output_ else finite_result(array)
-            for array in in_chunks(posterior, _pad_columns(queries, columns))
+            for array in in_chunks(posterior, padded_kernels.pad_features(queries))
         )
         return (mean, *std) if return_std else mean
 
     def _posterior(self, return_std: bool, keys: np.ndarray, queries: np.ndarray) -> Any:
         """The mean, and with `return_std` the standard deviation, for one chunk of queries."""
-        attended = _attend(self.kernel, keys, queries, np.float64(self.temperature_))
-        cross, prior = (np.asarray(array) for array in attended)
+        values = padded_kernels.cross_and_prior(self.kernel, keys, queries, self.temperature_)
+        cross, prior = (np.asarray(array) for array in values)
         cross = cross[:, : len(self.keys_)]
         with np.errstate(over="ignore", invalid="ignore"):  # `predict` raises on overflow
             mean = cross @ self.alpha_ * self.target_scale_ + self.target_mean_
@@ -290,11 +283,8 @@ class KernelAttentionRegressor(SaveLoadMixin, MultiOutputMixin, RegressorMixin, 
 
     def _weighted_gram(self, distinct: DistinctInputs, tau: float) -> np.ndarray:
         """The weighted kernel matrix W^½ κ(K, K) W^½ at temperature `tau`."""
-        root, count = np.sqrt(distinct.weights), len(distinct.weights)
-        columns = bucket(distinct.inputs.shape[1], *COLUMNS)
-        keys = _pad_columns(padded(distinct.inputs, bucket(count, *KEYS)), columns)
-        with jax.enable_x64(True):
-            gram = np.asarray(_gram(self.kernel, keys, np.float64(tau)))[:count, :count]
+        root = np.sqrt(distinct.weights)
+        gram = padded_kernels.gram(self.kernel, distinct.inputs, tau)
         return finite_result(root[:, None] * gram * root)
 
     def _solve(self, distinct: DistinctInputs) -> None:
@@ -386,20 +376,3 @@ class KernelAttentionRegressor(SaveLoadMixin, MultiOutputMixin, RegressorMixin, 
         rows = merge_rows(arrays["rows"], arrays["labels"], arrays["weights"])
         self.rows_, self.labels_, self.weights_ = rows
         self._solve(self._distinct_inputs())
-
-
-def _pad_columns(array: np.ndarray, columns: int) -> np.ndarray:
-    return np.pad(array, ((0, 0), (0, columns - array.shape[1])))
-
-
-@partial(jax.jit, static_argnames="kernel")
-def _gram(kernel: str, keys: Array, temperature: Array) -> Array:
-    return kernels.KERNELS[kernel](keys, keys, temperature)
-
-
-@partial(jax.jit, static_argnames="kernel")
-def _attend(kernel: str, keys: Array, queries: Array, temperature: Array) -> tuple[Array, Array]:
-    """The kernel values κ(q, K) and κ(q, q) for every query q."""
-    kappa = kernels.KERNELS[kernel]
-    prior = jax.vmap(lambda query: kappa(query[None], query[None], temperature)[0, 0])
-    return kappa(queries, keys, temperature), prior(queries)

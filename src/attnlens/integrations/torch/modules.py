@@ -35,7 +35,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnlens.core import checks
-from attnlens.instruments.landscape.products import is_parameter
+from attnlens.instruments.landscape.flat_losses import is_parameter
 
 INSTALL = "pip install 'attnlens[torch]'"
 # Environment variables that change as a side effect: torchax sets the first to 1 on import, and

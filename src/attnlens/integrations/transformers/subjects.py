@@ -118,12 +118,12 @@ class TorchSubject(InspectedModel):
     def _record(self, lengths: np.ndarray, **arguments: Any) -> Recording:
         import torch
 
-        wanted = {"output_hidden_states": True, "output_attentions": True, "return_dict": True}
+        options = {"output_hidden_states": True, "output_attentions": True, "return_dict": True}
         if "use_cache" in inspect.signature(self.module.forward).parameters:
-            wanted["use_cache"] = False
+            options["use_cache"] = False
         try:
             with torch.inference_mode(), recording_calls() as calls:
-                outputs = self.module(**arguments, **wanted)
+                outputs = self.module(**arguments, **options)
         except Exception as error:  # architectures of `transformers` raise many types of errors
             first = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
             raise checks.BadInput(
@@ -257,9 +257,9 @@ class TextModel(TorchSubject):
 
     def separators(self, index: int) -> np.ndarray | None:
         marks = {self.tokenizer.sep_token_id, self.tokenizer.eos_token_id} - {None}
-        found = np.isin(self.rows[index], list(marks))
-        found[:1] = False  # the first token is measured separately, as an attention sink
-        return found
+        places = np.isin(self.rows[index], list(marks))
+        places[:1] = False  # the first token is measured separately, as an attention sink
+        return places
 
     def repeated(self, half: int, random: np.random.Generator) -> RepeatedTokens | None:
         numbers = self.tokenizer.get_vocab().values()

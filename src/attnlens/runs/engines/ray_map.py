@@ -227,11 +227,11 @@ class RayMap:
         notice = None if self.calls else print_notice
         tasks: Tasks[GroupJob] = Tasks(ray, self.task, self.clock, notice)
         self.calls.append(tasks)
-        next_number, longest, sent = 0, 0.0, 0
+        next_number, longest, submitted = 0, 0.0, 0
         try:
             while waiting or tasks.pending:
-                while waiting and self._reserve(ray, first=not sent):
-                    sent += 1
+                while waiting and self._reserve(ray, first=not submitted):
+                    submitted += 1
                     number, group = waiting.popleft()
                     arguments = (function, self._packed(group), codes, versions())
                     tasks.send(GroupJob(number, *arguments, path.key, path.digests))
@@ -248,7 +248,7 @@ class RayMap:
                     values[result.job.number] = result.value
                     self.faults += result.job.faults
                     self._release(1)
-                    sent -= 1
+                    submitted -= 1
                 # Look for late groups only when there was no new result: results may have been
                 # ready for a long time if the caller did not ask for the next one.
                 if finished:
@@ -261,7 +261,7 @@ class RayMap:
                     yield values.pop(next_number)
                     next_number += 1
         finally:
-            self._release(sent)
+            self._release(submitted)
             tasks.cancel()
             self.calls.remove(tasks)
             self.faults += [f for job in set(tasks.pending.values()) for f in job.faults]

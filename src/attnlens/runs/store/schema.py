@@ -287,8 +287,8 @@ def _set_aside(path: Path) -> None:
     """
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
     parts = [path.with_name(path.name + suffix) for suffix in ("-wal", "")]
-    kept = [path.with_name(f"results-before-{stamp}.sqlite{suffix}") for suffix in ("-wal", "")]
-    for part, name in zip(parts, kept, strict=True):
+    copies = [path.with_name(f"results-before-{stamp}.sqlite{suffix}") for suffix in ("-wal", "")]
+    for part, name in zip(parts, copies, strict=True):
         if part.exists():
             _second_name(part, name)
     # The log last: SQLite discards a log whose results file is missing.
