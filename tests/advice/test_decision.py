@@ -15,7 +15,7 @@ from sklearn.linear_model import LinearRegression
 from attnlens.advice import contenders
 from attnlens.advice.budget import Effort
 from attnlens.advice.questions import decision
-from attnlens.advice.questions.decision import Contest, ErrorCurve
+from attnlens.advice.questions.decision import ContenderCurve, Contest
 from attnlens.advice.trials import Trial
 from attnlens.core.checks import BadInput
 from attnlens.core.readings import BoundedReading
@@ -98,8 +98,8 @@ def test_uniform_attention_is_not_a_contender():
 SIZES = (100, 200, 400, 800)
 
 
-def error_curve(means: np.ndarray, noise: np.ndarray, test_rows: int = 0) -> ErrorCurve:
-    return ErrorCurve(SIZES, means * np.exp(noise), (1.0,) * len(SIZES), test_rows)
+def error_curve(means: np.ndarray, noise: np.ndarray, test_rows: int = 0) -> ContenderCurve:
+    return ContenderCurve(SIZES, means * np.exp(noise), (1.0,) * len(SIZES), test_rows)
 
 
 def test_twice_the_labels_continue_a_power_law():

@@ -29,7 +29,7 @@ from attnlens.instruments.samples.labelled import (
 from . import contenders
 from .budget import Deadline, Effort, OutOfTime
 from .comparisons import ErrorChange, KeptShare
-from .questions.decision import Contest, ErrorCurve
+from .questions.decision import ContenderCurve, Contest
 
 T = TypeVar("T")
 MODELS = ("baseline", "self-attention")  # networks of lens B (ICLR 2021 submission)
@@ -164,7 +164,7 @@ class Trial:
             errors.append(learners.test_error(words, fold, model.predict(words.inputs[fold.test])))
         return np.array(errors)
 
-    def error_curve(self, name: str, contest: Contest, curves: LearningCurves) -> ErrorCurve:
+    def error_curve(self, name: str, contest: Contest, curves: LearningCurves) -> ContenderCurve:
         """The errors of a contender of `contest` with fewer labels and with all of them.
 
         A network that has a learning curve in `curves` is not trained again; another contender is
@@ -189,7 +189,7 @@ class Trial:
             errors = np.stack([*columns, contest.errors[name]], axis=1)
         factors = inflation(np.array(sizes, float), len(self.data.inputs), len(self.folds))
         tested = sum(len(fold.test) for fold in self.folds) if self.data.classes else 0
-        return ErrorCurve(tuple(sizes), errors, tuple(factors.tolist()), tested)
+        return ContenderCurve(tuple(sizes), errors, tuple(factors.tolist()), tested)
 
     def _check_time(self) -> None:
         """Raise `OutOfTime` if the time is up; networks check it themselves, estimators do not."""

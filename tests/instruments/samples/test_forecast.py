@@ -14,7 +14,7 @@ from attnlens.instruments.samples.forecast import (
     DEVIATIONS,
     EXPONENTS,
     FLOORS,
-    Measured,
+    MeasuredCurve,
     Paths,
     draw_paths,
     forecast_draws,
@@ -35,7 +35,7 @@ def table(law: np.ndarray, std: float = 0.0, seed: int = 0) -> np.ndarray:
 
 def test_the_likelihood_is_the_normal_density_integrated_over_the_level():
     logs = np.log(0.3 * SIZES**-0.4) + 0.05 * np.random.default_rng(0).normal(size=6)
-    found = posterior(Measured(T, logs, COVARIANCE))
+    found = posterior(MeasuredCurve(T, logs, COVARIANCE))
     walk = np.minimum(-T[:, None], -T)
     for b, r, s in ((3, 5, 1), (12, 10, 3), (20, 19, 6)):
         law = np.log(FLOORS[r] + (1 - FLOORS[r]) * (SIZES / SIZES[-1]) ** -EXPONENTS[b])
@@ -52,7 +52,7 @@ def test_the_likelihood_is_the_normal_density_integrated_over_the_level():
 
 
 def test_draws_have_the_quantiles_of_the_mixture():
-    data = Measured(T, np.log(0.3 * SIZES**-0.4), COVARIANCE)
+    data = MeasuredCurve(T, np.log(0.3 * SIZES**-0.4), COVARIANCE)
     found = posterior(data)
     last = np.random.default_rng(1).normal(size=4000)
     paths = draw_paths(800.0, found, last / last.std(), 0)
@@ -114,8 +114,8 @@ def test_models_share_the_level_of_their_folds():
     own = 0.02 * random.normal(size=(2, 8, 6))
     errors = SIZES**-0.5 * np.exp(shared + own)
     one, two = forecast_draws(SIZES, errors, np.ones(6))
-    now = [np.log(draws.extrapolated(800.0)[1:]) for draws in (one, two)]
-    assert np.corrcoef(*now)[0, 1] > 0.9  # 99 % of the variance of the noise is shared
+    first, second = (np.log(draws.extrapolated(800.0)[1:]) for draws in (one, two))
+    assert np.corrcoef(first, second)[0, 1] > 0.9  # 99 % of the variance of the noise is shared
     again = forecast_draws(SIZES, errors, np.ones(6))[1]
     assert (again.extrapolated(1600.0) == two.extrapolated(1600.0)).all()
 
@@ -133,7 +133,7 @@ def test_forecasts_of_curves_from_the_prior_are_covered():
         steps = np.sqrt(np.diff(t)) * random.normal(size=6) * DEVIATIONS[s]
         walk = np.concatenate([-np.cumsum(steps[4::-1])[::-1], [0], steps[5:]])
         logs = law + walk
-        data = Measured(T, logs[:-1] + noise @ random.normal(size=6), COVARIANCE)
+        data = MeasuredCurve(T, logs[:-1] + noise @ random.normal(size=6), COVARIANCE)
         paths = draw_paths(800.0, posterior(data), random.normal(size=1000), i)
         low, high = interval(np.log(paths.error(3200.0)[1:]))
         hits += low <= logs[-1] <= high

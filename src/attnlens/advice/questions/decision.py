@@ -58,7 +58,7 @@ class Contest(NamedTuple):
         return _inflated(self.errors[first] - self.errors[second], self.inflation)
 
 
-class ErrorCurve(NamedTuple):
+class ContenderCurve(NamedTuple):
     """Test errors (fold, size) of one contender with growing numbers of labels."""
 
     sizes: tuple[int, ...]
@@ -166,7 +166,7 @@ def attention_adds(contest: Contest) -> Answer:
     return ADDED.answer(AnswerOutcome.NO_SIGN, words, evidence, readings=readings)
 
 
-def twice_the_labels(model: str, curve: ErrorCurve) -> Answer:
+def twice_the_labels(model: str, curve: ContenderCurve) -> Answer:
     """What would twice (and four times) the labels buy? See the module's docstring."""
     labels, folds = curve.sizes[-1], len(curve.errors)
     today = _inflated(curve.errors[:, -1], curve.inflation[-1])

@@ -85,7 +85,7 @@ FLOORS = expit(np.linspace(-5, 5, 21))
 DEVIATIONS = np.geomspace(0.01, 0.4, 7)
 
 
-class Measured(NamedTuple):
+class MeasuredCurve(NamedTuple):
     """Logarithms of mean errors, their covariance, and t = log₂ of size / largest size."""
 
     t: Float[np.ndarray, " sizes"]
@@ -119,7 +119,7 @@ def measured(
     sizes: Float[np.ndarray, " sizes"],
     errors: Float[np.ndarray, "folds sizes"],
     test_rows: int = 0,
-) -> Measured:
+) -> MeasuredCurve:
     """The measured errors as the model sees them; see the module's docstring for S and plateaus.
 
     test_rows: the number of test rows in all folds together if the error is an error rate, else 0.
@@ -141,7 +141,7 @@ def measured(
     others = ~np.eye(len(sizes), dtype=bool)
     shared = np.clip((sample / np.outer(scale, scale))[others].mean(), 0.0, MOST_SHARED)
     covariance = np.sqrt(np.outer(variance, variance)) * np.where(others, shared, 1.0)
-    return Measured(x / math.log(2), np.log(mean), covariance)
+    return MeasuredCurve(x / math.log(2), np.log(mean), covariance)
 
 
 def used_sizes(sizes: np.ndarray, means: np.ndarray) -> slice:
@@ -156,7 +156,7 @@ def used_sizes(sizes: np.ndarray, means: np.ndarray) -> slice:
     return slice(max(0, min(first, len(sizes) - FEWEST)), None)
 
 
-def posterior(data: Measured) -> Posterior:
+def posterior(data: MeasuredCurve) -> Posterior:
     """The likelihood of the measured errors at every grid point."""
     shape = log_shape(data.t)
     residual = (data.logs - shape).reshape(-1, len(data.t)).T
