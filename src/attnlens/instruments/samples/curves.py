@@ -219,7 +219,7 @@ class LearningCurves(Tabular):
         ]
 
     def figure(self) -> Figure:
-        """Every learner's curve with its fitted law, and n(ε) where it crosses the target error."""
+        """Every learner's curve with its forecast, and n(ε) where it crosses the target error."""
         series = []
         for name in self.errors:
             curve = self[name]
