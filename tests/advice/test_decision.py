@@ -15,9 +15,10 @@ from sklearn.linear_model import LinearRegression
 from attnlens.advice import contenders
 from attnlens.advice.budget import Effort
 from attnlens.advice.questions import decision
-from attnlens.advice.questions.decision import Contest
+from attnlens.advice.questions.decision import ContenderCurve, Contest
 from attnlens.advice.trials import Trial
 from attnlens.core.checks import BadInput
+from attnlens.core.readings import BoundedReading
 from attnlens.core.sheets import AnswerOutcome
 from attnlens.instruments.samples.curves import LearningCurves
 from attnlens.instruments.samples.labelled import labelled
@@ -94,21 +95,32 @@ def test_uniform_attention_is_not_a_contender():
     assert decision.decide(contest(means)).model == contenders.TRANSFORMER
 
 
+SIZES = (100, 200, 400, 800)
+
+
+def error_curve(means: np.ndarray, noise: np.ndarray, test_rows: int = 0) -> ContenderCurve:
+    return ContenderCurve(SIZES, means * np.exp(noise), (1.0,) * len(SIZES), test_rows)
+
+
 def test_twice_the_labels_continue_a_power_law():
-    sizes = {n: np.full(4, 2.0 * n**-0.5) * [0.99, 1.0, 1.0, 1.01] for n in (400, 800, 1600)}
-    answer = decision.twice_the_labels("linear", sizes[400], sizes[800], 800, 1.0)
+    noise = 0.01 * np.random.default_rng(0).normal(size=(8, 4))
+    answer = decision.twice_the_labels("linear", error_curve(2 * np.array(SIZES) ** -0.5, noise))
     assert answer.outcome is AnswerOutcome.VALUE
-    expected = answer.readings["error_with_twice"]
-    assert expected.value == pytest.approx(float(sizes[1600].mean()), rel=1e-12)
+    for name, size in (("error_with_twice", 1600), ("error_with_four_times", 3200)):
+        expected = answer.readings[name]
+        assert isinstance(expected, BoundedReading)
+        assert expected.low < 2 * size**-0.5 < expected.high
+    assert answer.readings["log_change"].interval()[1] < 0
 
 
 def test_no_gain_from_twice_the_labels_is_said_where_none_is_shown():
-    random = np.random.default_rng(1)
-    half, whole = 0.2 + 0.02 * random.normal(size=(2, 8))
-    answer = decision.twice_the_labels("linear", half, whole, 800, 1.0)
+    noise = 0.1 * np.random.default_rng(1).normal(size=(8, 4))
+    answer = decision.twice_the_labels("linear", error_curve(np.full(4, 0.2), noise))
     assert answer.outcome is AnswerOutcome.NO_SIGN
-    none_wrong = decision.twice_the_labels("linear", half, whole * 0, 800, 1.0)
-    assert none_wrong.outcome is AnswerOutcome.UNKNOWN
+    none_wrong = error_curve(np.array([0.2, 0.1, 0.05, 0.0]), noise, 400)
+    assert decision.twice_the_labels("linear", none_wrong).outcome is AnswerOutcome.UNKNOWN
+    rate = decision.twice_the_labels("linear", error_curve(np.full(4, 0.9), 0.5 * noise, 400))
+    assert rate.readings["error_with_twice"].interval()[1] <= 1
 
 
 def test_estimators_are_fitted_on_rows_and_on_the_mean_of_tokens():
@@ -141,7 +153,12 @@ def test_models_of_the_users_own_are_contenders():
     assert found.errors["mine"].max() < 1e-20
     assert found.errors["mean"].mean() > 0.9
     assert decision.decide(found).ranking[-1].name == "mean"
-    assert trial.errors_with_half("mine", 40).max() < 1e-20
+    curve = trial.error_curve("mine", found, curves)
+    assert curve.sizes == (5, 10, 20, 40)
+    assert curve.errors.max() < 1e-20
+    assert curve.test_rows == 0
+    # A network that has a learning curve is not trained again.
+    assert trial.error_curve("baseline", found, curves).sizes == (10, 40)
     broken = Trial.of(data, Effort(60, 3, 4, 10), 60, 4, 0, {}, models={"mine": _Broken()})
     with pytest.raises(BadInput, match="the model 'mine' failed in line"):
         broken.contest(curves)

@@ -144,9 +144,8 @@ def test_more_labels_are_counted_beyond_those_at_hand():
     assert answer.known
     labels = answer.readings["labels"]
     assert isinstance(labels, BoundedReading)
-    assert labels.low <= 2500 * 1.1
-    assert labels.high >= 2500 / 1.1
-    assert answer.answer.startswith("about 1,40")
+    assert labels.low < 2500 < labels.high < 2 * 2500
+    assert labels.low < labels.value < labels.high
 
 
 def test_an_error_below_the_floor_is_not_promised():
@@ -213,7 +212,7 @@ def test_a_model_with_a_smaller_error_is_taken_where_ratios_decide_nothing():
 
 def test_a_ratio_is_called_at_least_its_lower_bound():
     # In most draws the flat curve of the baseline stays far above ε = 0.3, but not in all.
-    measured = curves(0.3, 3, baseline=(0.6, 0.1), self_attention=(1, 0.3))
+    measured = curves(0.3, 3, baseline=(0.6, 0.0), self_attention=(1, 0.3))
     for error in (0.2, 0.25, 0.3):
         ratio = measured.ratio("baseline", "self-attention", error)
         answer = label_ratio(
@@ -259,8 +258,9 @@ def test_the_target_error_is_that_of_the_best_model():
 def test_a_back_test_extrapolates_a_law_and_misses_a_plateau():
     measured = curves(0.0, baseline=(1, 0.5))
     expected, last = measured.back_test()["baseline"]
-    # The law from the sizes 16, 64 and 256 predicts the last error, 1024^(−1/2).
-    assert expected.value == pytest.approx(last.value, rel=1e-9)
+    # The law of the sizes 16, 64 and 256 has the last error 1024^(−1/2). Three sizes do not exclude
+    # a floor, so the forecast lies above it, but below the error at the last size but one.
+    assert expected.low < last.value < expected.value < expected.high < 2 * last.value
     noisy = curves(0.02, baseline=(1, 0.5))
     flat = {
         "baseline": tuple((*row[:-1], row[-2]) for row in noisy.errors["baseline"])

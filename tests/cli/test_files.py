@@ -63,12 +63,12 @@ def test_samples_names_the_model_that_reaches_an_error(line: Path):
     assert sheet.fewest_labels.answer.startswith("line")
     gain = sheet.gain_of_labels
     assert "line: " in gain.answer
-    assert "extrapolated" in gain.evidence
+    assert "forecast" in gain.evidence
     assert sheet.figures
     assert json.dumps(sheet.plain(), allow_nan=False)
 
 
-def test_samples_says_where_it_extrapolates(line: Path):
+def test_samples_says_where_it_forecasts(line: Path):
     loaded = read(line, target="y")
     sheet = samples(loaded, error=0.3, models={"line": LinearRegression()}, sizes=(6, 8, 10, 12))
     assert len(sheet.answers) == 2
@@ -84,7 +84,7 @@ def test_samples_says_where_it_extrapolates(line: Path):
     )
     below = samples(loaded, error=0.05, models={"line": LinearRegression()}, sizes=(6, 8, 10, 12))
     estimate, answer = curves.samples()["line"], below.labels_needed["line"]
-    assert ("extrapolated" in answer.answer) == (estimate.status == "extrapolated")
+    assert ("forecast" in answer.answer) == (estimate.status == "extrapolated")
     assert answer.known == np.isfinite(estimate.value)
 
 

@@ -196,7 +196,11 @@ def test_learning_curves_mark_the_labels_for_the_target_error():
     assert marks[0].points[0].x == pytest.approx(103, rel=0.02)
     assert marks[1].points == ()
     chosen = dict(zip((s.name for s in figure.series), colours(figure), strict=True))
-    assert chosen[marks[0].name] == chosen["attention"] == chosen["attention, fitted law"]
+    assert (
+        chosen[marks[0].name]
+        == chosen["attention"]
+        == chosen["attention, law of the forecast, to 4 times the labels"]
+    )
     assert len({chosen["attention"], chosen["baseline"], chosen["ε = 0.1"]}) == 3
 
 

@@ -1,7 +1,7 @@
 """`samples`: how many labels an error costs on a user's own data, as a sheet.
 
 Every model is trained on the same nested samples of the same folds (`learning_curve`). Beyond the
-largest sample the curve is extrapolated by a power law with a floor, and the answer says so.
+largest sample the curve is a forecast (`instruments.samples.forecast`), and the answer says so.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def samples(
         bought; by default the largest size of the curves. rows: rows used of a larger table.
         progress: a function that receives a line of text every few seconds during training.
 
-    Returns a `Sheet`; n(ε), its interval and the fitted a n^(−b) + c are those of `learning_curve`.
+    Returns a `Sheet`; n(ε), its interval and the law a n^(−b) + c are those of `learning_curve`.
     """
     if error is not None:
         checks.positive("error", error)

@@ -18,6 +18,7 @@ from attnlens.core.durations import parse_duration
 from attnlens.core.notebook import notebook_line
 from attnlens.core.sheets import Answer, AnswerOutcome, Completion, Ending, Question, Sheet
 from attnlens.instruments.samples import learners
+from attnlens.instruments.samples.curves import LearningCurves
 
 from .budget import (
     FIRST_ROUND_SECONDS,
@@ -169,7 +170,7 @@ def _round(
     contest = trial.contest(curves)
     first, words = decision.decision(contest)
     yield [words, fewest, *more], [choice.curves.figure()]
-    yield [_twice_the_labels(trial, contest, first)], []
+    yield [_twice_the_labels(trial, contest, first, curves)], []
 
     contest = trial.with_transformers(contest)
     recommended, words = decision.decision(contest)
@@ -177,7 +178,7 @@ def _round(
     yield [words, decision.attention_adds(contest)], drawn
 
     if (recommended.model, recommended.learned) != (first.model, first.learned):
-        yield [_twice_the_labels(trial, contest, recommended)], []
+        yield [_twice_the_labels(trial, contest, recommended, curves)], []
 
     effect = order.label_effect(trial, choice)
     if subject.sequences is None:
@@ -195,15 +196,14 @@ def _round(
     yield [landscape.health(curvature, description)], [curvature.figure()]
 
 
-def _twice_the_labels(trial: Trial, contest: Contest, recommended: Decision) -> Answer:
+def _twice_the_labels(
+    trial: Trial, contest: Contest, recommended: Decision, curves: LearningCurves
+) -> Answer:
     """What twice the labels would buy with the recommended contender."""
     if not recommended.learned:
         return decision.DOUBLED.unknown("no contender learns from these labels yet")
-    half = trial.errors_with_half(recommended.model, contest.labels)
-    whole = contest.errors[recommended.model]
-    return decision.twice_the_labels(
-        recommended.model, half, whole, contest.labels, contest.inflation
-    )
+    model = recommended.model
+    return decision.twice_the_labels(model, trial.error_curve(model, contest, curves))
 
 
 def _questions(subject: DataSubject, error: float | None) -> list[QuestionWords]:

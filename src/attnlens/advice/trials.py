@@ -29,10 +29,11 @@ from attnlens.instruments.samples.labelled import (
 from . import contenders
 from .budget import Deadline, Effort, OutOfTime
 from .comparisons import ErrorChange, KeptShare
-from .questions.decision import Contest
+from .questions.decision import ContenderCurve, Contest
 
 T = TypeVar("T")
 MODELS = ("baseline", "self-attention")  # networks of lens B (ICLR 2021 submission)
+SHARES = (8, 4, 2)  # a contender is also trained with the labels divided by each of these
 MOST_AT_ONCE = 16  # concurrent trainings: the number of folds in the last round
 
 
@@ -142,10 +143,14 @@ class Trial:
 
     def contender_errors(self, name: str, recipe: Any, size: int) -> np.ndarray:
         """The test error of an estimator or a network in each fold, trained on `size` rows."""
+        return self._contender_errors(name, recipe, (size,))[:, 0]
+
+    def _contender_errors(self, name: str, recipe: Any, sizes: tuple[int, ...]) -> np.ndarray:
+        """The test errors (fold, size) of an estimator or a network."""
         self._check_time()
         run = learners.choose({name: recipe}, self.data, None, self.hidden)[name]
         training = contenders.training_of(name, self.training)
-        return run(self.folds, (size,), self.seed, training, self.effort.starts)[:, 0]
+        return run(self.folds, sizes, self.seed, training, self.effort.starts)
 
     def text_errors(self, size: int) -> np.ndarray:
         """The test error of a linear model on word counts in each fold."""
@@ -159,17 +164,32 @@ class Trial:
             errors.append(learners.test_error(words, fold, model.predict(words.inputs[fold.test])))
         return np.array(errors)
 
-    def errors_with_half(self, name: str, size: int) -> np.ndarray:
-        """The errors of a contender with half of `size` training rows."""
-        if name == contenders.TF_IDF:
-            return self.text_errors(size // 2)
-        recipes = {
-            **dict(zip(MODELS, MODELS, strict=True)),
-            **contenders.estimators(self.data, self.seed),
-            **contenders.transformers(self.data),
-            **self.models,
-        }
-        return self.contender_errors(name, recipes[name], size // 2)
+    def error_curve(self, name: str, contest: Contest, curves: LearningCurves) -> ContenderCurve:
+        """The errors of a contender of `contest` with fewer labels and with all of them.
+
+        A network that has a learning curve in `curves` is not trained again; another contender is
+        trained with the shares `SHARES` of the labels.
+        """
+        if name in curves:
+            sizes, errors = curves.sizes, np.array(curves.errors[name])
+        else:
+            least = max(4, 2 * self.data.classes)
+            fewer = tuple(dict.fromkeys(max(least, contest.labels // k) for k in SHARES))
+            fewer = tuple(size for size in fewer if size < contest.labels)
+            if name == contenders.TF_IDF:
+                columns = [self.text_errors(size) for size in fewer]
+            else:
+                recipes = {
+                    **contenders.estimators(self.data, self.seed),
+                    **contenders.transformers(self.data),
+                    **self.models,
+                }
+                columns = [*self._contender_errors(name, recipes[name], fewer).T]
+            sizes = (*fewer, contest.labels)
+            errors = np.stack([*columns, contest.errors[name]], axis=1)
+        factors = inflation(np.array(sizes, float), len(self.data.inputs), len(self.folds))
+        tested = sum(len(fold.test) for fold in self.folds) if self.data.classes else 0
+        return ContenderCurve(tuple(sizes), errors, tuple(factors.tolist()), tested)
 
     def _check_time(self) -> None:
         """Raise `OutOfTime` if the time is up; networks check it themselves, estimators do not."""

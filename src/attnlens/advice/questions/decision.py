@@ -13,15 +13,14 @@ five equal contenders).
 trained in the same way, in which every token attends to all tokens with equal weights. A comparison
 with another kind of model would also measure everything else in which the two models differ.
 
-**Twice the labels.** The error changes by a factor e^r, paired by fold, from half of the labels to
-all of them. If the error follows a power law without a floor, e(n) ∝ n^(−b), twice the labels
-change it by the same factor again. If the learning curve has begun to level off, they change it by
-less.
+**Twice the labels.** The errors of the recommended contender with an eighth, a quarter and a half
+of the labels (or on its learning curve, if it has one), and with all of them, are continued by
+`attnlens.instruments.samples.forecast`. A gain is shown if the 95 % interval of the change from all
+labels to twice as many lies below zero.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -30,10 +29,12 @@ import numpy as np
 from attnlens.advice.contenders import ATTENTION, TRANSFORMER, UNIFORM, by_cost
 from attnlens.advice.phrases import QuestionWords
 from attnlens.core.drawing import Figure, Series
-from attnlens.core.readings import LEVEL, Reading
+from attnlens.core.readings import LEVEL, BoundedReading, Reading
 from attnlens.core.sheets import Answer, AnswerOutcome, Question
-from attnlens.core.statistics import mean_reading
+from attnlens.core.statistics import implied_error, mean_reading
 from attnlens.core.status import Status
+from attnlens.instruments.samples.forecast import forecast_draws
+from attnlens.instruments.samples.sample_size import interval
 
 DECISION = QuestionWords(Question.DECISION, "What should be used on these data?")
 ADDED = QuestionWords(Question.ATTENTION, "What does attention itself add?")
@@ -55,6 +56,15 @@ class Contest(NamedTuple):
     def difference(self, first: str, second: str) -> Reading:
         """The error of contender `first` minus that of `second`, paired by fold."""
         return _inflated(self.errors[first] - self.errors[second], self.inflation)
+
+
+class ContenderCurve(NamedTuple):
+    """Test errors (fold, size) of one contender with growing numbers of labels."""
+
+    sizes: tuple[int, ...]
+    errors: np.ndarray
+    inflation: tuple[float, ...]  # factors on standard errors, because folds share training rows
+    test_rows: int  # of all folds together if the errors are error rates, else 0
 
 
 class RankedContender(NamedTuple):
@@ -156,40 +166,55 @@ def attention_adds(contest: Contest) -> Answer:
     return ADDED.answer(AnswerOutcome.NO_SIGN, words, evidence, readings=readings)
 
 
-def twice_the_labels(
-    model: str, half: np.ndarray, whole: np.ndarray, labels: int, inflation: float
-) -> Answer:
-    """What would twice the labels buy, from the errors with half of the labels and with all?"""
-    today = _inflated(whole, inflation)
-    usable = np.isfinite(half) & np.isfinite(whole) & (half > 0) & (whole > 0)
-    if not usable.all():
-        return DOUBLED.unknown(f"{model} with {labels:,} labels", "a fold had no wrong row")
-    change = _inflated(np.log(whole / half), inflation)
-    low, high = change.interval()
-    before = float(np.mean(half))
-    expected = Reading(
-        today.value * math.exp(change.value),
-        today.value * math.exp(change.value) * change.standard_error,  # delta method
-        change.count,
+def twice_the_labels(model: str, curve: ContenderCurve) -> Answer:
+    """What would twice (and four times) the labels buy? See the module's docstring."""
+    labels, folds = curve.sizes[-1], len(curve.errors)
+    today = _inflated(curve.errors[:, -1], curve.inflation[-1])
+    means = curve.errors.mean(0)
+    if not (np.isfinite(means) & (means > 0)).all():
+        return DOUBLED.unknown(f"{model} with {labels:,} labels", "no test row was wrong")
+    sizes = np.array(curve.sizes, float)
+    (draws,) = forecast_draws(sizes, curve.errors[None], np.array(curve.inflation), curve.test_rows)
+    now, twice, four = (draws.extrapolated(float(times * labels)) for times in (1, 2, 4))
+    if curve.test_rows:
+        twice, four = np.minimum(twice, 1.0), np.minimum(four, 1.0)
+    change = _forecast_reading(np.log(twice / now), folds)
+    expected, further = _forecast_reading(twice, folds), _forecast_reading(four, folds)
+    listing = ", ".join(
+        f"{mean:.3g} with {size:,}" for mean, size in zip(means, curve.sizes, strict=True)
     )
     evidence = (
-        f"{model}: {before:.3g} with {labels // 2:,} labels, {today.value:.3g} with {labels:,}; "
-        f"the same factor again gives {expected.value:.3g}"
+        f"{model}, errors by labels: {listing}; forecast with {4 * labels:,}: {_span(further)}"
     )
-    readings = {"error_now": today, "error_with_twice": expected, "log_change": change}
-    ends = [today.value * math.exp(end) for end in (low, high)]
-    if high >= 0:
+    readings = {
+        "error_now": today,
+        "error_with_twice": expected,
+        "error_with_four_times": further,
+        "log_change": change,
+    }
+    if change.high >= 0:
         words = (
-            f"no gain is shown: half of the labels had the error {before:.3g}, all of them "
-            f"{today.value:.3g}"
+            f"no gain is shown: error {_span(expected)} is forecast with {2 * labels:,} labels, "
+            f"{today.value:.3g} was measured with {labels:,}"
         )
         return DOUBLED.answer(AnswerOutcome.NO_SIGN, words, evidence, readings=readings)
     words = (
-        f"error {expected.value:.3g} instead of {today.value:.3g} with {2 * labels:,} labels "
-        f"(95 % interval {ends[0]:.3g} to {ends[1]:.3g}), if it keeps falling as from "
-        f"{labels // 2:,} to {labels:,}"
+        f"error {_span(expected)} instead of {today.value:.3g}, with {2 * labels:,} labels instead "
+        f"of {labels:,}"
     )
     return DOUBLED.answer(AnswerOutcome.VALUE, words, evidence, readings=readings)
+
+
+def _forecast_reading(draws: np.ndarray, folds: int) -> BoundedReading:
+    """The estimate, which is the first of `draws`, with the 95 % interval of the others."""
+    low, high = interval(draws[1:])
+    return BoundedReading(
+        float(draws[0]), implied_error(low, high, folds), folds, low=low, high=high
+    )
+
+
+def _span(reading: BoundedReading) -> str:
+    return f"{reading.value:.3g} (95 % interval {reading.low:.3g} to {reading.high:.3g})"
 
 
 def figure(contest: Contest, result: Decision) -> Figure:

@@ -33,7 +33,8 @@ from attnlens.core.sheets import Answer, AnswerOutcome, Question
 from attnlens.core.statistics import implied_error
 from attnlens.core.status import Status
 from attnlens.instruments.samples.curves import LearningCurves
-from attnlens.instruments.samples.sample_size import FARTHEST, SampleSize
+from attnlens.instruments.samples.forecast import REACH
+from attnlens.instruments.samples.sample_size import SampleSize
 
 SIMPLEST_FIRST = ("baseline", "known-attention", "self-attention", "multi-layer")
 FEWEST = QuestionWords(Question.FEWEST_LABELS, "Which model needs the fewest labels?")
@@ -102,7 +103,7 @@ def fewest_labels(curves: LearningCurves, goal: Goal, trivial: float) -> tuple[M
     untrained = _untrained(curves, learned, trivial)
     if needs[best].status is Status.NOT_REACHED:
         best = min(learned, key=lambda name: last[name].value)
-        why = f"none reaches {target:.3g}, not with {FARTHEST:.0f} times the labels either"
+        why = f"none reaches {target:.3g}, not with {REACH:.0f} times the labels either"
         answer = FEWEST.unknown(today, why, {_key(n): r for n, r in last.items()})
         return ModelChoice(best, True, curves), answer
     ratios = {name: curves.ratio(name, best, target) for name in trained if name != best}
@@ -159,9 +160,7 @@ def more_labels(choice: ModelChoice, error: float | None, total: int) -> Answer:
     )
     readings = {"labels": estimate_reading(needed, today.count)}
     if needed.status is Status.NOT_REACHED:
-        words = (
-            f"more than {format_number(FARTHEST * most)} labels for {what}, if it is ever reached"
-        )
+        words = f"more than {format_number(REACH * most)} labels for {what}, if it is ever reached"
         return MORE.answer(AnswerOutcome.VALUE, words, evidence, known=False, readings=readings)
     if needed.value <= total:
         doubt = "" if needed.high <= total else ", though the interval goes beyond"
@@ -207,9 +206,9 @@ def labels_needed(
         return question.answer(AnswerOutcome.VALUE, words, evidence, readings=readings)
     words = f"about {_whole(estimate.value)} (95 % interval {_interval(estimate, _whole)})"
     if estimate.status is Status.OK and estimate.high > most:
-        words += f"; its upper end is extrapolated from at most {most:,}"
+        words += f"; its upper end is a forecast from at most {most:,}"
     if estimate.status is Status.EXTRAPOLATED:
-        words += f", extrapolated by a power law from at most {most:,}"
+        words += f", forecast from at most {most:,}"
     return question.answer(AnswerOutcome.VALUE, words, evidence, readings=readings)
 
 
@@ -246,7 +245,9 @@ def gain_of_labels(curves: LearningCurves, more: int) -> Answer:
         folds = len(curves.errors[name])
         error = implied_error(later.low, later.high, folds)
         readings[name] = Reading(later.value, error, folds)
-    evidence = "extrapolated by the fitted power law with a floor; 95 % intervals"
+    evidence = (
+        "forecast by a power law with a floor, with a prior from other curves; 95 % intervals"
+    )
     tests = []
     for name, (expected, measured) in curves.back_test().items():
         tests.append(

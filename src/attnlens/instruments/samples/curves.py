@@ -2,8 +2,8 @@
 
 Every learner is trained on the same nested samples of the same folds, so differences between
 learners are paired. `labelled` describes the folds and the variance inflation factor of overlapping
-training sets (Nadeau and Bengio, 2003), `learners` describes the learners, and `sample_size`
-describes n(ε), the number of labels for error ε, and its interval.
+training sets (Nadeau and Bengio, 2003), `learners` the learners, `forecast` the continuation of a
+curve beyond the largest size, and `sample_size` n(ε), the number of labels for error ε.
 """
 
 from __future__ import annotations
@@ -25,21 +25,15 @@ from attnlens.core.status import Status
 
 from . import learners, pipelines
 from .error_tables import above_zero, default_target
+from .forecast import ForecastDraws, forecast_draws, used_sizes
 from .labelled import inflation, labelled, split_folds, usable_sizes
 from .powerlaw import fit_power_law
-from .sample_size import (
-    CurveDraws,
-    SampleSize,
-    curve_draws,
-    fitted_sizes,
-    interval,
-    ratio,
-    sample_size,
-)
+from .sample_size import SampleSize, interval, ratio, sample_size
 
 SIZES = 8  # default number of sizes
 FOLDS = 8  # default number of folds
-FEWEST_FOR_BACK_TEST = 3  # sizes: two for the fit of a power law, and a third to test it
+FEWEST_FOR_BACK_TEST = 3  # sizes: two for the forecast, and a third to test it
+AHEAD = 4  # figures show forecasts up to this multiple of the largest size
 
 
 @dataclass(frozen=True)
@@ -133,7 +127,7 @@ class LearningCurves(Tabular):
         return next(n for n in usable if not self.difference(n, best).interval(level)[0] > 0)
 
     def more_labels(self, labels: int) -> dict[str, tuple[SampleSize, SampleSize]]:
-        """Return each learner's error at the largest size, and extrapolated to `labels` more."""
+        """Return each learner's error at the largest size, and forecast with `labels` more."""
         checks.whole("labels", labels, at_least=1)
         errors = {}
         for name, draws in self._draws.items():
@@ -143,21 +137,22 @@ class LearningCurves(Tabular):
         return errors
 
     def back_test(self) -> dict[str, tuple[SampleSize, Reading]]:
-        """Return each learner's (extrapolated, measured) error at the largest size.
+        """Return each learner's (forecast, measured) error at the largest size.
 
-        The extrapolation is that of `more_labels`, from the smaller sizes only. The result is empty
-        with fewer than three sizes.
+        The forecast is that of `more_labels`, from the smaller sizes only. The result is empty with
+        fewer than three sizes.
         """
         if len(self.sizes) < FEWEST_FOR_BACK_TEST:
             return {}
-        sizes, errors = np.array(self.sizes, float), np.array([*self.errors.values()])
-        earlier = curve_draws(sizes[:-1], errors[..., :-1], np.array(self.inflation)[:-1])
+        earlier = self._forecasts(slice(-1))
         return {
             name: (
-                _with_interval(self._possible(draws.extrapolated(sizes[-1])), Status.EXTRAPOLATED),
+                _with_interval(
+                    self._possible(draws.extrapolated(float(self.sizes[-1]))), Status.EXTRAPOLATED
+                ),
                 self[name].readings[-1],
             )
-            for name, draws in zip(self.errors, earlier, strict=True)
+            for name, draws in earlier.items()
         }
 
     def _possible(self, errors: np.ndarray) -> np.ndarray:
@@ -165,12 +160,12 @@ class LearningCurves(Tabular):
         return np.minimum(errors, 1.0) if self.test_rows else errors
 
     def laws(self) -> dict[str, dict[str, SampleSize]]:
-        """Return for each learner the exponent b, scale a and floor c of the law a n^(−b) + c, and
-        the exponent ("plain_exponent") of a n^(−b)."""
+        """Return for each learner the exponent b, scale a and floor c of the law a n^(−b) + c of
+        its forecast, and the exponent ("plain_exponent") of a n^(−b) through all sizes."""
         laws = {}
         for name, draws in self._draws.items():
             plain = fit_power_law(draws.sizes, np.exp(draws.logs), np.ones(len(draws.sizes)))
-            parameters = {**draws.law._asdict(), "plain_exponent": plain.exponent}
+            parameters = {**draws.power_law()._asdict(), "plain_exponent": plain.exponent}
             laws[name] = {key: _with_interval(np.asarray(v)) for key, v in parameters.items()}
         return laws
 
@@ -189,7 +184,7 @@ class LearningCurves(Tabular):
             lines.append(f"{0.5 / self.test_rows:.3g} means none of {self.test_rows} wrong")
         for name, law in self.laws().items():
             lines.append(
-                f"{name}: the larger sizes fall as n^−b, b = {law['exponent']}, to a floor of "
+                f"{name}: the error falls as n^−b, b = {law['exponent']}, to a floor of "
                 f"{law['floor']}"
             )
         lines.append(f"Labels for {self.quantity} {self.target_error:.3g}:")
@@ -200,7 +195,7 @@ class LearningCurves(Tabular):
             for other in others
         ]
         more = self.sizes[-1]
-        lines.append(f"With {more} more labels ({more} → {2 * more}), if the power law continues:")
+        lines.append(f"With {more} more labels ({more} → {2 * more}), forecast:")
         for name, (now, then) in self.more_labels(more).items():
             lines.append(f"  {name}: {now.value:.3g} → {then}")
         if tests := self.back_test():
@@ -224,8 +219,8 @@ class LearningCurves(Tabular):
         ]
 
     def figure(self) -> Figure:
-        """Every learner's curve with its fitted law, and n(ε) where it crosses the target error."""
-        series, fitted = [], self.sizes[fitted_sizes(len(self.sizes))]
+        """Every learner's curve with its forecast, and n(ε) where it crosses the target error."""
+        series = []
         for name in self.errors:
             curve = self[name]
             points = [
@@ -236,14 +231,13 @@ class LearningCurves(Tabular):
             series.append(Series(name, tuple(points)))
             if len(points) < len(self.sizes):  # if an error is not finite, no law is fitted
                 continue
-            law = self._draws[name].law
+            draws = self._draws[name]
+            fitted = self.sizes[used_sizes(draws.sizes, np.array(self.errors[name]).mean(0))]
             line = [
-                Point(float(x), float(law.error(float(x))[0]))
-                for x in np.geomspace(fitted[0], fitted[-1], 32)
+                Point(float(x), float(draws.extrapolated(float(x))[0]))
+                for x in np.geomspace(fitted[0], AHEAD * fitted[-1], 48)
             ]
-            label = "fitted law"
-            if len(fitted) < len(self.sizes):
-                label = f"law fitted to the {len(fitted)} larger sizes"
+            label = f"law of the forecast, to {AHEAD} times the labels"
             series.append(Series(f"{name}, {label}", tuple(line), line=True, like=name))
         goal = self.target_error
         across = (Point(float(n), goal) for n in (self.sizes[0], self.sizes[-1]))
@@ -261,9 +255,14 @@ class LearningCurves(Tabular):
         return self.figure().plot()
 
     @cached_property
-    def _draws(self) -> dict[str, CurveDraws]:
-        sizes, errors = np.array(self.sizes, float), np.array(list(self.errors.values()))
-        draws = curve_draws(sizes, errors, np.array(self.inflation))
+    def _draws(self) -> dict[str, ForecastDraws]:
+        return self._forecasts(slice(None))
+
+    def _forecasts(self, used: slice) -> dict[str, ForecastDraws]:
+        """Return forecasts from some of the sizes."""
+        sizes, errors = np.array(self.sizes, float), np.array([*self.errors.values()])
+        factors = np.array(self.inflation)[used]
+        draws = forecast_draws(sizes[used], errors[..., used], factors, self.test_rows)
         return dict(zip(self.errors, draws, strict=True))
 
     def _slope(self, name: str) -> Reading:
@@ -300,7 +299,8 @@ def learning_curve(
 ) -> LearningCurves:
     """Test errors of several learners against the number of labels, paired, with n(ε).
 
-        n(ε) = the smallest n with E error(n) ≤ ε;   beyond the largest n, error(n) ≈ a n^(−b) + c
+        n(ε) = the smallest n with E error(n) ≤ ε;   beyond the largest n, error(n) ≈ a n^(−b) + c,
+        with a prior on b and c from other learning curves
 
     X: rows (n, p), or tokens (n, L, t). If all models are scikit-learn estimators, X may also be a
         DataFrame with categories and missing values, or a list of texts: pipelines receive the rows
