@@ -15,7 +15,9 @@ CELLS = (
     "attnlens.load('run')",
     "attnlens.exchangeability([[[0.1], [0.4], [0.2], [0.9]]] * 4, permutations=19)",
     "from sklearn.linear_model import LinearRegression as Line; rows = [[x] for x in range(60)]\n"
-    "attnlens.learning_curve(rows, range(60), models={'line': Line()}, sizes=(8, 16), folds=3)",
+    "given = {'models': {'line': Line()}, 'sizes': (8, 16), 'folds': 3}\n"
+    "attnlens.learning_curve(rows, range(60), n_jobs=1, **given)\n"
+    "attnlens.learning_curve(rows, range(60), **given)",
 )
 
 
@@ -35,6 +37,7 @@ def test_a_notebook_shows_progress_and_results(tmp_path: Path):
     assert "<table>" in displayed(reading, "text/html")
     shown = displayed(curves, "text/html")
     assert shown.count("6 of 6 trainings: line with 16 rows") == 1
+    assert shown.count("1 of 1 models") == 1
     assert "<table>" in shown
     assert "<svg" in shown
 
