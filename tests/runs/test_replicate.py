@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import random
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -166,12 +167,14 @@ def test_a_killed_replication_goes_on_bit_for_bit(whole: Path, tmp_path: Path):
     assert attnlens(*command("SLOW", clean)).returncode == 0
     draw, out = random.Random(chosen_seed()), tmp_path / "killed"
     for _ in range(5):
+        before, more = kept(out), draw.randrange(1, 8)  # there are 72 cells
         process = start(*command("SLOW", out))
-        try:
-            process.wait(draw.uniform(1.0, 4.0))
-        except Exception:
-            process.send_signal(signal.SIGKILL)
+        while process.poll() is None and kept(out) < before + more:
+            time.sleep(0.02)
+        time.sleep(draw.uniform(0.0, 0.1))
+        process.send_signal(signal.SIGKILL)
         process.communicate()
+        assert kept(out) > before or before == 72
     assert attnlens(*command("SLOW", out)).returncode == 0
     arrays = [row for row in bits(out) if row[1] != "process"]
     assert arrays == [row for row in bits(clean) if row[1] != "process"]
