@@ -8,7 +8,8 @@
 `keep` copies from results folders of `attnlens verify` what the pages need: the claim's row of the
 ledger, its parts, the outcomes of its controls, and the points of its figures. If several folders
 hold a claim, the last one counts. Of the full profile only the rows are copied; the pages show them
-beside those of the default profile. `write` makes the pages, without pictures: the build of the
+beside those of the default profile, and the verdicts on other seeds that
+`tools/lens_stability.py` stored. `write` makes the pages, without pictures: the build of the
 site draws those from the same numbers (`site_stored.py`). Nothing on a page is typed by hand: words
 come from the claim's file, numbers from the run. The explanations in `WHY` below are shown only
 while the verdict that they explain stands. A test checks that the pages are what `write` writes.
@@ -24,6 +25,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import lens_stability
+from stored_json import rounded, write_claims
+
 from attnlens.claims import find
 from attnlens.core.drawing import View
 from attnlens.core.serialise import view_from_plain
@@ -35,7 +39,6 @@ from attnlens.runs.store.store import Store
 DOCS = Path(__file__).parent.parent / "docs"
 RUN = DOCS / "runs" / "default.json"
 FULL = DOCS / "runs" / "full.json"
-DIGITS = 6  # significant digits of numbers in figures; a pixel is a thousandth of an axis
 
 TITLES = {
     "A": "exchangeability and latent variables",
@@ -180,9 +183,7 @@ def keep(folders: list[Path], file: Path = RUN, draw: bool = True, add: bool = F
             if draw and "verdict" in section:
                 claims[entry["id"]] |= judged(section)
         runs.append(ledger | {"claims": sorted(sections)})
-    lines = ",\n".join(f"{json.dumps(name)}: {compact(claims[name])}" for name in sorted(claims))
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(f'{{"runs": {compact(runs)},\n"claims": {{\n{lines}\n}}}}\n')
+    write_claims(file, runs, claims)
 
 
 def judged(section: dict[str, Any]) -> dict[str, Any]:
@@ -190,19 +191,6 @@ def judged(section: dict[str, Any]) -> dict[str, Any]:
     controls = section["controls"]
     reasons = {control.get("arm", control["words"]): control["reason"] for control in controls}
     return {"parts": rounded(section["verdict"]["parts"]), "reasons": reasons}
-
-
-def compact(content: Any) -> str:
-    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-
-
-def rounded(content: Any) -> Any:
-    """`content` with every number rounded to `DIGITS` significant digits."""
-    if isinstance(content, float):
-        return float(f"{content:.{DIGITS}g}")
-    if isinstance(content, dict):
-        return {name: rounded(part) for name, part in content.items()}
-    return [rounded(part) for part in content] if isinstance(content, list) else content
 
 
 def figures(file: Path = RUN) -> dict[str, View]:
@@ -218,7 +206,9 @@ def name_of(claim: str, place: int) -> str:
     return claim if place == 1 else f"{claim}.{place}"
 
 
-def page(lens: str, file: Path = RUN, full: Path = FULL) -> str:
+def page(
+    lens: str, file: Path = RUN, full: Path = FULL, replication: Path = lens_stability.STORED
+) -> str:
     """The page of a lens in Markdown, with `<!-- figure: NAME -->` in place of each figure."""
     kept = json.loads(file.read_text())
     of_lens = [claim for claim in find() if claim.lens == lens]
@@ -240,6 +230,7 @@ def page(lens: str, file: Path = RUN, full: Path = FULL) -> str:
         *explained([entries[claim.id] for claim in claims if not claim.exact]),
         *exact_checks([entries[claim.id] for claim in claims if claim.exact]),
         *tightened(lens, entries, full),
+        *lens_stability.section(lens, [claim.id for claim in of_lens], replication),
     ]
     for claim in claims:
         lines += section(claim, kept["claims"][claim.id])

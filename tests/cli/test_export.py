@@ -148,6 +148,11 @@ def test_the_document_compiles(folder: Path, tmp_path: Path):
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "document.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
+    if shutil.which("bibtex") is not None:
+        cited = subprocess.run(["bibtex", "document"], cwd=tmp_path, capture_output=True, text=True)
+        assert cited.returncode == 0, cited.stdout
+        assert "Warning" not in cited.stdout
+        assert ledger(folder)["hash"] in (tmp_path / "document.bbl").read_text()
     claims = attnlens.load(folder, frames="pyarrow").claims.to_pylist()
     parts = attnlens.load(folder, frames="pyarrow").parts.to_pylist()
     for row in claims + parts:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from typing import Any
+from dataclasses import is_dataclass
+from typing import Any, get_args, get_type_hints
 from unittest import mock
 
 import numpy as np
 import pytest
 
+import attnlens
 from attnlens.core import frames
 from attnlens.core.checks import BadInput
 from attnlens.core.drawing import Figure, Map, Point, Series, Surface
 from attnlens.core.frames import Tabular, column_kinds, frame, frame_library, html_table
+from attnlens.core.inspections import Inspection, Measure
 from attnlens.core.readings import BoundedReading, Curve, Reading
 from attnlens.core.sheets import Answer, Question, Sheet
 from attnlens.core.statistics import judge, verdicts
 from attnlens.core.status import Status
 from attnlens.core.verdicts import Region
+from attnlens.instruments.inference.amortised import AmortisedPosterior
 from attnlens.instruments.inference.learned import Generalisation
 from attnlens.instruments.inference.posterior import Tightening
 from attnlens.instruments.landscape.audit import Audit, DescentEnds
@@ -41,6 +46,11 @@ ENDS = DescentEnds(
     np.zeros(2, int), np.array([0.1, 0.2]), np.zeros(2), np.zeros(2), np.zeros((2, 1))
 )
 VERDICT = verdicts([[judge("slope", [-0.50, -0.51, -0.49, -0.50], Region(-0.55, -0.45))]])[0]
+BY_HEAD = ((READING, READING), (READING, READING))
+MEASURES = (
+    Measure("order", "0 is a bag of words.", (0, 1), (READING, READING)),
+    Measure("reach", HOSTILE, (1, 2), (READING, READING), BY_HEAD),
+)
 RESULTS: dict[str, tuple[Tabular, int]] = {
     "reading": (READING, 1),
     "no number": (Reading(math.nan, math.nan, 1, Status.FEW_REPLICATES), 1),
@@ -59,6 +69,8 @@ RESULTS: dict[str, tuple[Tabular, int]] = {
     "path": (Path(CURVE, CURVE, None), 4),
     "audit": (Audit(64, 0.05, {"attention": (ENDS, ENDS)}), 4),
     "guidelines": (Guidelines("d", 8, (Recommendation("a", "w", READING, -1.0, 1.0),)), 1),
+    "measure": (MEASURES[1], 6),
+    "inspection": (Inspection("Mine", (), (), MEASURES), 8),
     "sample size": (SampleSize(64.0, 32.0, math.inf), 1),
 }
 
@@ -77,8 +89,29 @@ def test_a_notebook_shows_a_table_and_escapes_text(name: str):
     text = RESULTS[name][0]._repr_html_()
     assert text.startswith("<table>")
     assert "<script" not in text
-    drawn = {"sheet": 3, "generalisation": 2, "answer": 0, "verdict": 0, "sample size": 0}
+    drawn = {
+        "sheet": 3,
+        "inspection": 2,
+        "generalisation": 2,
+        "answer": 0,
+        "verdict": 0,
+        "sample size": 0,
+    }
     assert text.count("<svg") == drawn.get(name, 1)
+
+
+def test_every_result_of_a_public_function_has_a_frame_and_a_display():
+    """Results are the records that public functions return; a posterior, a loaded run (whose frames
+    are attributes) and plain data are no results in this sense."""
+    returned: set[type] = set()
+    for name in dir(attnlens):
+        given = getattr(attnlens, name)
+        if inspect.isfunction(given):
+            hint = get_type_hints(given, include_extras=True).get("return")
+            returned |= {kind for kind in (get_args(hint) or (hint,)) if inspect.isclass(kind)}
+    records = {kind for kind in returned if is_dataclass(kind)} - {AmortisedPosterior}
+    assert len(records) >= 15
+    assert {kind for kind in records if not issubclass(kind, Tabular)} == set()
 
 
 def test_numbers_of_frames_are_those_of_the_records():

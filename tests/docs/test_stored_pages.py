@@ -26,10 +26,12 @@ lens_page, pretrained_page = stored.lens_page, stored.pretrained_page
 def test_the_rows_in_the_readme_are_those_of_the_stored_run():
     text = (ROOT / "README.md").read_text()
     kept = json.loads(lens_page.RUN.read_text())["claims"]
-    rows = [re.split(r" {2,}", line) for line in re.findall(r"^[ABC]\.\S+ .*", text, re.MULTILINE)]
+    rows = re.findall(r"^([ABC]\.\S+ .*)\n  (.*)", text, re.MULTILINE)
     assert len(rows) >= 6
-    for claim, *shown in rows:
+    for row, quantity in rows:
+        claim, *shown = re.split(r" {2,}", row)
         entry = kept[claim]["entry"]
+        assert quantity == entry["quantity"]
         interval = " to ".join(f"{end:.3g}" for end in entry["interval"])
         numbers = [f"{entry['estimate']:.3g}", interval]
         assert shown == [entry["verdict"], *numbers, entry["control"], f"{entry['seconds']:.1f}"], (

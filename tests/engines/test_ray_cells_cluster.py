@@ -3,6 +3,7 @@ fails."""
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -53,6 +54,23 @@ class TestOnACluster:
         assert bits(tmp_path / "ray") == bits(tmp_path / "local")
         assert comparable(tmp_path / "ray") == comparable(tmp_path / "local")
         assert faults(tmp_path / "ray") == []
+
+    def test_a_replication_equals_a_local_one(self, cluster: Loopback, tmp_path: Path):
+        words = ("replicate", "--times", 2, "--profile", "smoke", "--claim", "toy_claims:FAULTLESS")
+        done = attnlens(
+            *words, "--out", tmp_path / "ray", "--engine", "ray", "--address", cluster.address
+        )
+        assert done.returncode == 0, done.stderr
+        assert attnlens(*words, "--out", tmp_path / "local").returncode == 0
+        assert bits(tmp_path / "ray") == bits(tmp_path / "local")
+        one, two = (
+            json.loads((tmp_path / name / "replication.json").read_text())
+            for name in ("ray", "local")
+        )
+        assert one["summary"] == two["summary"]
+        assert one["hash"] == two["hash"]
+        for entry, other in zip(one["claims"], two["claims"], strict=True):
+            assert entry | {"seconds": 0.0} == other | {"seconds": 0.0}
 
     def test_a_worker_uses_one_thread_and_float64(self, cluster: Loopback, tmp_path: Path):
         done = subprocess.run(

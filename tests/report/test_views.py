@@ -299,6 +299,25 @@ def test_intervals_that_are_not_symmetric_are_drawn_as_they_are():
             assert [bar[:, 1].tolist() for bar in bars] == [[1.75, 4.0], [2.5, 3.5]]
 
 
+@pytest.mark.parametrize("curve", [False, True], ids=["points", "curves"])
+def test_controls_of_one_figure_have_different_marks(curve: bool):
+    points = (Point(1.0, 2.0), Point(2.0, 3.0))
+    series = tuple(
+        Series(n, points, control=n != "claim", curve=curve) for n in ("claim", *"abcde")
+    )
+    figure = Figure("t", "x", "y", series, False, False)
+    traces = to_plotly(figure)["data"]
+    assert len({(trace["marker"]["symbol"], trace["line"]["color"]) for trace in traces}) == 6
+    drawn = figure.plot().axes[0].get_lines()[:6]
+    if curve:
+        looks = {(trace["line"]["dash"], trace["line"]["color"]) for trace in traces}
+        lines = {(line.get_linestyle(), line.get_color()) for line in drawn}
+        assert (len(looks), len(lines)) == (6, 6)
+    else:
+        marks = [c.lines[0].get_marker() for c in figure.plot().axes[0].containers]
+        assert len(set(marks)) == 6
+
+
 def test_intervals_without_finite_ends_are_not_drawn():
     points = (Point(1.0, 2.0, math.inf), Point(2.0, 2.0, math.nan), Point(3.0, 2.0, 0.5))
     shown = views([Figure("t", "x", "y", (Series("a", points),))])

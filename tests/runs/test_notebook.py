@@ -14,6 +14,10 @@ CELLS = (
     "ledger = attnlens.verify('smoke', ['A.weights-are-posterior'], 'run', workers=1)",
     "attnlens.load('run')",
     "attnlens.exchangeability([[[0.1], [0.4], [0.2], [0.9]]] * 4, permutations=19)",
+    "from sklearn.linear_model import LinearRegression as Line; rows = [[x] for x in range(60)]\n"
+    "given = {'models': {'line': Line()}, 'sizes': (8, 16), 'folds': 3}\n"
+    "attnlens.learning_curve(rows, range(60), n_jobs=1, **given)\n"
+    "attnlens.learning_curve(rows, range(60), **given)",
 )
 
 
@@ -25,12 +29,17 @@ def test_a_notebook_shows_progress_and_results(tmp_path: Path):
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in CELLS])
     resources = {"metadata": {"path": str(tmp_path)}}
     nbclient.NotebookClient(notebook, timeout=300, resources=resources).execute()
-    _, run, loaded, reading = notebook.cells
+    _, run, loaded, reading, curves = notebook.cells
     bar = displayed(run, "text/html")
     assert '<progress max="1" value="1">' in bar  # one bar, updated in place: its last state
     assert bar.count("<progress") == 1
     assert "<td>A.weights-are-posterior</td>" in displayed(loaded, "text/html")
     assert "<table>" in displayed(reading, "text/html")
+    shown = displayed(curves, "text/html")
+    assert shown.count("6 of 6 trainings: line with 16 rows") == 1
+    assert shown.count("1 of 1 models") == 1
+    assert "<table>" in shown
+    assert "<svg" in shown
 
 
 def test_outside_a_notebook_nothing_is_shown():

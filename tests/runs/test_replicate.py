@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import random
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import toy_claims
 from attnlens.claims.claim import PREDICTION, PROFILES
 from attnlens.claims.registry import find
 from attnlens.core.checks import BadInput
+from attnlens.runs.pages import write_comparison
 from attnlens.runs.planning import SEEDS_PER_RANGE, cells_of
 from results_folders import bits, chosen_seed, kept, ledger
 from running import attnlens, one_sentence, start, toy
@@ -45,6 +47,14 @@ def comparable(out: Path) -> dict[str, Any]:
     for entry in content["claims"]:
         del entry["seconds"]
     return content
+
+
+def without_time(page: str) -> str:
+    """The page without the line that has the minute in which it was written."""
+    lines = page.splitlines()
+    kept_lines = [line for line in lines if "<dt>finished</dt>" not in line]
+    assert len(kept_lines) == len(lines) - 1
+    return "\n".join(kept_lines)
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +115,7 @@ def test_pooled_numbers_are_those_of_all_cells(whole: Path):
     errors = per_range.std(1, ddof=1) / np.sqrt(per_range.shape[1])
     assert part["expected_deviation"] == pytest.approx(np.sqrt((errors**2).mean()), rel=1e-10)
     assert (part["degrees"], len(part["contained"])) == (TIMES - 1, TIMES)
+    assert part["verdicts"] == entry["verdicts"]  # the claim has one quantity, far from the edge
     summary = replication(whole)["summary"]
     assert summary["intervals_with_pooled_estimate"] == sum(part["contained"])
     assert (summary["stable"], summary["claims"]) == (1, 1)
@@ -156,16 +167,26 @@ def test_a_killed_replication_goes_on_bit_for_bit(whole: Path, tmp_path: Path):
     assert attnlens(*command("SLOW", clean)).returncode == 0
     draw, out = random.Random(chosen_seed()), tmp_path / "killed"
     for _ in range(5):
+        before, more = kept(out), draw.randrange(1, 8)  # there are 72 cells
         process = start(*command("SLOW", out))
-        try:
-            process.wait(draw.uniform(1.0, 4.0))
-        except Exception:
-            process.send_signal(signal.SIGKILL)
+        while process.poll() is None and kept(out) < before + more:
+            time.sleep(0.02)
+        time.sleep(draw.uniform(0.0, 0.1))
+        process.send_signal(signal.SIGKILL)
         process.communicate()
+        assert kept(out) > before or before == 72
     assert attnlens(*command("SLOW", out)).returncode == 0
     arrays = [row for row in bits(out) if row[1] != "process"]
     assert arrays == [row for row in bits(clean) if row[1] != "process"]
-    assert comparable(out)["claims"] == comparable(clean)["claims"]
+    assert comparable(out) == comparable(clean)
+    pages = [(folder / "replication.html").read_text() for folder in (out, clean)]
+    assert without_time(pages[0]) == without_time(pages[1])
+
+
+def test_a_replication_is_not_a_run(whole: Path):
+    for use in (package.load, lambda folder: write_comparison(folder, folder)):
+        with pytest.raises(BadInput, match="holds a replication and not a run"):
+            use(whole)
 
 
 def test_bad_input_is_one_sentence(tmp_path: Path):

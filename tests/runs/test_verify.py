@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import random
+import re
+import shlex
 import signal
 import subprocess
 import time
@@ -14,6 +17,8 @@ import pytest
 
 import attnlens as package
 from attnlens.claims.registry import find
+from attnlens.runs.planning import selection
+from attnlens.runs.verify import command_names
 from results_folders import chosen_seed, comparable, kept, ledger, query
 from running import ATTNLENS, ENVIRONMENT, attnlens, one_sentence, start, toy
 
@@ -35,7 +40,9 @@ def test_a_run_writes_ledger_results_and_page(tmp_path: Path):
     done = attnlens(*toy("CLAIM", tmp_path / "run"))
     assert done.returncode == 0, done.stderr
     assert str(tmp_path / "run" / "report.html") in done.stdout
-    assert "T.toy" in done.stdout
+    _, row, quantity, *_ = done.stdout.splitlines()
+    assert row.split()[:2] == ["T.toy", "supported"]
+    assert quantity == "  mean"
     (entry,) = ledger(tmp_path / "run")["claims"]
     assert (entry["id"], entry["lens"], entry["verdict"]) == ("T.toy", "T", "supported")
     assert entry["control"] == "refuted"
@@ -50,9 +57,15 @@ def test_a_run_writes_ledger_results_and_page(tmp_path: Path):
 
 
 def test_a_second_run_computes_nothing_and_agrees(tmp_path: Path):
-    attnlens(*toy("CLAIM", tmp_path))
+    """The second run is the one that the page gives for this claim alone."""
+    attnlens(*toy("CLAIM", tmp_path, "--seed-range", 2))
     first, workers = comparable(tmp_path), processes(tmp_path)
-    assert attnlens(*toy("CLAIM", tmp_path)).returncode == 0
+    page = (tmp_path / "report.html").read_text()
+    (command,) = re.findall(r"To run only this claim:\s*<code>(.*?)</code>", page)
+    program, *words = shlex.split(html.unescape(command))
+    assert program == "attnlens"
+    assert "toy_claims:CLAIM" in words
+    assert attnlens(*words, "--out", tmp_path).returncode == 0
     assert comparable(tmp_path) == first
     assert processes(tmp_path) == workers  # no cell was computed again
     assert query(tmp_path, "SELECT COUNT(*) FROM runs") == [(1,)]
@@ -312,6 +325,16 @@ def test_claims_and_version():
     assert smoothed["regions"]["slope"] == [-0.52, -0.48]
     assert "Control:" in attnlens("claims").stdout
     assert attnlens("version").stdout.strip() == package.__version__
+
+
+def test_a_variation_is_run_under_the_name_of_its_claim():
+    changed = selection(["A.efficiency"], {"noise_std": 1.5})
+    assert command_names(["A.efficiency"], changed) == {changed[0].id: "A.efficiency"}
+    own = ["toy_claims:CLAIM", "A.cme-rate"]
+    assert command_names(own, selection(own)) == {
+        "A.cme-rate": "A.cme-rate",
+        "T.toy": "toy_claims:CLAIM",
+    }
 
 
 def test_verify_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

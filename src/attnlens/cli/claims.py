@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,7 +30,7 @@ def claims(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """List every claim: what it says, the rule, and its controls; or write a new one."""
+    """List every claim: what it says, rule, controls, stability; or write a new one."""
     if (action == "new") != (name is not None):
         raise BadInput(
             "attnlens claims takes nothing, the name of a claim, or new and a name such as "
@@ -46,6 +47,7 @@ def claims(
         return
     for claim in registered:
         print("\n    ".join(description(claim, with_power=action is not None)), end="\n\n")
+    _print_stability(registered)
 
 
 def description(claim: Claim, with_power: bool) -> list[str]:
@@ -78,6 +80,38 @@ def description(claim: Claim, with_power: bool) -> list[str]:
     return lines + [f"Not run here: {sentence}" for sentence in claim.left_out()]
 
 
+def _print_stability(claims: Sequence[Claim]) -> None:
+    """A table of the stored verdicts on other seeds, for the claims that have them."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from attnlens.claims.stability import stored_stability
+    from attnlens.core.verdicts import stability_words, verdict_words
+
+    stored = stored_stability()
+    if not any(claim.id in stored for claim in claims):
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("claim", "stability", "ranges", "profile", "pooled", "controls"):
+        table.add_column(name, no_wrap=name == "claim")
+    for claim in claims:
+        if claim.id not in stored:
+            table.add_row(Text(claim.id), "–")
+            continue
+        kept = stored[claim.id]
+        table.add_row(
+            Text(claim.id),
+            stability_words(kept.verdicts, claim.exact),
+            str(len(kept.seed_ranges)),
+            kept.profile,
+            verdict_words(kept.pooled, claim.exact),
+            f"{kept.controls.count('refuted')} of {len(kept.controls)}",
+        )
+    print("On other seeds (stored verdicts of `attnlens replicate`; controls as they must be):")
+    Console().print(table)
+
+
 def _write_template(name: str) -> None:
     """Write a Python file with a complete example of a claim, for the user to change."""
     if not re.fullmatch(r"[A-Z]\.[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
@@ -106,6 +140,7 @@ def _record(claim: Claim) -> dict[str, Any]:
     from attnlens.claims.claim import PROFILES
     from attnlens.claims.power import claim_power
     from attnlens.claims.rule import Rule
+    from attnlens.claims.stability import stored_stability
     from attnlens.core.serialise import to_plain
     from attnlens.core.verdicts import Region
     from attnlens.runs.ledger import parameters
@@ -113,6 +148,7 @@ def _record(claim: Claim) -> dict[str, Any]:
     names = ("id", "lens", "title", "statement", "formula", "prediction", "source")
     rule = claim.judge.quantities if isinstance(claim.judge, Rule) else ()
     planned = {profile: claim_power(claim, profile) for profile in PROFILES}
+    stability = stored_stability().get(claim.id)
     powers = {
         profile: {
             "expected": power.expected,
@@ -129,6 +165,7 @@ def _record(claim: Claim) -> dict[str, Any]:
         "refutation": claim.refutation,
         "decisive": claim.decisive,
         "power": to_plain(powers) or None,
+        "stability": stability and asdict(stability),
         "meaning": asdict(claim.meaning),
         "settings": {profile: parameters(claim, profile) for profile in PROFILES},
         "rule": {quantity.key: quantity.name for quantity in rule},

@@ -104,8 +104,9 @@ def _print_summary(summary: dict[str, Any]) -> None:
     for name in summary["supported_and_refuted"]:
         print(f"Supported in one range and refuted in another: {name}.")
     if summary["coverage"] is not None:
+        low, high = summary["coverage_interval"]
         print(
             f"{summary['intervals_with_pooled_estimate']} of {summary['intervals']} intervals "
-            f"contain the pooled estimate: {summary['coverage']:.3f}; expected of correct 95 % "
-            f"intervals: {summary['expected_coverage']:.3f}."
+            f"contain the pooled estimate: {summary['coverage']:.3f} (95 % interval {low:.3f} to "
+            f"{high:.3f}); expected of correct 95 % intervals: {summary['expected_coverage']:.3f}."
         )

@@ -215,33 +215,46 @@ def _print_plan(
 
 
 def _print_ledger(ledger: dict[str, Any]) -> None:
+    """One row per claim, and below it the quantity that was estimated.
+
+    Rows are not fitted to the terminal: a log keeps them whole, and a narrow terminal wraps them.
+    """
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
     colours = {"supported": "green", "refuted": "dark_orange3", "undecided": "bright_black"}
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("claim", "verdict", "estimate", "95 % interval", "control", "seconds"):
-        table.add_column(name, no_wrap=name == "claim")
-    exact = ledger["exact_checks"]
-    for entry in ledger_entries(ledger):
-        if exact and entry is exact[0]:
-            table.add_row(Text("exact checks, not evidence:", style="bold"))
-        interval = "–"
-        if entry["exact"]:
-            interval = "exact"
-        elif entry["interval"] and None not in entry["interval"]:
-            interval = " to ".join(f"{end:.3g}" for end in entry["interval"])
-        weak = {"undecided": " (too weak)", "supported": " (must not be)"}.get(entry["control"], "")
-        words = verdict_words(entry["verdict"], entry in exact)
-        words += "" if entry["holm"] else " (not by Holm)"
-        estimate = "–" if entry["estimate"] is None else f"{entry['estimate']:.3g}"
-        table.add_row(
-            Text(entry["id"]),
-            Text(words, style=colours[entry["verdict"]]),
-            estimate,
-            interval,
-            entry["control"] + weak,
-            f"{entry['seconds']:.1f}",
-        )
-    Console().print(table)
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    entries, checks = ledger_entries(ledger), ledger["exact_checks"]
+    headings = ("claim", "verdict", "estimate", "95 % interval", "control", "seconds")
+    rows = [headings, *(_row(entry, entry in checks) for entry in entries)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        [cell.ljust(width) + "  " for cell, width in zip(row, widths, strict=True)] for row in rows
+    ]
+    console.print("".join(lines[0]).rstrip(), style="bold")
+    for entry, (claim, verdict, *others) in zip(entries, lines[1:], strict=True):
+        if checks and entry is checks[0]:
+            console.print("exact checks, not evidence:", style="bold")
+        words = Text(claim).append(verdict, style=colours[entry["verdict"]])
+        words.append("".join(others).rstrip())
+        console.print(words)
+        if entry["quantity"]:
+            console.print(f"  {entry['quantity']}", style="bright_black")
+
+
+def _row(entry: dict[str, Any], check: bool) -> tuple[str, ...]:
+    """The cells of the row of a claim."""
+    interval = "–"
+    if entry["exact"]:
+        interval = "exact"
+    elif entry["interval"] and None not in entry["interval"]:
+        interval = " to ".join(f"{end:.3g}" for end in entry["interval"])
+    weak = {"undecided": " (too weak)", "supported": " (must not be)"}.get(entry["control"], "")
+    return (
+        entry["id"],
+        verdict_words(entry["verdict"], check) + ("" if entry["holm"] else " (not by Holm)"),
+        "–" if entry["estimate"] is None else f"{entry['estimate']:.3g}",
+        interval,
+        entry["control"] + weak,
+        f"{entry['seconds']:.1f}",
+    )

@@ -13,12 +13,13 @@ from typing import Any
 
 from .checks import BadInput
 from .drawing import Figure, Point, Series
+from .frames import Tabular
 from .readings import Curve, Reading
 from .serialise import to_plain
 
 
 @dataclass(frozen=True)
-class Measure:
+class Measure(Tabular):
     """A quantity by layer, with intervals over inputs; `at` are the numbers of the layers.
 
     by_head: one tuple per layer, in the order of `at`, with one reading per head; empty if the
@@ -39,6 +40,19 @@ class Measure:
     by_head: tuple[tuple[Reading, ...], ...] = ()
     limits: tuple[float, float] | None = None
     rounding: float = 0.0
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per layer, without a number of a head, then one per head."""
+        layers = [(layer, None, r) for layer, r in zip(self.at, self.by_layer, strict=True)]
+        heads = [
+            (layer, head, reading)
+            for layer, readings in zip(self.at, self.by_head, strict=False)
+            for head, reading in enumerate(readings)
+        ]
+        return [
+            {"measure": self.name, "layer": layer, "head": head, **reading.row()}
+            for layer, head, reading in layers + heads
+        ]
 
     def curve(self) -> Curve:
         """The readings by layer."""
@@ -67,7 +81,7 @@ class TokenView:
 
 
 @dataclass(frozen=True)
-class Inspection:
+class Inspection(Tabular):
     """What a transformer does, layer by layer; `inspection["order"]` is the measure of that name.
 
     >>> Inspection("Mine", (), (), (), (("attention", "none"),)).missing
@@ -81,6 +95,14 @@ class Inspection:
     missing: tuple[tuple[str, str], ...] = ()  # what could not be measured, and why
     views: tuple[TokenView, ...] = ()
     profiles: tuple[Curve, ...] = ()  # attention by distance, one curve per measured layer
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of all measures: one per layer, and one per head."""
+        return [row for measure in self.measures for row in measure.rows()]
+
+    def drawings(self) -> list[Figure]:
+        """The figures that a notebook shows below the table: one per measure."""
+        return [measure.figure() for measure in self.measures]
 
     def profile_figure(self) -> Figure:
         """The share of attention by distance, one line per layer."""

@@ -86,7 +86,7 @@ def panels(rows: Sequence[tuple[str, Callable[[float], dict[str, Any]]]]) -> lis
 
 def _row(section: Mapping[str, Any], y: float) -> dict[str, Any]:
     at = weakest(section["verdict"]["parts"])
-    controls = [weakest(control["parts"]) for control in section["controls"]]
+    controls = [(control, weakest(control["parts"])) for control in section["controls"]]
     row = {
         "id": section["id"],
         "anchor": section["anchor"],
@@ -94,7 +94,15 @@ def _row(section: Mapping[str, Any], y: float) -> dict[str, Any]:
         "verdict": section["entry"]["verdict"],
         "y": y,
         "x": None if at is None else x_coordinate(at),
-        "controls": [x_coordinate(c) for c in controls if c is not None],
+        "controls": [
+            {
+                "x": x_coordinate(place),
+                "positive": control.get("expected") == "supported",
+                "words": control["words"],
+            }
+            for control, place in controls
+            if place is not None
+        ],
     }
     if at is not None and abs(at) < END:
         row["low"], row["high"] = x_coordinate(max(-END, at - 1)), x_coordinate(min(END, at + 1))

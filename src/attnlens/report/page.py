@@ -5,6 +5,8 @@ The template escapes every text; figures are JSON inside the page.
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -98,6 +100,7 @@ def render_documents(
     sections = [
         {
             **ADDED_LATER,
+            "name": section["id"],
             **section,
             "anchor": anchor(section["id"]),
             "entry": entries[section["id"]],
@@ -111,6 +114,7 @@ def render_documents(
     for section in sections:
         section["words"] = verdict_words(section["entry"]["verdict"], section["check"])
         section["csv"] = section_csv(section)
+        section["command"] = command(ledger, section)
     return render_template(
         "page.html",
         drawn=True,
@@ -125,6 +129,21 @@ def render_documents(
         failures=failures,
         faults=_count_faults(faults),
     )
+
+
+def command(ledger: dict[str, Any], section: dict[str, Any]) -> str:
+    """The command line that runs only this claim, with the same settings and seeds.
+
+    >>> ledger = {"profile": "smoke", "seed_range": 3}
+    >>> command(ledger, {"name": "mine:CLAIM", "variation": {"noise_std": 0.5}})
+    'attnlens verify --profile smoke --claim mine:CLAIM --set noise_std=0.5 --seed-range 3'
+    """
+    words = ["attnlens", "verify", "--profile", str(ledger["profile"]), "--claim", section["name"]]
+    for name, value in section.get("variation", {}).items():
+        words += ["--set", f"{name}={json.dumps(value)}"]
+    if ledger.get("seed_range"):
+        words += ["--seed-range", str(ledger["seed_range"])]
+    return shlex.join(words)
 
 
 def _assumption(record: dict[str, Any] | str) -> dict[str, Any]:

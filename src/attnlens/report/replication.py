@@ -25,6 +25,13 @@ def render_replication(replication: Mapping[str, Any]) -> str:
             "pooled_words": verdict_words(claim["pooled"]["outcome"], claim["exact_check"]),
             "smallest_p": min((p["p"] for p in claim["parts"] if p["p"] is not None), default=None),
             "contained": _contained(claim["parts"]),
+            "parts": [
+                # Folders of older versions have no verdicts of single quantities.
+                {**part, "stability": stability_words(part["verdicts"], claim["exact_check"])}
+                if part.get("verdicts")
+                else part
+                for part in claim["parts"]
+            ],
         }
         for claim in replication["claims"]
     ]

@@ -76,6 +76,11 @@ def explained_documents(*folders: Path) -> Iterator[None]:
 def finished(store: Store) -> tuple[dict[str, Any], dict[str, Any]]:
     """The ledger of a run and the content of its page; raises if the run has not finished."""
     ledger, page = store.document("ledger"), store.document("page")
+    if ledger is None and store.document("replication") is not None:
+        raise BadInput(
+            f"{store.folder} holds a replication and not a run; `attnlens verify --out "
+            f"{store.folder}` adds the run of its seed range 0 from the stored cells."
+        )
     if ledger is None or page is None:
         raise BadInput(
             f"{store.folder} holds an unfinished run without verdicts; finish it with `attnlens "

@@ -28,7 +28,7 @@ from attnlens.core.heterogeneity import expected_share, heterogeneity
 from attnlens.core.serialise import part_to_plain, to_plain, verdict_to_plain
 from attnlens.core.shares import share_interval
 from attnlens.core.statistics import implied_error, mean_reading
-from attnlens.core.verdicts import Part
+from attnlens.core.verdicts import Decision, Part
 
 from .compute import Engine, ShowProgress, runner_of, shown_in_notebook
 from .judge import Judged, MeasuredArms, judge_measured, measured_arms
@@ -171,6 +171,7 @@ def _agreement(parts: Sequence[Part], pooled: Part) -> dict[str, Any]:
         "quantity": pooled.quantity,
         "pooled": part_to_plain(pooled),
         "estimates": [part.estimate for part in parts],
+        "verdicts": [_alone(part) for part in parts],
         "standard_deviation": None,
         "expected_deviation": None,
         "cochran_q": None,
@@ -194,6 +195,16 @@ def _agreement(parts: Sequence[Part], pooled: Part) -> dict[str, Any]:
         "expected_share": float(np.mean(shares)),
     }
     return to_plain(agreement)
+
+
+def _alone(part: Part) -> Decision:
+    """The verdict of one quantity by itself: where its 95 % interval lies."""
+    if not np.isfinite(part.estimate):
+        return "undecided"
+    if part.region.low <= part.low and part.high <= part.region.high:
+        return "supported"
+    outside = part.high < part.region.low or part.low > part.region.high
+    return "refuted" if part.exact or outside else "undecided"
 
 
 def _summary(entries: Sequence[dict[str, Any]], ranges: int) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from attnlens.claims.claim import Claim, Profile
+from attnlens.claims.registry import find
 from attnlens.core.cells import Cell, Fault
 from attnlens.core.checks import one_of
 from attnlens.core.files import replace_file
@@ -98,6 +99,7 @@ def verify(
     show = shown_in_notebook(progress)
     wanted, folder, started = selection(claims, settings), Path(out), time.perf_counter()
     selected, skipped = runnable(wanted)
+    names = command_names(claims, wanted)
     with Store.writing(folder, fresh) as store:
         # The numerical path must be known before the keys of cells, which contain it.
         path = prepared_path([claim.measure.__module__ for claim in selected], notice)
@@ -107,9 +109,10 @@ def verify(
             versions, judge_version(), path, environment(lenses), seed_ranges=(seed_range,)
         )
         cells = [cell for claim in selected for cell in cells_of(claim, profile, seed_range)]
-        with _live_page(selected, profile, folder, show, live, seed_range) as report:
+        judged = partial(_judged, selected, names, profile, seed_range)
+        with _live_page(judged, folder, show, live, lenses) as report:
             compute_missing(store, cells, run, record, report, notice)
-        ledger, page = judge_all(selected, profile, store, seed_range)
+        ledger, page = judged(store)
         store.end_run()
         ledger["skipped"] = skipped
         add_provenance(ledger, lenses)
@@ -124,6 +127,34 @@ def verify(
         )
         write_report(folder, store)
     return ledger
+
+
+def command_names(names: Sequence[str] | None, chosen: Sequence[Claim]) -> dict[str, str]:
+    """For the id of every chosen claim, the name by which `--claim` finds it.
+
+    `chosen` is `selection(names, …)`: a claim of the user's own is found as module:NAME only, and
+    a variation under the name of the claim that it varies.
+    """
+    own = {find([name])[0].id: name for name in names or () if ":" in name}
+    originals = (claim.id for claim in find(names))
+    return {
+        claim.id: own.get(original, original)
+        for claim, original in zip(chosen, originals, strict=True)
+    }
+
+
+def _judged(
+    claims: Sequence[Claim],
+    names: Mapping[str, str],
+    profile: Profile,
+    seed_range: int,
+    store: Store,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The ledger and the content of the page, which names every claim as `--claim` finds it."""
+    ledger, page = judge_all(claims, profile, store, seed_range)
+    for section in page["claims"]:
+        section["name"] = names[section["id"]]
+    return ledger, page
 
 
 def compute_missing(
@@ -166,12 +197,11 @@ def with_reused_cells(record: RunRecord, store: Store, cells: Sequence[Cell]) ->
 
 @contextmanager
 def _live_page(
-    claims: Sequence[Claim],
-    profile: Profile,
+    judged: Callable[[Store], tuple[dict[str, Any], dict[str, Any]]],
     folder: Path,
     progress: ShowProgress,
     live: Callable[[str], None] | None,
-    seed_range: int,
+    lenses: Iterable[str],
 ) -> Iterator[ShowProgress]:
     """Yield `progress` or, if `live` is given, serve the page and yield a function that also
     updates it."""
@@ -195,8 +225,8 @@ def _live_page(
         if rendered[0] != latest.done:
             done = latest.done
             with Store.reading(folder) as store:
-                ledger, content = judge_all(claims, profile, store, seed_range)
-                add_provenance(ledger, {claim.lens for claim in claims})
+                ledger, content = judged(store)
+                add_provenance(ledger, lenses)
                 # This run has no recorded end yet, so the store lists it as stopped; it is not.
                 faults = [fault for fault in store.faults() if fault["kind"] != "stopped"]
                 text = render_documents(ledger, content, store.failures(), status(), faults)

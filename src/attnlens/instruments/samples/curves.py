@@ -360,9 +360,7 @@ def learning_curve(
     score = None if scoring is None else pipelines.Score.of(scoring)
     if rows is None:
         measure = learners.choose(models, data, attention, hidden)
-        measured = {
-            name: run(parts, sizes, seed, settings, starts) for name, run in measure.items()
-        }
+        measured = learners.measured(measure, parts, sizes, seed, settings, starts)
     else:
         assert isinstance(models, Mapping)
         measured = pipelines.pipeline_errors(

@@ -28,6 +28,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attnlens.core import arrays, checks
+from attnlens.core.notebook import notebook_line
 from attnlens.networks import Baseline, MultiLayerSelfAttention, SelfAttention, fit
 from attnlens.networks.layout import Layout
 from attnlens.training.settings import Recipe
@@ -79,6 +80,19 @@ def choose(
         )
     items = models.items() if isinstance(models, Mapping) else ((name, name) for name in models)
     return {str(name): _learner(str(name), model, data, given, hidden) for name, model in items}
+
+
+def measured(
+    models: Mapping[str, Callable[..., ErrorTable]], *arguments: Any
+) -> dict[str, ErrorTable]:
+    """The errors of every model of `choose`; a notebook shows which model is next."""
+    show = notebook_line(None) or (lambda _: None)
+    errors: dict[str, ErrorTable] = {}
+    for name, model in models.items():
+        show(f"{len(errors)} of {len(models)} models: {name} is next")
+        errors[name] = model(*arguments)
+    show(f"{len(errors)} of {len(models)} models")
+    return errors
 
 
 def _learner(

@@ -28,6 +28,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from attnlens.core import arrays, checks
+from attnlens.core.notebook import notebook_line
 
 from . import learners
 from .labelled import Fold, Labelled, labelled
@@ -242,9 +243,13 @@ def pipeline_errors(
     n_jobs: int | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> dict[str, ErrorTable]:
-    """Return test errors (fold, size) of every model; a new clone is fitted per fold and size."""
+    """Return test errors (fold, size) of every model; a new clone is fitted per fold and size.
+
+    Without `progress`, a notebook shows a line that is updated after each training.
+    """
     from joblib import Parallel, delayed
 
+    progress = notebook_line(progress)
     jobs = [(name, fold, size) for name in models for fold in parts for size in sizes]
     results: Any = Parallel(n_jobs=n_jobs, return_as="generator")(
         delayed(_one_error)(name, models[name], rows, data, fold, size, score)

@@ -1,7 +1,7 @@
 """Figures of lines and points.
 
 A series is drawn as points with error bars, the power law fitted through them (solid) and the
-predicted one (dotted); controls are grey.
+predicted one (dotted); controls are grey, each with a mark of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from attnlens.core.drawing import Figure, Point, Series
 
@@ -22,6 +22,26 @@ from .ticks import counts_few_things, log_places, log_ticks, tick_label
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 GREYS = ("#8c8c8c", "#6b6b6b", "#a8a8a8")
 SCALES = ("linear", "log")
+
+
+class Mark(NamedTuple):
+    """How points and curves of a series are drawn, in the words of plotly and of matplotlib."""
+
+    symbol: str
+    marker: str
+    dash: str
+    style: str
+
+
+USUAL, STAR = Mark("circle", "o", "solid", "-"), Mark("diamond-open", "D", "solid", "-")
+# Marks of the controls of a figure, in their order: greys alone look alike.
+CONTROLS = (
+    Mark("x", "x", "solid", "-"),
+    Mark("cross", "P", "dashdot", "-."),
+    Mark("star", "*", "longdash", "--"),
+    Mark("triangle-down", "v", "longdashdot", "-."),
+    Mark("square", "s", "dash", "--"),
+)
 MOST_POINTS = 400  # per series: more cannot be distinguished in a figure 400 pixels high
 
 
@@ -37,6 +57,13 @@ def colours(figure: Figure) -> list[str]:
             result.append(chosen.get(series.like) or next(new))
         chosen.setdefault(series.name, result[-1])
     return result
+
+
+def marks(figure: Figure) -> list[Mark]:
+    """One mark per series; those of different controls differ."""
+    others = itertools.cycle(CONTROLS)
+    own = [next(others) if series.control else USUAL for series in figure.series]
+    return [STAR if s.mark else mark for s, mark in zip(figure.series, own, strict=True)]
 
 
 def power_law(series: Series, slope: float) -> tuple[list[float], list[float]]:
@@ -86,7 +113,7 @@ def to_plotly(figure: Figure) -> dict[str, Any]:
     """The figure as plotly's JSON: data and layout, without importing plotly."""
     traces: list[dict[str, Any]] = []
     where = "%{x}" if figure.names else "%{x:,.6~g}"
-    for whole, colour in zip(figure.series, colours(figure), strict=True):
+    for whole, colour, mark in zip(figure.series, colours(figure), marks(figure), strict=True):
         series = drawable(whole)
         group, joined = escape_plotly(whole.name), series.line or series.curve
         below, above = _widths(series.points)
@@ -103,9 +130,9 @@ def to_plotly(figure: Figure) -> dict[str, Any]:
             "marker": {
                 "color": colour,
                 "size": 13 if series.mark else 8,
-                "symbol": _symbol(series),
+                "symbol": mark.symbol,
             },
-            "line": {"color": colour, "dash": "dash" if series.line else "solid"},
+            "line": {"color": colour, "dash": "dash" if series.line else mark.dash},
             "hovertemplate": f"{where} → %{{y:.4g}}<extra>%{{fullData.name}}</extra>",
         }
         if any(above + below) and not series.curve:
@@ -181,18 +208,18 @@ def to_matplotlib(figure: Figure) -> Any:
 
     canvas = Canvas(figsize=(6.4, 4.2), layout="constrained")
     axes = canvas.subplots()
-    for whole, colour in zip(figure.series, colours(figure), strict=True):
+    for whole, colour, mark in zip(figure.series, colours(figure), marks(figure), strict=True):
         series = drawable(whole)
         x, y = [p.x for p in series.points], [p.y for p in series.points]
         bars = _widths(series.points)
         slope = "" if series.slope is None else f" (slope {series.slope:.2f})"
         label = escape_matplotlib(series.name) + slope
         if series.curve:
-            axes.plot(x, y, "-", color=colour, label=label)
+            axes.plot(x, y, mark.style, color=colour, label=label)
             low, high = [p.low for p in series.points], [p.high for p in series.points]
             axes.fill_between(x, low, high, color=colour, alpha=0.25, lw=0)
         else:
-            style = "--" if series.line else {"x": "x", "circle": "o"}.get(_symbol(series), "D")
+            style = "--" if series.line else mark.marker
             size = 9 if series.mark else 5
             axes.errorbar(
                 x,
@@ -242,9 +269,3 @@ def to_matplotlib(figure: Figure) -> Any:
 def _lines(series: Series) -> list[tuple[float, str, str]]:
     fitted = [] if series.slope is None else [(series.slope, "solid", "fitted")]
     return fitted + ([] if series.reference is None else [(series.reference, "dot", "predicted")])
-
-
-def _symbol(series: Series) -> str:
-    if series.mark:
-        return "diamond-open"
-    return "x" if series.control else "circle"
