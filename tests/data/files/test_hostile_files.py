@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from attnlens.core.checks import BadInput
 from attnlens.data import Loaded, read
-from hostile_files import CASES, Case, LONG, TABLE, bomb, header, make, npy, npz, parquet_cases
+from hostile_files import CASES, LONG, TABLE, Case, bomb, header, make, npy, npz, parquet_cases
 
 
 def error_message(path: Path, **options: object) -> str:
