@@ -21,8 +21,8 @@ LOOPBACK = "127.0.0.1"
 # At most AT_ONCE requests are answered at the same time; up to WAITING more wait in the queue of
 # the operating system. A browser opens six connections.
 AT_ONCE, WAITING = 16, 1024
-# A request that takes longer is ended as soon as others wait for its thread: a client that sends one
-# byte every few seconds could hold a thread for days.
+# A request that takes longer is ended as soon as others wait for its thread: a client that sends a
+# byte every few seconds could hold the thread for days.
 SECONDS_PER_REQUEST = 10.0
 # A page is rendered again at most this often: rendering takes a second of the driver's time.
 SECONDS_PER_PAGE = 2.0
