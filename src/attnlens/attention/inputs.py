@@ -83,16 +83,13 @@ def floating(given: dict[str, Any], default: Any = None) -> list[Floats]:
     all_arrays = [_array(name, values) for name, values in given.items()]
     floats = [array.dtype for array in all_arrays if jnp.issubdtype(array.dtype, jnp.floating)]
     dtype = jnp.result_type(*floats) if floats else jnp.result_type(default or float)
-    return [
-        array if jnp.issubdtype(array.dtype, jnp.floating) else _converted(array, dtype)
-        for array in all_arrays
-    ]
+    return [_converted(array, dtype) for array in all_arrays]
 
 
-def _converted(array: Array | np.ndarray, dtype: jnp.dtype) -> Array:
+def _converted(array: Array | np.ndarray, dtype: jnp.dtype) -> Floats:
     if isinstance(array, np.ndarray):
-        array = jnp.asarray(array.astype(np.float64))
-    return array.astype(dtype)
+        return jnp.asarray(array.astype(np.float64)).astype(dtype)
+    return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(dtype)
 
 
 def _array(name: str, values: Any) -> Array | np.ndarray:
