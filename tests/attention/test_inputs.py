@@ -43,6 +43,35 @@ def test_integers_are_not_truncated(name: str, dtype: type):
     np.testing.assert_array_equal(values_only, exact)
 
 
+@every_operator
+@pytest.mark.filterwarnings("ignore:iterative. not converged")
+@pytest.mark.parametrize("number", [2**40, -(2**60)])
+def test_integers_of_more_than_32_bits_do_not_wrap(name: str, number: int):
+    """In the default mode of JAX integers have 32 bits; these numbers would become 0."""
+    value = VALUE * number
+    with jax.enable_x64(False):
+        found = OPERATORS[name](QUERY, KEY, value)
+        expected = OPERATORS[name](QUERY, KEY, np.float32(value))
+    np.testing.assert_array_equal(found, expected)
+
+
+@every_operator
+def test_a_temperature_is_one_number(name: str):
+    """An array would be broadcast along the features or the tokens."""
+    for bad in (np.array([1.0, 2.0]), jnp.ones((3, 1)), [1.0, 2.0, 3.0, 4.0]):
+        with pytest.raises(BadInput, match="temperature must be one number"):
+            reference(name, temperature=bad)
+        with pytest.raises(BadInput, match="temperature must be one number"):
+            jax.jit(lambda scale: OPERATORS[name](QUERY, KEY, VALUE, temperature=scale))(
+                jnp.asarray(bad)
+            )
+
+
+def test_the_offset_of_sigmoid_attention_is_one_number():
+    with pytest.raises(BadInput, match="offset must be one number"):
+        reference("sigmoid", offset=np.arange(4.0))
+
+
 def test_integers_take_the_type_of_the_other_operands():
     query, key = QUERY.astype(np.float32), KEY.astype(np.float32)
     assert OPERATORS["softmax"](query, key, VALUE.astype(np.int8)).dtype == jnp.float32

@@ -22,6 +22,7 @@ from attnlens.core.user_code import user_code
 from attnlens.runs.engines import cache
 from attnlens.runs.planning import cells_of
 from broken_claims import NUMPY
+from hostile_files import header, npz
 from in_process import run
 from running import ATTNLENS, ENVIRONMENT, attnlens, one_sentence, toy
 
@@ -175,6 +176,30 @@ def test_numbers_out_of_range_are_bad_usage(words: tuple):
     done = run(*words)
     assert done.returncode == 2
     assert "Invalid value for" in done.stderr
+
+
+@pytest.mark.parametrize("content", ["lie", "archive", "text", "pickle", "nothing"])
+def test_inputs_of_a_function_that_are_no_numbers_of_the_declared_size(
+    content: str, tmp_path: Path
+):
+    path = tmp_path / "x.npy"
+    if content == "lie":
+        path.write_bytes(
+            header("{'descr': '<f8', 'fortran_order': False, 'shape': (10000000000,), }")
+        )
+    elif content == "archive":
+        path.write_bytes(npz(x=np.ones(3)))
+    elif content != "nothing":
+        np.save(path, np.array(["a", "b"], object if content == "pickle" else str))
+    sentence = refused("inspect", "m:f", "--sequences", path)
+    assert "allow_pickle" not in sentence  # NumPy's own advice would run the code of the file
+
+
+@pytest.mark.parametrize("number", [2**15, 99_999_999_999])
+def test_a_range_of_seeds_beyond_the_bound_has_no_plan(number: int):
+    assert "seed_range must be below 32768" in refused(
+        "verify", "--claim", "A.heads", "--dry-run", "--seed-range", number
+    )
 
 
 def test_seeds_are_those_that_the_user_gave():

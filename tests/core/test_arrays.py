@@ -81,6 +81,32 @@ def test_a_missing_label_is_no_class(missing: object):
         arrays.labels("y", np.array([1, 2, missing, 1], object))
 
 
+@pytest.mark.parametrize("given", [["a", float("nan")], ("a", 1), [b"a", np.nan]], ids=str)
+def test_what_is_not_text_in_a_list_of_text_is_no_class(given: object):
+    """`numpy.asarray` writes all entries of such a list as text."""
+    with pytest.raises(BadInput):
+        arrays.labels("y", given)
+
+
+@pytest.mark.parametrize("other", [0.5, -1])
+def test_large_integers_among_other_numbers_do_not_become_one_class(other: float):
+    given = [2**63, 2**63 + 1, other]
+    for form in (list, tuple, lambda values: np.array(values, object)):
+        with pytest.raises(BadInput, match="would round"):
+            arrays.labels("y", form(given))
+    assert arrays.labels("y", [2**60, 2**60 + 1, -1]).tolist() == [2**60, 2**60 + 1, -1]
+
+
+def test_arrays_of_pyarrow_are_read_with_their_missing_entries():
+    pyarrow = pytest.importorskip("pyarrow")
+    np.testing.assert_array_equal(
+        arrays.numbers("X", pyarrow.array([1, None, 3])), [1.0, np.nan, 3.0]
+    )
+    assert arrays.labels("y", pyarrow.array(["a", "b"])).tolist() == ["a", "b"]
+    with pytest.raises(BadInput, match="in row 1"):
+        arrays.labels("y", pyarrow.array(["a", None]))
+
+
 def test_labels_keep_their_kind():
     assert arrays.labels("y", np.array([True, False], object)).dtype == bool
     assert arrays.labels("y", np.array([1, 2], object)).dtype.kind == "i"

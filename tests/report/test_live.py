@@ -152,6 +152,32 @@ def test_requests_beyond_the_bound_wait(monkeypatch: pytest.MonkeyPatch):
         assert urllib.request.urlopen(url, timeout=30).read() == b"page"
 
 
+def test_connections_that_send_a_byte_at_a_time_are_closed(monkeypatch: pytest.MonkeyPatch):
+    """Each byte begins a new time limit of its connection. Neither other requests nor the end of
+    the run wait for such connections."""
+    monkeypatch.setattr(live, "SECONDS_PER_REQUEST", 0.3)
+    ended = threading.Event()
+
+    def trickle(connection: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while not ended.wait(0.1):
+                connection.sendall(b"G")
+
+    with contextlib.ExitStack() as stack:
+        with serving(lambda: "page", dict) as url:
+            port = int(url.rstrip("/").rpartition(":")[2])
+            for wave in range(2):
+                for _ in range(live.AT_ONCE + 1):
+                    connection = socket.create_connection(("127.0.0.1", port))
+                    stack.enter_context(connection)
+                    threading.Thread(target=trickle, args=(connection,), daemon=True).start()
+                if wave == 0:
+                    assert urllib.request.urlopen(url, timeout=10).read() == b"page"
+            started = time.monotonic()
+        assert time.monotonic() - started < 10
+        ended.set()
+
+
 def test_the_page_is_rendered_again_when_it_is_old():
     now, texts = [0.0], iter("abc")
     page = RenderedPage(lambda: next(texts), clock=lambda: now[0])

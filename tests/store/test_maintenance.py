@@ -6,11 +6,13 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+import in_process
 from attnlens import verify
 from attnlens.core.checks import BadInput
 from attnlens.runs.pages import write_comparison, write_report
@@ -103,14 +105,28 @@ def test_an_export_holds_every_number(run: Path, tmp_path: Path):
 
 def test_an_export_of_damaged_rows_names_the_file_and_leaves_nothing(copy: Path, tmp_path: Path):
     pytest.importorskip("pyarrow", reason="needs pyarrow (extra `data`)")
-    precious = tmp_path / "precious"
-    precious.write_text("mine")
-    (tmp_path / ".cells.parquet.draft").symlink_to(precious)
     change(copy, "UPDATE arrays SET shape = '[1000000000]'")
     with pytest.raises(BadInput, match=rf"^{copy / FILE} is not an intact results file"):
         export(copy, tmp_path / "cells.parquet")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "precious"]
-    assert precious.read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["copy"]
+
+
+def test_exports_to_one_file_at_the_same_time_write_it_whole(run: Path, tmp_path: Path):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow (extra `data`)")
+    path = tmp_path / "cells.parquet"
+    with ThreadPoolExecutor(4) as pool:
+        counts = list(pool.map(lambda _: export(run, path), range(24)))
+    assert counts == [48] * 24
+    assert parquet.read_table(path).num_rows == 48
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_control_characters_of_a_forged_file_do_not_reach_the_terminal(copy: Path):
+    change(copy, "UPDATE cells SET key = ? WHERE rowid = 1", "\x1b[2J\x07mine")
+    done = in_process.run("store", "check", copy)
+    assert done.returncode == 1
+    assert "mine" in done.stdout
+    assert done.stdout.replace("\n", "").isprintable()
 
 
 def test_a_report_of_forged_documents_raises_one_sentence(copy: Path):

@@ -118,6 +118,7 @@ CASES: dict[str, Case] = {
     "an open quotation mark": Case(b'a,label\n"' + b"x\n" * 600_000, T, "quotation mark"),
     "a huge field": Case(b"a,label\n" + b"x" * 1_000_001 + b",1\n", T, "must be CSV"),
     "a huge line": Case(b"a,label\n" + b"x," * 5_000_001 + b"\n", T, "at most 10,000,000"),
+    "two million columns": Case(b"1," * 2_000_000 + b"1\n", {}, "2,000,001 columns"),
     "too many columns": Case(WIDE, {"target": "c0"}, "10,001 columns"),
     "a name twice": Case(b"a,a,label\n1,2,0\n", T, "two are called 'a'"),
     "a name twice to the eye": Case(b"a\x07,a\x1b,label\n1,2,0\n", T, "two are called"),

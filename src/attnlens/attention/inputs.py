@@ -83,20 +83,28 @@ def floating(given: dict[str, Any], default: Any = None) -> list[Floats]:
     all_arrays = [_array(name, values) for name, values in given.items()]
     floats = [array.dtype for array in all_arrays if jnp.issubdtype(array.dtype, jnp.floating)]
     dtype = jnp.result_type(*floats) if floats else jnp.result_type(default or float)
-    return [
-        array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(dtype)
-        for array in all_arrays
-    ]
+    return [_converted(array, dtype) for array in all_arrays]
 
 
-def _array(name: str, values: Any) -> Array:
-    """Convert `values` to a JAX array of real numbers; raise `BadInput` for anything else."""
+def _converted(array: Array | np.ndarray, dtype: jnp.dtype) -> Floats:
+    if isinstance(array, np.ndarray):
+        return jnp.asarray(array.astype(np.float64)).astype(dtype)
+    return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(dtype)
+
+
+def _array(name: str, values: Any) -> Array | np.ndarray:
+    """Convert `values` to an array of real numbers; raise `BadInput` for anything else.
+
+    It is an array of JAX, or an array of NumPy that holds integers.
+    """
     if not isinstance(values, jax.Array):
         values = arrays.plain(name, values)
         values = arrays.numbers(name, values) if values.dtype == object else values
         if values.dtype.kind in "cmMUSV" and not jnp.issubdtype(values.dtype, jnp.floating):
             # This raises `BadInput`. JAX's half precisions have the kind V too, but are allowed.
             arrays.numbers(name, values)
+        if values.dtype.kind in "iu":  # `floating` converts them: JAX would wrap at 32 bits
+            return values
         # JAX supports neither the other byte order nor more than double precision.
         values = values.astype(
             np.float64 if values.dtype.char == "g" else values.dtype.newbyteorder("=")
@@ -189,10 +197,17 @@ def at_least_single(array: Floats) -> Floats:
 
 
 def scale(name: str, given: Any, dim: int) -> float | Floats:
-    """The temperature: √d if None; it must be positive where its value is known."""
+    """The temperature: √d if None; it must be one number, positive where its value is known."""
     if given is None:
         return math.sqrt(max(dim, 1))
-    return positive(name, given)
+    return single(name, positive(name, given))
+
+
+def single(name: str, given: Any) -> Any:
+    """Check that `given` is one number: an array would be broadcast along an axis by chance."""
+    if np.ndim(given):
+        raise checks.BadInput(f"{name} must be one number; got an array of {np.shape(given)}.")
+    return given
 
 
 def positive(name: str, given: Any) -> Any:

@@ -43,6 +43,7 @@ def sigmoid(
     ready = inputs.prepare(query, key, value, mask, bias)
     scale = inputs.scale("temperature", temperature, ready.query.shape[-1])
     ready = ready._replace(query=ready.query / scale)
+    offset = offset if offset is None else inputs.single("offset", offset)
     length = ready.key.shape[-2]
     if offset is None and ready.mask is not None:
         seen = jnp.sum(jnp.broadcast_to(ready.mask, (*ready.mask.shape[:-1], length)), -1)

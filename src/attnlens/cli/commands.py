@@ -37,6 +37,7 @@ from . import (
     verify,
 )
 from .options import BAD_INPUT, FAILED
+from .output import one_line
 
 app = typer.Typer(
     name="attnlens",
@@ -92,9 +93,7 @@ def main() -> None:
 
 
 def _end(sentence: str) -> NoReturn:
-    # A file's name may hold line breaks and control characters; the message stays one line.
-    line = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in sentence)
-    print(f"attnlens: {line}", file=sys.stderr)
+    print(f"attnlens: {one_line(sentence)}", file=sys.stderr)
     sys.exit(BAD_INPUT)
 
 

@@ -19,6 +19,7 @@ from .options import AsJson, PageFolder, Seed, check_out
 
 SECONDS_BETWEEN_LINES = 10.0
 LINES = ".txt"  # suffix of a file with one text per line
+MOST_TEXT = 2**28  # bytes of such a file; Python needs up to four bytes for a character
 
 
 def inspect(
@@ -114,6 +115,10 @@ def _inputs(
     if not text.is_file():
         raise BadInput(f"--text must name a file; there is no file {text}.")
     if text.suffix == LINES:
+        if (size := text.stat().st_size) > MOST_TEXT:
+            raise BadInput(
+                f"--text must be at most {MOST_TEXT:,} bytes; {text} has {size:,}; give a part."
+            )
         lines = text.read_text("utf-8", errors="replace").splitlines()
         lines = [line for line in lines if line.strip()]
         return [lines[i] for i in _some(len(lines), rows, seed)], None
@@ -140,14 +145,15 @@ def _some(count: int, rows: int, seed: int) -> list[int]:
 
 
 def _array(path: Path) -> Any:
-    import numpy as np
+    """The array of an NPY file, on disk: only the rows that are used are read."""
+    from attnlens.data.files.arrays import open_npy
 
-    try:
-        return np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise BadInput(
-            f"--sequences must be an NPY file of numbers; {path} is not ({error})."
-        ) from error
+    if not path.is_file():
+        raise BadInput(f"--sequences must name an NPY file; there is no file {path}.")
+    array = open_npy(path)
+    if array.dtype.kind not in "biuf":
+        raise BadInput(f"--sequences must hold numbers; {path} holds {array.dtype}; convert it.")
+    return array
 
 
 @contextmanager

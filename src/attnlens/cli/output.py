@@ -8,6 +8,15 @@ from pathlib import Path
 from attnlens.core.sheets import Sheet
 
 
+def one_line(text: str) -> str:
+    """Text as one line without control characters, which names in files of others may hold.
+
+    >>> one_line("a\\x1b[2Jb")
+    'a�[2Jb'
+    """
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
 def show_sheet(sheet: Sheet, out: Path, as_json: bool, verbose: bool = False) -> None:
     """Print a sheet and write its page to `out`/report.html; `verbose` adds the evidence."""
     from attnlens.report import write_sheet

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from .options import FAILED, ResultsFolder
+from .output import one_line
 
 store = typer.Typer(help="Check, compact, export and merge results folders.", no_args_is_help=True)
 
@@ -28,7 +29,7 @@ def store_check(folder: ResultsFolder) -> None:
             f"their arrays only types and shapes were checked."
         )
     for sentence in report.wrong:
-        print(f"Wrong: {sentence}.")
+        print(one_line(f"Wrong: {sentence}."))
     print("Something is wrong." if report.wrong else "Everything is correct.")
     if report.wrong:
         raise typer.Exit(FAILED)
@@ -64,11 +65,13 @@ def store_merge(
     merged = merge(folder, others)
     print(f"{merged.added} cells added, {merged.known} were there already.")
     for sentence in merged.differences:
-        print(f"Note: {sentence}.")
+        print(one_line(f"Note: {sentence}."))
     if merged.conflicts:
         print(
-            f"attnlens: {len(merged.conflicts)} cells disagree, and {folder} keeps its own value: "
-            f"{', '.join(key[:12] for key in merged.conflicts[:5])}.",
+            one_line(
+                f"attnlens: {len(merged.conflicts)} cells disagree, and {folder} keeps its own "
+                f"value: {', '.join(key[:12] for key in merged.conflicts[:5])}."
+            ),
             file=sys.stderr,
         )
         raise typer.Exit(FAILED)

@@ -11,6 +11,7 @@ array([[1., 2.],
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from .checks import BadInput
 from .labels import is_missing
 
 LARGEST = 1e100
+EXACT_INTEGERS = 2**53  # float64 represents all integers up to this size
 NUMBERS = "biuf"  # kinds of NumPy types that are real numbers
 
 
@@ -35,9 +37,9 @@ def plain(name: str, values: Any) -> np.ndarray:
                 f"{values.size}; drop these rows or fill them."
             )
         return values.data
-    if hasattr(values, "to_numpy"):  # pandas, polars, pyarrow
-        values = values.to_numpy()
     try:
+        if hasattr(values, "to_numpy"):  # pandas, polars, pyarrow
+            values = _to_numpy(values)
         array = np.asarray(values)
     # torch raises RuntimeError for tensors that require gradients.
     except (ValueError, TypeError, RuntimeError) as error:
@@ -50,6 +52,13 @@ def plain(name: str, values: Any) -> np.ndarray:
             f"{name} must be an array; got a {type(values).__name__}; give a dense NumPy array."
         )
     return array
+
+
+def _to_numpy(values: Any) -> np.ndarray:
+    try:
+        return values.to_numpy()
+    except ValueError:  # an array of pyarrow with missing entries or text, which must be copied
+        return values.to_numpy(zero_copy_only=False)
 
 
 def numbers(name: str, values: Any) -> np.ndarray:
@@ -132,6 +141,11 @@ def labels(name: str, values: Any) -> np.ndarray:
     array(['a', 'b'], dtype='<U1')
     """
     array = plain(name, values)
+    if isinstance(values, list | tuple) and array.ndim == 1:
+        # NumPy writes NaN and numbers among strings as text: "nan" would become a class. It rounds
+        # large integers among other numbers: two classes would become one.
+        large = array.dtype.kind == "f" and (np.abs(array) >= EXACT_INTEGERS).any()
+        array = np.fromiter(values, object) if array.dtype.kind in "US" or large else array
     if array.dtype.kind in "fc":
         missing = ~np.isfinite(array)
     elif array.dtype.kind in "mM":
@@ -193,6 +207,12 @@ def _labels_of_objects(name: str, array: np.ndarray) -> np.ndarray:
             raise BadInput(
                 f"{name} must be numbers, booleans or text; got objects of type "
                 f"{type(array.flat[0]).__name__}; convert them to text."
+            )
+        pairs = zip(array.flat, typed.ravel().tolist(), strict=True)
+        if any(isinstance(entry, Integral) and int(entry) != number for entry, number in pairs):
+            raise BadInput(
+                f"{name} must be numbers of one type; got integers that {typed.dtype} would round; "
+                f"convert all labels to text."
             )
         return labels(name, typed)
     return array.astype(str)

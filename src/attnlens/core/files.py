@@ -37,21 +37,23 @@ def replace_file(path: Path, content: str | bytes) -> None:
 
     Several processes may write the same file at once; the last one wins.
     """
-    # Every call uses another name, and mode "x" creates a new file: so no link is followed.
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.draft")
     with explained_os_errors(path.parent):
-        _remove_old_drafts(path)
+        draft = new_draft(path)
         try:
-            with draft.open("xb") as file:
+            with draft.open("xb") as file:  # mode "x" creates a new file: no link is followed
                 file.write(content.encode() if isinstance(content, str) else content)
             draft.replace(path)
         finally:
             draft.unlink(missing_ok=True)
 
 
-def _remove_old_drafts(path: Path) -> None:
-    """Remove drafts that are older than an hour: the processes that wrote them were killed."""
+def new_draft(path: Path) -> Path:
+    """A name beside `path`, another one in every call, for content that will replace the file.
+
+    Drafts that are older than an hour are removed: the processes that wrote them were killed.
+    """
     for draft in path.parent.glob(f".{glob.escape(path.name)}.*.draft"):
         with suppress(OSError):
             if abs(time.time() - draft.lstat().st_mtime) > DRAFT_SECONDS:
                 draft.unlink()
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.draft")

@@ -8,10 +8,11 @@ as Host and is refused. Nothing can be written to it. It ends with the run.
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -20,6 +21,9 @@ LOOPBACK = "127.0.0.1"
 # At most AT_ONCE requests are answered at the same time; up to WAITING more wait in the queue of
 # the operating system. A browser opens six connections.
 AT_ONCE, WAITING = 16, 1024
+# A request that takes longer is ended as soon as others wait for its thread: a client that sends a
+# byte every few seconds could hold the thread for days.
+SECONDS_PER_REQUEST = 10.0
 # A page is rendered again at most this often: rendering takes a second of the driver's time.
 SECONDS_PER_PAGE = 2.0
 
@@ -82,16 +86,27 @@ class _BoundedServer(ThreadingHTTPServer):
 
     def __init__(self, *arguments: Any):
         self.free = threading.BoundedSemaphore(AT_ONCE)
+        self.started: dict[socket.socket, float] = {}  # when each request that is answered began
         super().__init__(*arguments)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        self.free.acquire()  # blocks for seconds at most: see `_Handler.timeout`
+        while not self.free.acquire(timeout=0.1):
+            self._end_slow_requests()
+        self.started[request] = time.monotonic()
         super().process_request(request, client_address)
+
+    def _end_slow_requests(self) -> None:
+        latest = time.monotonic() - SECONDS_PER_REQUEST
+        for request, started in list(self.started.items()):
+            if started < latest:
+                with suppress(OSError):  # it has ended meanwhile
+                    request.shutdown(socket.SHUT_RDWR)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
+            del self.started[request]
             self.free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:

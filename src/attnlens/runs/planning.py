@@ -171,6 +171,8 @@ def plan(
     The estimate for a cell is the mean of measured cells with the same parameters where `out` has
     any, else the rough figure that the claim declares.
     """
+    for seed_range in seed_ranges:
+        check_seed_range("seed_range", seed_range)
     selected = runnable(selection(claims, settings))[0]
     cells = [
         cell for k in seed_ranges for claim in selected for cell in cells_of(claim, profile, k)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from attnlens.core.checks import BadInput
 from attnlens.data import Loaded, read
-from hostile_files import CASES, LONG, TABLE, bomb, header, make, npy, npz, parquet_cases
+from hostile_files import CASES, LONG, TABLE, Case, bomb, header, make, npy, npz, parquet_cases
 
 
 def error_message(path: Path, **options: object) -> str:
@@ -46,6 +46,22 @@ def test_bad_parquet_raises_one_sentence(tmp_path: Path):
     for number, (name, case) in enumerate(parquet_cases().items()):
         path = make(case._replace(name=str(number)), tmp_path)
         assert case.says in error_message(path, **case.options), name
+
+
+def test_an_archive_of_many_arrays_is_refused_before_they_are_read(tmp_path: Path):
+    arrays = {f"c{i}": np.zeros(1) for i in range(10_001)}
+    assert "10,001" in error_message(make(Case(npz(**arrays), {}, ""), tmp_path))
+
+
+def test_headers_and_characters_that_numpy_does_not_write(tmp_path: Path):
+    """`True` in a shape, and four bytes that are no character: NumPy itself raises TypeError and
+    SystemError."""
+    for text, content in (
+        ("{'descr': '<f8', 'fortran_order': False, 'shape': (True, 1), }", bytes(8)),
+        ("{'descr': '<U1', 'fortran_order': False, 'shape': (3,), }", b"\xff" * 12),
+    ):
+        path = make(Case(header(text) + content, {}, ""), tmp_path)
+        error_message(path)
 
 
 @pytest.mark.parametrize(

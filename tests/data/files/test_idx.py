@@ -42,6 +42,7 @@ HOSTILE = {
     "many axes": (b"\0\0\x08\xff", "must be an IDX file"),
     "short header": (b"\0\0\x08\x02\0\0\0\x01", "ends inside its header"),
     "huge": (b"\0\0\x0e\x04" + b"\xff" * 16, "is its header damaged"),
+    "an empty axis": (b"\0\0\x08\x02\0\0\0\x09\0\0\0\0", "at least one number; got the shape"),
     "too few": (idx(np.zeros((4, 4)))[:-1], "declares 16 bytes of numbers, but 15"),
     "too many": (idx(np.zeros((4, 4))) + b"x", "declares 16 bytes of numbers, but"),
 }

@@ -174,6 +174,17 @@ def test_numbers_are_read_exactly(tmp_path_factory: pytest.TempPathFactory, numb
         np.testing.assert_array_equal(loaded.X[:, loaded.names.index("a")], numbers)
 
 
+@pytest.mark.parametrize("mark", ["<NA>", "#DIV/0!", "#VALUE!", "-nan", "1.#QNAN"])
+def test_what_programs_write_for_a_missing_value_is_no_class_and_no_number(
+    mark: str, tmp_path: Path
+):
+    path = write_columns(tmp_path, a=[1, mark, 3, 7, 8, 2], label=["x", "y", mark, mark, "x", "y"])
+    loaded = read(path, target="label")
+    assert loaded.classes == ("x", "y")
+    # The gap is filled with the median of all rows, 1, 3, 7, 8 and 2.
+    assert loaded.X[:, 0].tolist() == [1.0, 3.0, 8.0, 2.0]
+
+
 def test_missing_values_are_filled_and_flagged_or_dropped(tmp_path: Path):
     path = write_columns(tmp_path, a=[1, "", 3, "inf", 8], b=["x", "y", "NA", "x", "y"])
     loaded = read(path)

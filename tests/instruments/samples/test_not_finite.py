@@ -57,6 +57,22 @@ def test_without_any_finite_learner_one_sentence_is_raised():
         learning_curve(X, X[:, 0], models={"bad": Broken()}, sizes=(8, 16), folds=3)
 
 
+class Masked(DummyRegressor):
+    """A learner whose predictions are masked arrays with some entries hidden."""
+
+    def predict(self, X, return_std=False):
+        predicted = super().predict(X)
+        return np.ma.masked_array(predicted, np.arange(len(X)) == 0)
+
+
+@pytest.mark.parametrize("pipeline", [False, True])
+def test_masked_predictions_are_never_taken_for_numbers(pipeline: bool):
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    rows = pytest.importorskip("pandas").DataFrame(X, columns=["a", "b"]) if pipeline else X
+    with pytest.raises(BadInput, match="must have no masked entries"):
+        learning_curve(rows, X[:, 0], models={"masked": Masked()}, sizes=(8, 16), folds=3)
+
+
 def test_a_network_that_diverges_has_no_number():
     X = np.random.default_rng(0).normal(size=(60, 2))
     for y in (X[:, 0] * X[:, 1], X[:, 0] > 0):

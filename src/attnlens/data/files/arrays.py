@@ -39,14 +39,17 @@ LONGEST_HEADER = 10_000  # bytes; NumPy's own limit for headers that are not tru
 
 def read_npy(path: Path, request: Request) -> Table:
     """The table in an NPY file (n, p): p columns; of a structured array, one column per field."""
+    return _table({"values": open_npy(path)}, path, request)
+
+
+def open_npy(path: Path) -> Any:
+    """The array of an NPY file, on disk, if the file has the size that its header declares."""
     with path.open("rb") as file:
         shape, order, dtype = _header(file, path, path.stat().st_size)
         offset = file.tell()
-    if math.prod(shape):
-        array: Any = np.memmap(path, dtype, "r", offset, shape, "F" if order else "C")
-    else:
-        array = np.empty(shape, dtype)
-    return _table({"values": array}, path, request)
+    if not math.prod(shape):
+        return np.empty(shape, dtype)
+    return np.memmap(path, dtype, "r", offset, shape, "F" if order else "C")
 
 
 def read_npz(path: Path, request: Request) -> Table:
@@ -74,6 +77,7 @@ def _unpacked(packed: zipfile.ZipFile, path: Path, most: int) -> dict[str, np.nd
             f"{path} must be an NPZ file, which holds arrays only, but it contains no array or "
             f"other files; write it with numpy.savez."
         )
+    _check_count(len(members), path)
     if (size := sum(member.file_size for member in members)) > most:
         raise checks.BadInput(
             f"{path} must unpack to at most {most:,} bytes; got {size:,}; save a part of it, save "
@@ -133,6 +137,7 @@ def _header(file: IO[bytes], where: object, size: int) -> tuple[tuple[int, ...],
             f"{where} must have entries of at least one byte; got entries of 0 bytes; save it "
             f"again."
         )
+    shape = tuple(int(n) for n in shape)  # a header may also hold True
     declared = math.prod(shape) * dtype.itemsize
     if any(n < 0 for n in shape) or declared != size - head.tell():
         raise checks.BadInput(
@@ -181,7 +186,8 @@ def _table(arrays: dict[str, Any], path: Path, request: Request) -> Table:
     columns_of: dict[str, tuple[str, ...]] = {}
     for name, array in arrays.items():
         new = _columns(name, array, rows, alone=len(arrays) == 1)
-        clean_names([*columns, *new], path)  # raises if a name occurs twice
+        if not columns.keys().isdisjoint(new):
+            clean_names([*columns, *new], path)  # raises, because a name occurs twice
         columns.update(new)
         columns_of[name] = tuple(new)
     values = {
@@ -196,6 +202,10 @@ def _check_width(arrays: dict[str, Any], path: Path) -> None:
         len(array.dtype.names or " ") * (array.shape[1] if array.ndim == 2 else 1)
         for array in arrays.values()
     )
+    _check_count(count, path)
+
+
+def _check_count(count: int, path: Path) -> None:
     if count > MOST_COLUMNS:
         raise checks.BadInput(
             f"{path} must have at most {MOST_COLUMNS:,} columns; got {count:,}; keep those that "
@@ -262,7 +272,7 @@ def _valid_strings(array: np.ndarray, name: str, path: Path) -> list[str]:
     """
     try:
         return [value.encode("utf-8", "replace").decode() for value in array.tolist()]
-    except ValueError as error:
+    except (ValueError, SystemError) as error:  # which of them depends on the number
         raise checks.BadInput(
             f"the column {name} of {path} must hold text; got invalid characters; save it again."
         ) from error

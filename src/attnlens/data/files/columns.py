@@ -24,7 +24,14 @@ from attnlens.core import checks
 from .facts import Facts
 
 KINDS = ("number", "category", "date", "text", "drop")  # the types that a caller may give
-MISSING = frozenset({"", "?", "-", "na", "n/a", "#n/a", "nan", "nat", "null", "none", "missing"})
+# What people, pandas and C write for a missing value, and the errors of spreadsheets.
+MISSING = frozenset(
+    (
+        *("", "?", "-", "na", "n/a", "#n/a", "nan", "nat", "null", "none", "missing"),
+        *("<na>", "#na", "-nan", "1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan"),
+        *("#value!", "#ref!", "#div/0!", "#num!", "#name?", "#null!"),
+    )
+)
 FEW = 20  # a column with at most this number of different strings holds categories
 WORDS_OF_TEXT = 3  # a column is text, not identifiers, with at least this mean of words per value
 LONGEST_NAME = 80  # longer names are cut to this number of characters in messages

@@ -63,9 +63,9 @@ def _read(path: Path, request: Request) -> Table:
             raise checks.BadInput(
                 f"{path} must have one line per row; got an empty file; give another file."
             )
+    most = most_rows(request, len(first), path)  # raises if there are too many columns
     has_header = not _is_data_row(first, request.decimal)
     names = clean_names(first if has_header else [""] * len(first), path)
-    most = most_rows(request, len(names), path)
     facts: list[Fact] = []
     if not has_header:
         facts.append(Remark("header", "none: the first line holds numbers, so it is a row"))

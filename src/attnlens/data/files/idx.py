@@ -69,6 +69,10 @@ def _read(
         raise checks.BadInput(f"{path} ends inside its header; get the file again.")
     shape, dtype = struct.unpack(f">{start[3]}I", axes), np.dtype(TYPES[start[2]])
     declared = math.prod(shape) * dtype.itemsize
+    if not declared:
+        raise checks.BadInput(
+            f"{path} must hold at least one number; got the shape {shape}; get the file again."
+        )
     if declared > most_bytes:
         raise checks.BadInput(
             f"{path} must declare at most {most_bytes:,} bytes of numbers; got {declared:,}; is "

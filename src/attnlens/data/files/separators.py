@@ -32,6 +32,7 @@ NAMES = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "bar": "|", "
 NO_SEPARATOR = "\0"  # separator of a table with one column; no text file contains this character
 MOST_LINES = 200  # number of lines that are examined
 MOST_CHARACTERS = 2**20  # no more lines are examined once they have this number of characters
+MOST_FIELDS = 10_000  # number of fields of a line that are examined; a wider table is refused
 LEAST_SCORE = 1e-9  # minimal score of a consistent separator; 0 is the score of an inconsistent one
 SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
 
@@ -122,10 +123,10 @@ def _score(lines: Sequence[str], mark: str, complete: bool) -> _Score:
         return _Score()
     (width,) = widths
     clean = [
-        [is_number(field.strip()) or not _suspicious(field) for field in row]
+        [is_number(field.strip()) or not _suspicious(field) for field in row[:MOST_FIELDS]]
         for row in rows[1:] or rows  # without the header
     ]
-    fields = sum(map(sum, clean)) / (len(clean) * width)
+    fields = sum(map(sum, clean)) / sum(map(len, clean))
     by_fields = max((width - 1) / width * fields, LEAST_SCORE)
     return _Score(by_fields * sum(map(all, clean)) / len(clean), by_fields)
 

@@ -164,7 +164,10 @@ def _present(tokens: np.ma.MaskedArray) -> np.ndarray:
 
 def _array(tokens: Any) -> np.ndarray:
     array = arrays.plain("tokens", tokens)
-    return arrays.labels("tokens", array) if array.dtype == object else array
+    if array.dtype.kind in "OUS":
+        # A list is passed as it is: NumPy has written NaN and numbers among its strings as text.
+        return arrays.labels("tokens", tokens if isinstance(tokens, list | tuple) else array)
+    return array
 
 
 def _categories(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -286,9 +286,14 @@ def estimator_errors(
         train = fold.train[:size]
         fitted: Any = clone(estimator)
         fitted.fit(rows[train], data.labels[train])
-        return test_error(data, fold, np.asarray(fitted.predict(rows[fold.test])).reshape(-1))
+        return test_error(data, fold, predictions(fitted, rows[fold.test]))
 
     return np.array([[one(fold, size) for size in sizes] for fold in parts])
+
+
+def predictions(fitted: Any, inputs: Any) -> np.ndarray:
+    """Return the predictions of a fitted estimator for these inputs, as a vector."""
+    return arrays.plain("predictions of a model", fitted.predict(inputs)).reshape(-1)
 
 
 def test_error(data: Labelled, fold: Fold, predicted: np.ndarray) -> float:

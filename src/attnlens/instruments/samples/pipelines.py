@@ -282,7 +282,7 @@ def _one_error(
         fitted.fit(rows.take(train), data.labels[train])
         if score is not None:
             return score.error(fitted, tests, data.labels[fold.test])
-        predicted = np.asarray(fitted.predict(tests)).reshape(-1)
+        predicted = learners.predictions(fitted, tests)
     except (ValueError, TypeError) as error:
         reason = str(error).strip().splitlines()[0].rstrip(".")
         raise checks.BadInput(

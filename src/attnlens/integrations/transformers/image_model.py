@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +110,11 @@ def image_files(folder: Path) -> list[Path]:
     return files
 
 
-def _opened(images: Any) -> list[Any]:
+def _opened(images: Any) -> Iterator[Any]:
+    """Images of PIL, one after the other: photographs take more memory than their pixels here.
+
+    PIL refuses files that would unpack to more than some 180 million pixels.
+    """
     from PIL import Image, UnidentifiedImageError
 
     if isinstance(images, str | Path):
@@ -125,11 +129,11 @@ def _opened(images: Any) -> list[Any]:
             raise checks.BadInput(
                 f"images must be whole numbers from 0 to 255 (uint8); got {array.dtype}."
             )
-        return [Image.fromarray(image) for image in array]
-    opened = []
+        yield from map(Image.fromarray, array)
+        return
     for file in images:
         try:
-            opened.append(Image.open(file).convert("RGB"))
-        except (OSError, UnidentifiedImageError) as error:
+            image = Image.open(file).convert("RGB")
+        except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
             raise checks.BadInput(f"the image {file} cannot be read ({error}).") from error
-    return opened
+        yield image

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from attnlens.core.cells import Cell
 from attnlens.core.checks import BadInput
+from attnlens.core.files import new_draft
 from attnlens.runs.provenance import facts
 
 from .errors import FILE, explained_errors
@@ -165,10 +166,10 @@ def export(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> int:
         [(name, pyarrow.float64() if name == "seconds" else text) for name in COLUMNS]
         + [("array", text), ("shape", pyarrow.list_(pyarrow.int64())), ("values", numbers)]
     )
-    draft, count = path.with_name(f".{path.name}.draft"), 0
+    count = 0
     with Store.reading(folder) as store, explained_errors(path.parent):
+        draft = new_draft(path)
         try:
-            draft.unlink(missing_ok=True)  # if it is a symbolic link, its target stays
             _check_cells(store)
             with parquet.ParquetWriter(draft, schema) as writer:
                 for rows in _batches(store):
