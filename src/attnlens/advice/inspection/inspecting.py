@@ -290,6 +290,13 @@ def _missing(found: Collected, subject: InspectedModel, labels: Any) -> list[tup
         lacking.append(("induction", "inputs are not tokens of a vocabulary"))
     if found.held_out is None:
         lacking.append(("held-out tokens", "no token can be hidden from this model"))
+    elif not made.can_be_predicted(found.held_out):
+        lacking.append(
+            (
+                "held-out tokens",
+                f"a probe needs {made.FEWEST} or more, not all of them equal; give more texts",
+            )
+        )
     if labels is None:
         lacking.append(("probes", "no labels were given"))
     return lacking

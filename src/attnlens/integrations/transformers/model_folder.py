@@ -22,6 +22,8 @@ from .attention_recorder import register
 INSTALL = 'pip install ".[transformers]"'
 # Parts of a model that do not affect hidden states and attention; their weights may be missing.
 NOT_USED = ("pooler", "decoder.")
+# Names of the class of tokenizers that tokenizer.json describes completely.
+GENERAL_TOKENIZERS = ("PreTrainedTokenizerFast", "TokenizersBackend")
 INPUTS = ("input_ids", "pixel_values")  # names of the inputs of text models and of image models
 
 
@@ -127,7 +129,7 @@ def _load_model(path: Path, settings: Mapping[str, Any]) -> tuple[Any, Any]:
             module, found = load(register())
         except KeyError:  # GPT-J, GPT-Neo, Falcon: they look up attention in their own table
             module, found = load("eager")
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+    except Exception as error:  # `transformers` and safetensors raise many types
         raise checks.BadInput(
             f"the model in {path} cannot be loaded ({_first_line(error)})."
         ) from error
@@ -151,12 +153,13 @@ def _load_model(path: Path, settings: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def _load_tokenizer(path: Path, module: Any) -> Any:
-    from transformers import AutoTokenizer
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+    # For some architectures `AutoTokenizer` replaces a tokenizer of the general class by one of the
+    # architecture's own, which cuts words in another way than tokenizer.json says.
+    kind = PreTrainedTokenizerFast if _has_general_tokenizer(path) else AutoTokenizer
     try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            path, local_files_only=True, trust_remote_code=False
-        )
+        tokenizer = kind.from_pretrained(path, local_files_only=True, trust_remote_code=False)
         largest = max(tokenizer.get_vocab().values(), default=-1)
     except Exception as error:  # `transformers` raises many types, also from compiled code
         raise checks.BadInput(
@@ -172,6 +175,17 @@ def _load_tokenizer(path: Path, module: Any) -> Any:
             f"{rows} embeddings; use the tokenizer that belongs to the model."
         )
     return tokenizer
+
+
+def _has_general_tokenizer(path: Path) -> bool:
+    """Whether tokenizer.json alone says how texts are cut, by the class that the folder names."""
+    if not (path / "tokenizer.json").is_file():
+        return False
+    try:
+        settings = json.loads((path / "tokenizer_config.json").read_text("utf-8"))
+        return settings["tokenizer_class"] in GENERAL_TOKENIZERS
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def _image_settings(path: Path) -> Mapping[str, Any]:
