@@ -26,6 +26,8 @@ from typing import Any
 
 import numpy as np
 
+from attnlens.core.serialise import to_plain
+
 RUN = Path(__file__).parent.parent / "docs" / "runs" / "kappa.json"
 TEXTS, MOST, COORDINATES = 480, 48, 32  # as on docs/pretrained.md, for Rotten Tomatoes
 HIDDEN, MASK = 4, "[MASK]"  # tokens per text that are masked: a sixth of about 24
@@ -57,7 +59,7 @@ def main() -> None:
         },
         "questions": over_questions(layers[LAYER], labels),
     }
-    RUN.write_text(json.dumps(results, indent=1) + "\n")
+    RUN.write_text(json.dumps(to_plain(results), indent=1) + "\n")
     print(tables(results))
 
 
@@ -123,9 +125,14 @@ def over_questions(layer: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
     from attnlens.instruments.transfer.kappa import estimate, whitened
     from attnlens.instruments.transfer.scores import log_me
 
-    features, classes = whitened(leading_coordinates(layer, FEATURES)), np.eye(2)[labels]
-    along = features.T @ (labels - labels.mean())
+    features = whitened(leading_coordinates(layer, FEATURES))
+    # The label's direction comes from other texts than the probe: if it were taken out of all of
+    # them, what is left would predict the opposite of the label.
+    first, second = np.array_split(np.random.default_rng(3).permutation(len(labels)), 2)
+    along = features[first].T @ (labels[first] - labels[first].mean())
     head = along / np.linalg.norm(along)
+    features, labels = features[second], labels[second]
+    classes = np.eye(2)[labels]
     random, rows = np.random.default_rng(2), []
     for _ in range(REPLICATES):
         queries = random.standard_normal((QUESTIONS, FEATURES))
@@ -135,7 +142,8 @@ def over_questions(layer: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
             asked = queries - (1 - weight) * np.outer(queries @ head, head)
             answers = features @ asked.T + noise
             slopes = np.linalg.lstsq(features, answers, rcond=None)[0]
-            # Least squares through a bottleneck (reduced-rank regression); features are white.
+            # Least squares through a bottleneck (reduced-rank regression); features are nearly
+            # white.
             frozen = features @ np.linalg.svd(slopes)[0][:, :BOTTLENECK]
             moment = asked.T @ asked / QUESTIONS
             row.append(
@@ -177,9 +185,8 @@ def tables(results: dict[str, Any]) -> str:
     for name, found in results["layers"].items():
         halves = {what: mean(values) for what, values in found["halves"].items()}
         lines.append(
-            f"| {name} | {min(found['κ']):.2f} to {max(found['κ']):.2f} "
-            f"| {found['follows']['κ']:.2f} | {halves['κ']} | {halves['error']} "
-            f"| {found['follows']['LogME']:.2f} | {halves['LogME']} |"
+            f"| {name} | {span(found['κ'])} | {found['follows']['κ']:.2f} | {halves['κ']} "
+            f"| {halves['error']} | {found['follows']['LogME']:.2f} | {halves['LogME']} |"
         )
     found = results["questions"]
     lines += ["", "| weight w | known κ | estimated κ | probe error |", "|---|---|---|---|"]
@@ -193,6 +200,13 @@ def tables(results: dict[str, Any]) -> str:
     lines += ["", f"rank correlation with the error: {follows}"]
     lines.append(f"of estimated with known κ: {mean(found['recovers'])}")
     return "\n".join(lines).replace("-0.", "−0.").replace("inf ", "∞ ")
+
+
+def span(values: list[float]) -> str:
+    """The smallest and the largest number."""
+    if np.isinf(values).all():
+        return "∞ in all layers"
+    return f"{min(values):.2f} to {max(values):.2f}"
 
 
 def mean(values: list[float]) -> str:

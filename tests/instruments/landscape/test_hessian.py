@@ -281,10 +281,10 @@ class ShiftedBowl(products.ExternalLoss):
     """The mean over rows x of ‖w − x‖²/2; its Hessian is the identity."""
 
     def value(self, params, data):
-        return float(((params - data) ** 2).sum(1).mean() / 2)
+        return float(((np.asarray(params) - np.asarray(data)) ** 2).sum(1).mean() / 2)
 
     def value_and_gradient(self, params, data):
-        return self.value(params, data), np.asarray(params - data.mean(0))
+        return self.value(params, data), np.asarray(params) - np.asarray(data).mean(0)
 
     def product(self, params, direction, data):
         return np.array(direction)
