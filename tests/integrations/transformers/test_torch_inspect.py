@@ -210,6 +210,11 @@ def spoil(folder: Path, how: str) -> None:
             (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
         case "other weights":
             (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 3}))
+        case "no tokenizer":
+            for file in folder.glob("tokenizer*"):
+                file.unlink()
+        case "other sizes":
+            (folder / "config.json").write_text(json.dumps({**config, "intermediate_size": 32}))
         case "broken":
             whole = (folder / "model.safetensors").read_bytes()
             (folder / "model.safetensors").write_bytes(whole[: len(whole) // 2])
@@ -224,7 +229,9 @@ def spoil(folder: Path, how: str) -> None:
         ("unknown", "architecture 'mine'"),
         ("pickle", "a pickle, which could run code"),
         ("other weights", "must belong together"),
+        ("other sizes", "6 arrays .* have other shapes than config.json says"),
         ("broken", r"cannot be loaded \("),
+        ("no tokenizer", "must have a vocabulary; there is none"),
         ("tokenizer", "use the tokenizer that belongs to the model"),
     ],
 )
@@ -243,12 +250,18 @@ def test_a_folder_that_cannot_be_used_is_one_sentence(how: str, says: str, tmp_p
         (texts(4), [0, 1, 0, 1], "at least 5 inputs"),
         (None, None, "needs inputs"),
         ([Path("a.png"), Path("b.png")], None, "reads texts; got images"),
+        (np.zeros((4, 5), int), None, "reads texts; got an array of numbers"),
     ],
 )
 def test_inputs_that_cannot_be_used_are_one_sentence(inputs: Any, labels: Any, says: str, tmp_path):
     folder = save(make_model("bert"), tmp_path)
     with pytest.raises(BadInput, match=says):
         attnlens.inspect(folder, inputs, labels)
+
+
+def test_texts_for_an_image_model_are_one_sentence(tmp_path: Path):
+    with pytest.raises(BadInput, match=r"reads images; got texts; give images"):
+        attnlens.inspect(save(make_model("vit"), tmp_path), texts(4))
 
 
 def test_texts_longer_than_the_positions_are_cut_and_it_is_said(tmp_path: Path):

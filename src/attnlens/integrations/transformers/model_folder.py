@@ -121,6 +121,7 @@ def _load_model(path: Path, settings: Mapping[str, Any]) -> tuple[Any, Any]:
             trust_remote_code=False,
             dtype=torch.float32,
             attn_implementation=attention,
+            ignore_mismatched_sizes=True,  # they are reported below
             output_loading_info=True,
         )
 
@@ -133,7 +134,13 @@ def _load_model(path: Path, settings: Mapping[str, Any]) -> tuple[Any, Any]:
         raise checks.BadInput(
             f"the model in {path} cannot be loaded ({_first_line(error)})."
         ) from error
-    missing = [name for name in found["missing_keys"] if not any(part in name for part in NOT_USED)]
+    unfit = [name for name, *_ in found["mismatched_keys"] if not _is_not_used(name)]
+    if unfit:
+        raise checks.BadInput(
+            f"{len(unfit)} arrays of the weights in {path} have other shapes than config.json says,"
+            f" such as {sorted(unfit)[0]}; config.json and weights must belong together."
+        )
+    missing = [name for name in found["missing_keys"] if not _is_not_used(name)]
     if missing:
         raise checks.BadInput(
             f"the weights in {path} lack {len(missing)} arrays of the model, such as "
@@ -152,6 +159,10 @@ def _load_model(path: Path, settings: Mapping[str, Any]) -> tuple[Any, Any]:
     return module.eval(), module.config
 
 
+def _is_not_used(name: str) -> bool:
+    return any(part in name for part in NOT_USED)
+
+
 def _load_tokenizer(path: Path, module: Any) -> Any:
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -160,14 +171,19 @@ def _load_tokenizer(path: Path, module: Any) -> Any:
     kind = PreTrainedTokenizerFast if _has_general_tokenizer(path) else AutoTokenizer
     try:
         tokenizer = kind.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-        largest = max(tokenizer.get_vocab().values(), default=-1)
+        numbers = set(tokenizer.get_vocab().values())
     except Exception as error:  # `transformers` raises many types, also from compiled code
         raise checks.BadInput(
             f"the tokenizer in {path} cannot be read ({_first_line(error)}); copy tokenizer.json "
             f"and tokenizer_config.json of the model into the folder."
         ) from error
-    if largest < 0:
-        raise checks.BadInput(f"the tokenizer in {path} has no vocabulary; copy tokenizer.json.")
+    # Without its files, `transformers` makes up a tokenizer that knows special tokens only.
+    if numbers <= set(tokenizer.all_special_ids):
+        raise checks.BadInput(
+            f"the tokenizer in {path} must have a vocabulary; there is none; copy tokenizer.json "
+            f"and tokenizer_config.json of the model into the folder."
+        )
+    largest = max(numbers)
     rows = module.get_input_embeddings().weight.shape[0]
     if largest >= rows:
         raise checks.BadInput(
