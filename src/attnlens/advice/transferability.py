@@ -16,6 +16,7 @@ from attnlens.core import arrays, checks
 from attnlens.core.labels import are_class_numbers
 from attnlens.core.sheets import Sheet
 from attnlens.instruments import condition_number
+from attnlens.instruments.transfer.condition import COMPARES
 
 from .questions import transfer as questions
 
@@ -79,6 +80,7 @@ def transfer(
     result = condition_number(table, pretraining, task, resamples=resamples, seed=seed)
     facts.append(("samples", f"{len(table):,}"))
     facts += [("pretrain", _kind(pretraining)), ("downstream", _kind(task))]
+    facts.append(("κ compares", COMPARES))
     answers = (
         questions.condition(result),
         questions.features(result),

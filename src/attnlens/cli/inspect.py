@@ -20,6 +20,7 @@ from .options import AsJson, PageFolder, Seed, check_out
 SECONDS_BETWEEN_LINES = 10.0
 LINES = ".txt"  # suffix of a file with one text per line
 MOST_TEXT = 2**28  # bytes of such a file; Python needs up to four bytes for a character
+FOLDER = "folder"  # --label of images: the class of an image is the name of its folder
 
 
 def inspect(
@@ -40,7 +41,11 @@ def inspect(
         Path | None, typer.Option(help="Inputs of a function: an NPY file (inputs, tokens, …).")
     ] = None,
     label: Annotated[
-        str | None, typer.Option(help="The column of labels, for probes of every layer.")
+        str | None,
+        typer.Option(
+            help="The column of labels, for probes of every layer; for images: folder, the name "
+            "of the folder that an image is in."
+        ),
     ] = None,
     layers: Annotated[
         str | None, typer.Option(help="Measure the heads of these layers only: 1,3,5-7.")
@@ -54,7 +59,7 @@ def inspect(
     """What does this transformer do, layer by layer and head by head?"""
     check_out(out)
     wanted = None if layers is None else parse_layers(layers)
-    inputs, labels = _inputs(text, column, images, sequences, label, rows, seed)
+    inputs, labels = read_inputs(text, column, images, sequences, label, rows, seed)
     sys.path.insert(0, str(Path.cwd()))  # import modules of this folder, as `python -m` does
     from attnlens.advice import inspect as ask
     from attnlens.report import write_inspection
@@ -88,7 +93,7 @@ def parse_layers(text: str) -> list[int]:
     return numbers
 
 
-def _inputs(
+def read_inputs(
     text: Path | None,
     column: str,
     images: Path | None,
@@ -97,16 +102,20 @@ def _inputs(
     rows: int,
     seed: int,
 ) -> tuple[Any, Any]:
+    """The inputs and labels that the options name, at most `rows` of them; None if not given."""
     given = [option for option in (text, images, sequences) if option is not None]
     if len(given) > 1:
         raise BadInput("give one of --text, --images and --sequences, not several.")
-    if label is not None and (text is None or text.suffix == LINES):
+    if label is not None and images is not None and label != FOLDER:
+        raise BadInput(f"the --label of images must be {FOLDER}; got {label!r}.")
+    if label is not None and images is None and (text is None or text.suffix == LINES):
         raise BadInput("--label names a column of the file of --text, a CSV or Parquet file.")
     if images is not None:
         from attnlens.integrations.transformers.image_model import image_files
 
         files = image_files(images)
-        return [files[i] for i in _some(len(files), rows, seed)], None
+        files = [files[i] for i in _some(len(files), rows, seed)]
+        return files, None if label is None else [file.parent.name for file in files]
     if sequences is not None:
         array = _array(sequences)
         return (array[_some(len(array), rows, seed)] if array.ndim else array), None

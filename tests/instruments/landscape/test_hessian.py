@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from functools import partial
 
 import equinox as eqx
@@ -274,3 +275,34 @@ def test_eigenvalues_that_have_not_converged_are_named():
     assert few.not_converged == ("largest 1", "smallest 1")
     assert "not converged: largest 1, smallest 1" in str(few)
     assert many.not_converged == ()
+
+
+class ShiftedBowl(products.ExternalLoss):
+    """The mean over rows x of ‖w − x‖²/2; its Hessian is the identity."""
+
+    def value(self, params, data):
+        return float(((np.asarray(params) - np.asarray(data)) ** 2).sum(1).mean() / 2)
+
+    def value_and_gradient(self, params, data):
+        return self.value(params, data), np.asarray(params) - np.asarray(data).mean(0)
+
+    def product(self, params, direction, data):
+        return np.array(direction)
+
+
+def test_memory_does_not_grow_with_the_number_of_chunks():
+    """A product holds about eight vectors at once (direction, product of a chunk, its share, the
+    sum, the result and copies of them); one vector per chunk would be 64 more."""
+    size, rows = 20_000, 64
+    subject = Subject(ShiftedBowl(), np.ones(size), np.zeros((rows, 1)), chunk=1)
+    direction = np.random.default_rng(0).normal(size=size)
+    peaks = []
+    for compute in (lambda: subject.times(direction), lambda: subject.value_and_gradient()[1]):
+        tracemalloc.start()
+        found = compute()
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        # A sum of 64 shares of 1/64, which are exact: rounding is that of 64 additions.
+        expected = direction if len(peaks) == 1 else np.ones(size)
+        np.testing.assert_allclose(found, expected, rtol=64 * np.finfo(float).eps)
+    assert max(peaks) < 24 * direction.nbytes

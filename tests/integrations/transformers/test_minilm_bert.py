@@ -13,6 +13,8 @@ from attnlens.integrations.transformers import minilm
 from attnlens.integrations.transformers.wordpiece import SPECIAL
 from small_bert import WORDS, arrays, encoder, reviews, rows
 
+pytest.importorskip("tokenizers", reason="tokenizers is not installed (extra `transformers`)")
+
 SINGLE = float(np.finfo(np.float32).eps)
 
 

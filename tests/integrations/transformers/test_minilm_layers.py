@@ -16,6 +16,8 @@ from attnlens.integrations.transformers import minilm
 from attnlens.integrations.transformers.minilm import SentenceEncoder
 from small_bert import encoder, reviews, rows
 
+pytest.importorskip("tokenizers", reason="tokenizers is not installed (extra `transformers`)")
+
 
 def without_order(one: SentenceEncoder) -> SentenceEncoder:
     """The encoder with zero position embeddings."""

@@ -42,6 +42,9 @@ def test_every_architecture_is_measured(kind: str, tmp_path: Path):
     inputs = pictures() if kind == "vit" else texts(6)
     result = attnlens.inspect(save(model, tmp_path), inputs)
     assert result["order"].at == (0, 1, 2)
+    if kind != "vit":  # one token per word, [CLS] and [SEP]
+        lengths = [len(line.split()) + 2 for line in inputs]
+        assert dict(result.facts)["texts"] == f"6, of {min(lengths)} to {max(lengths)} tokens"
     assert [len(row) for row in result["effective tokens"].by_head] == [2, 2]
     assert len(result.sentences) == 5
     assert ("distance to the ridge estimate" in result) == (kind in PLAIN)
@@ -207,6 +210,14 @@ def spoil(folder: Path, how: str) -> None:
             (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
         case "other weights":
             (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 3}))
+        case "no tokenizer":
+            for file in folder.glob("tokenizer*"):
+                file.unlink()
+        case "other sizes":
+            (folder / "config.json").write_text(json.dumps({**config, "intermediate_size": 32}))
+        case "broken":
+            whole = (folder / "model.safetensors").read_bytes()
+            (folder / "model.safetensors").write_bytes(whole[: len(whole) // 2])
         case "tokenizer":
             tokenizer(tuple(map(str, range(40)))).save_pretrained(folder)
 
@@ -218,6 +229,9 @@ def spoil(folder: Path, how: str) -> None:
         ("unknown", "architecture 'mine'"),
         ("pickle", "a pickle, which could run code"),
         ("other weights", "must belong together"),
+        ("other sizes", "6 arrays .* have other shapes than config.json says"),
+        ("broken", r"cannot be loaded \("),
+        ("no tokenizer", "must have a vocabulary; there is none"),
         ("tokenizer", "use the tokenizer that belongs to the model"),
     ],
 )
@@ -236,6 +250,7 @@ def test_a_folder_that_cannot_be_used_is_one_sentence(how: str, says: str, tmp_p
         (texts(4), [0, 1, 0, 1], "at least 5 inputs"),
         (None, None, "needs inputs"),
         ([Path("a.png"), Path("b.png")], None, "reads texts; got images"),
+        (np.zeros((4, 5), int), None, "reads texts; got an array of numbers"),
     ],
 )
 def test_inputs_that_cannot_be_used_are_one_sentence(inputs: Any, labels: Any, says: str, tmp_path):
@@ -244,11 +259,31 @@ def test_inputs_that_cannot_be_used_are_one_sentence(inputs: Any, labels: Any, s
         attnlens.inspect(folder, inputs, labels)
 
 
+def test_texts_for_an_image_model_are_one_sentence(tmp_path: Path):
+    with pytest.raises(BadInput, match=r"reads images; got texts; give images"):
+        attnlens.inspect(save(make_model("vit"), tmp_path), texts(4))
+
+
 def test_texts_longer_than_the_positions_are_cut_and_it_is_said(tmp_path: Path):
     folder = save(make_model("bert"), tmp_path)
     long = [" ".join(texts(4, seed=i)) for i in range(3)]
     result = attnlens.inspect(folder, long, tokens=500)
     assert dict(result.facts)["cut"] == "3 texts longer than 64 tokens were cut"
+
+
+def test_the_folder_of_an_image_can_be_its_label(tmp_path: Path):
+    from PIL import Image
+
+    from attnlens.cli.inspect import read_inputs
+
+    for name in ("cat/1", "cat/2", "dog/1"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.fromarray(pictures(1)[0]).save(tmp_path / f"{name}.png")
+    options = (None, "text", tmp_path, None)
+    assert read_inputs(*options, "folder", 480, 0)[1] == ["cat", "cat", "dog"]
+    assert read_inputs(*options, None, 480, 0)[1] is None
+    with pytest.raises(BadInput, match="must be folder; got 'kind'"):
+        read_inputs(*options, "kind", 480, 0)
 
 
 def test_the_command_prints_sentences_or_json_and_writes_a_page(

@@ -167,14 +167,7 @@ def _subject(
             "(--images FOLDER)."
         )
     loaded = load_folder(model)
-    if loaded.images is None and isinstance(inputs, str):
-        raise checks.BadInput("inputs must be several texts; got one; give a list of texts.")
-    if loaded.images is None and (
-        isinstance(inputs, Path) or any(isinstance(text, Path) for text in inputs)
-    ):
-        raise checks.BadInput(
-            f"{title} reads texts; got images; give texts (--text FILE --column NAME)."
-        )
+    _check_kind(loaded.images is not None, inputs, title)
     subject = (
         TextModel(loaded, list(inputs), title, tokens)
         if loaded.images is None
@@ -182,6 +175,21 @@ def _subject(
     )
     subject.identity = folder_digest(Path(model))
     return subject, labels
+
+
+def _check_kind(reads_images: bool, inputs: Any, title: str) -> None:
+    """Raise `BadInput` unless the inputs of a model folder are of the kind that it reads."""
+    if not reads_images and isinstance(inputs, str):
+        raise checks.BadInput("inputs must be several texts; got one; give a list of texts.")
+    numeric = isinstance(inputs, np.ndarray) and inputs.dtype.kind in "iufb"
+    first = inputs if numeric or isinstance(inputs, str | Path) else next(iter(inputs), None)
+    if not reads_images and (numeric or isinstance(first, Path)):
+        given = "an array of numbers" if numeric else "images"
+        raise checks.BadInput(
+            f"{title} reads texts; got {given}; give texts (--text FILE --column NAME)."
+        )
+    if reads_images and not isinstance(inputs, str) and isinstance(first, str):
+        raise checks.BadInput(f"{title} reads images; got texts; give images (--images FOLDER).")
 
 
 def _as_function(model: Any) -> Any:
@@ -290,6 +298,13 @@ def _missing(found: Collected, subject: InspectedModel, labels: Any) -> list[tup
         lacking.append(("induction", "inputs are not tokens of a vocabulary"))
     if found.held_out is None:
         lacking.append(("held-out tokens", "no token can be hidden from this model"))
+    elif not made.can_be_predicted(found.held_out):
+        lacking.append(
+            (
+                "held-out tokens",
+                f"a probe needs {made.FEWEST} or more, not all of them equal; give more texts",
+            )
+        )
     if labels is None:
         lacking.append(("probes", "no labels were given"))
     return lacking

@@ -188,9 +188,14 @@ def layer_measures(found: Collected, labels: np.ndarray | None, seed: int) -> li
         )
         ratios = [ratio_of_means(rows[:, i, 0], rows[:, i, 1]) for i in at]
         made.append(Measure(PAIRS, words, at, tuple(ratios), rounding=ROUNDING))
-    if found.held_out is not None and len(found.held_out.targets) >= FEWEST:
+    if found.held_out is not None and can_be_predicted(found.held_out):
         made.append(_token_measure(found.held_out, at, seed))
     return made if labels is None else [*made, *label_measures(pooled, labels, seed)]
+
+
+def can_be_predicted(held_out: HeldOutTokens) -> bool:
+    """Whether there are enough tokens to predict, and not all of them are the same."""
+    return len(held_out.targets) >= FEWEST and bool(np.ptp(held_out.targets, axis=0).any())
 
 
 def _token_measure(held_out: HeldOutTokens, at: tuple[int, ...], seed: int) -> Measure:

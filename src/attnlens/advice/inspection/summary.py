@@ -150,8 +150,9 @@ def _label(measures: dict[str, Measure]) -> str:
     level = 1 - (1 - LEVEL) / len(gains)
     if not any(gain.interval(level)[1] < 0 for gain in gains):
         return (
-            f"No layer is shown to predict the label: the best linear probe, of layer "
-            f"{probe.at[best]}, errs by {_words(lowest)}, and guessing without the model by "
+            f"No layer is shown to predict the label, with allowance for the choice among "
+            f"{len(gains)} layers: the best linear probe, of layer {probe.at[best]}, errs by "
+            f"{_words(lowest)}, and guessing without the model by "
             f"{lowest.value - gains[best].value:.2g}."
         )
     close = [

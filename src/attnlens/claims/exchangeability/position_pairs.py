@@ -69,7 +69,9 @@ from attnlens.networks.encoder import Encoder
 CONTENT, CAUSAL = "content-alone", "causal"
 OURS, MINILM = "our encoder", "MiniLM"
 ENCODERS = (OURS, MINILM) if minilm.installed() else (OURS,)
-LEFT_OUT = "" if MINILM in ENCODERS else f" MiniLM is left out: {minilm.PACKAGE} is not installed."
+LEFT_OUT = (
+    "" if MINILM in ENCODERS else f" MiniLM is left out: {minilm.missing()} is not installed."
+)
 # In the pilot, the change in the first control was 0.46 ± 0.05 for MiniLM and 0.22 ± 0.11 for our
 # encoder (mean and standard deviation). With sixteen replicates, the mean of our encoder is six
 # standard errors above 0.05.

@@ -245,15 +245,16 @@ class Subject:
 
     def value_and_gradient(self, vector: np.ndarray | None = None) -> tuple[float, np.ndarray]:
         with self.numbers():
-            at, parts = self.point(vector), list[Any]()
+            at, total, gradient = self.point(vector), 0.0, np.zeros(self.size)
             for share, data in self.chunks():
                 if isinstance(self.loss, ExternalLoss):
                     value, slope = self.loss.value_and_gradient(at, data)
                     slope = self.flatten(slope)
                 else:
                     value, slope = _value_and_gradient(self.loss, at, data)
-                parts.append((share * float(value), share * np.asarray(slope, float)))
-        return sum(v for v, _ in parts), np.sum([g for _, g in parts], axis=0)
+                total += share * float(value)
+                gradient += share * np.asarray(slope, float)
+        return total, gradient
 
     def times(
         self,
@@ -295,11 +296,10 @@ class Subject:
     def _product(self, point: Any, row: np.ndarray) -> np.ndarray:
         """Return the Hessian of an external loss times one direction."""
         loss, direction = cast(ExternalLoss, self.loss), self.restore(row)
-        parts = [
-            share * self.flatten(loss.product(point, direction, data))
-            for share, data in self.chunks()
-        ]
-        return np.sum(parts, axis=0)
+        total = np.zeros(self.size)  # a running sum: memory does not grow with the number of chunks
+        for share, data in self.chunks():
+            total += share * self.flatten(loss.product(point, direction, data))
+        return total
 
     def point(self, vector: np.ndarray | None) -> Any:
         point = self.restore(self.vector if vector is None else vector)

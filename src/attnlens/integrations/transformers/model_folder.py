@@ -22,6 +22,8 @@ from .attention_recorder import register
 INSTALL = 'pip install ".[transformers]"'
 # Parts of a model that do not affect hidden states and attention; their weights may be missing.
 NOT_USED = ("pooler", "decoder.")
+# Names of the class of tokenizers that tokenizer.json describes completely.
+GENERAL_TOKENIZERS = ("PreTrainedTokenizerFast", "TokenizersBackend")
 INPUTS = ("input_ids", "pixel_values")  # names of the inputs of text models and of image models
 
 
@@ -119,6 +121,7 @@ def _load_model(path: Path, settings: Mapping[str, Any]) -> tuple[Any, Any]:
             trust_remote_code=False,
             dtype=torch.float32,
             attn_implementation=attention,
+            ignore_mismatched_sizes=True,  # they are reported below
             output_loading_info=True,
         )
 
@@ -127,11 +130,17 @@ def _load_model(path: Path, settings: Mapping[str, Any]) -> tuple[Any, Any]:
             module, found = load(register())
         except KeyError:  # GPT-J, GPT-Neo, Falcon: they look up attention in their own table
             module, found = load("eager")
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+    except Exception as error:  # `transformers` and safetensors raise many types
         raise checks.BadInput(
             f"the model in {path} cannot be loaded ({_first_line(error)})."
         ) from error
-    missing = [name for name in found["missing_keys"] if not any(part in name for part in NOT_USED)]
+    unfit = [name for name, *_ in found["mismatched_keys"] if not _is_not_used(name)]
+    if unfit:
+        raise checks.BadInput(
+            f"{len(unfit)} arrays of the weights in {path} have other shapes than config.json says,"
+            f" such as {sorted(unfit)[0]}; config.json and weights must belong together."
+        )
+    missing = [name for name in found["missing_keys"] if not _is_not_used(name)]
     if missing:
         raise checks.BadInput(
             f"the weights in {path} lack {len(missing)} arrays of the model, such as "
@@ -150,21 +159,31 @@ def _load_model(path: Path, settings: Mapping[str, Any]) -> tuple[Any, Any]:
     return module.eval(), module.config
 
 
-def _load_tokenizer(path: Path, module: Any) -> Any:
-    from transformers import AutoTokenizer
+def _is_not_used(name: str) -> bool:
+    return any(part in name for part in NOT_USED)
 
+
+def _load_tokenizer(path: Path, module: Any) -> Any:
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    # For some architectures `AutoTokenizer` replaces a tokenizer of the general class by one of the
+    # architecture's own, which cuts words in another way than tokenizer.json says.
+    kind = PreTrainedTokenizerFast if _has_general_tokenizer(path) else AutoTokenizer
     try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            path, local_files_only=True, trust_remote_code=False
-        )
-        largest = max(tokenizer.get_vocab().values(), default=-1)
+        tokenizer = kind.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+        numbers = set(tokenizer.get_vocab().values())
     except Exception as error:  # `transformers` raises many types, also from compiled code
         raise checks.BadInput(
             f"the tokenizer in {path} cannot be read ({_first_line(error)}); copy tokenizer.json "
             f"and tokenizer_config.json of the model into the folder."
         ) from error
-    if largest < 0:
-        raise checks.BadInput(f"the tokenizer in {path} has no vocabulary; copy tokenizer.json.")
+    # Without its files, `transformers` makes up a tokenizer that knows special tokens only.
+    if numbers <= set(tokenizer.all_special_ids):
+        raise checks.BadInput(
+            f"the tokenizer in {path} must have a vocabulary; there is none; copy tokenizer.json "
+            f"and tokenizer_config.json of the model into the folder."
+        )
+    largest = max(numbers)
     rows = module.get_input_embeddings().weight.shape[0]
     if largest >= rows:
         raise checks.BadInput(
@@ -172,6 +191,17 @@ def _load_tokenizer(path: Path, module: Any) -> Any:
             f"{rows} embeddings; use the tokenizer that belongs to the model."
         )
     return tokenizer
+
+
+def _has_general_tokenizer(path: Path) -> bool:
+    """Whether tokenizer.json alone says how texts are cut, by the class that the folder names."""
+    if not (path / "tokenizer.json").is_file():
+        return False
+    try:
+        settings = json.loads((path / "tokenizer_config.json").read_text("utf-8"))
+        return settings["tokenizer_class"] in GENERAL_TOKENIZERS
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def _image_settings(path: Path) -> Mapping[str, Any]:

@@ -1,16 +1,17 @@
-"""BERT's tokeniser: the words of a text, cut into pieces of a vocabulary.
+"""BERT's tokeniser: the words of a text, cut into pieces of a vocabulary, by `tokenizers`.
 
 A text is cleaned (control characters and accents are removed, capitals become lower case) and split
 at spaces, around every punctuation mark and around every Chinese character. Then each word is cut
 greedily: the longest prefix in the vocabulary is the first piece, and the rest is cut in the same
 way. Pieces inside a word start with ## (Wu et al., 2016; Devlin et al., NAACL 2019). A word that
-cannot be cut, or has more than 100 characters, becomes [UNK].
+cannot be cut, or has more than 100 characters, becomes [UNK]. The names of special tokens, such as
+[SEP], are ordinary words if they occur in a text.
 """
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -18,30 +19,19 @@ import numpy as np
 from attnlens.core import checks
 
 START, END, UNKNOWN, PADDING = SPECIAL = ("[CLS]", "[SEP]", "[UNK]", "[PAD]")
-LONGEST = 100  # maximal number of characters of a word, as in BERT
-# Unicode ranges of Chinese characters, each of which BERT makes a word of its own.
-CHINESE = (
-    (0x4E00, 0x9FFF),
-    (0x3400, 0x4DBF),
-    (0x20000, 0x2A6DF),
-    (0x2A700, 0x2B73F),
-    (0x2B740, 0x2B81F),
-    (0x2B920, 0x2CEAF),
-    (0xF900, 0xFAFF),
-    (0x2F800, 0x2FA1F),
-)
-# BERT treats all of these as punctuation; some of them are symbols in Unicode.
-ASCII_MARKS = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
+LIBRARY = "tokenizers"
+INSTALL = f"pip install {LIBRARY}"
+
+
+def installed() -> bool:
+    """Whether the library that cuts words is installed."""
+    return find_spec(LIBRARY) is not None
 
 
 class WordPiece:
     """Converts texts to token numbers, with a vocabulary {piece: number}.
 
-    >>> tokeniser = WordPiece({p: i for i, p in enumerate([*SPECIAL, "un", "##seen", "film", "!"])})
-    >>> tokeniser.pieces("Unseen film!")
-    ['un', '##seen', 'film', '!']
-    >>> tokeniser("Unseen film!")
-    [0, 4, 5, 6, 7, 1]
+    tokeniser(text) returns the numbers of [CLS], of the pieces of the text and of [SEP].
     """
 
     def __init__(self, vocabulary: Mapping[str, int]):
@@ -51,8 +41,18 @@ class WordPiece:
                 f"a BERT vocabulary must hold {', '.join(SPECIAL)}; {', '.join(missing)} is not in "
                 f"it; give the vocabulary of the model."
             )
+        if not installed():
+            raise checks.BadInput(
+                f"BERT's tokeniser needs the package {LIBRARY}, which is not installed; install it "
+                f"with {INSTALL}."
+            )
+        from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
         self.vocabulary = dict(vocabulary)
-        self._longest = max(map(len, self.vocabulary))
+        model = models.WordPiece(self.vocabulary, unk_token=UNKNOWN)
+        self._tokenizer = Tokenizer(model)
+        self._tokenizer.normalizer = normalizers.BertNormalizer()
+        self._tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
 
     @classmethod
     def read(cls, path: str | Path) -> WordPiece:
@@ -66,14 +66,14 @@ class WordPiece:
 
     def pieces(self, text: str) -> list[str]:
         """The pieces of a text, without [CLS] and [SEP]."""
-        return [piece for word in split_words(text) for piece in self._cut(word)]
+        return self._tokenizer.encode(text).tokens
 
     def __call__(self, text: str, most: int | None = None) -> list[int]:
         """The numbers of [CLS], the pieces and [SEP]; `most` (at least 2) limits their count."""
-        pieces = self.pieces(text)
+        numbers = self._tokenizer.encode(text).ids
         if most is not None:
-            pieces = pieces[: checks.whole("most", most, at_least=2) - 2]
-        return [self.vocabulary[piece] for piece in (START, *pieces, END)]
+            numbers = numbers[: checks.whole("most", most, at_least=2) - 2]
+        return [self.vocabulary[START], *numbers, self.vocabulary[END]]
 
     def batch(self, texts: Sequence[str], most: int) -> tuple[np.ndarray, np.ndarray]:
         """Token numbers and mask, both (texts, length); the mask is false for padding.
@@ -87,48 +87,3 @@ class WordPiece:
         for i, row in enumerate(rows):
             numbers[i, : len(row)], mask[i, : len(row)] = row, True
         return numbers, mask
-
-    def _cut(self, word: str) -> list[str]:
-        """The pieces of a word, the longest possible piece first."""
-        if len(word) > LONGEST:
-            return [UNKNOWN]
-        pieces, start = [], 0
-        while start < len(word):
-            prefix = "##" if start else ""
-            for end in range(min(len(word), start + self._longest), start, -1):
-                if (piece := prefix + word[start:end]) in self.vocabulary:
-                    break
-            else:
-                return [UNKNOWN]
-            pieces.append(piece)
-            start = end
-        return pieces
-
-
-def split_words(text: str) -> list[str]:
-    """Lower-case words and single punctuation marks, without accents.
-
-    >>> split_words("Isn't it GREÀT?")
-    ['isn', "'", 't', 'it', 'great', '?']
-    """
-    spaced = []
-    for character in text:
-        kind = unicodedata.category(character)
-        if character in "\t\n\r" or kind == "Zs":
-            spaced.append(" ")
-        elif character == "\ufffd" or kind.startswith("C"):
-            continue
-        elif any(low <= ord(character) <= high for low, high in CHINESE):
-            spaced.append(f" {character} ")
-        else:
-            spaced.append(character)
-    # NFD makes each accent a character of its own.
-    decomposed = unicodedata.normalize("NFD", "".join(spaced).lower())
-    marked = []
-    for character in decomposed:
-        kind = unicodedata.category(character)
-        if kind == "Mn":
-            continue
-        mark = character in ASCII_MARKS or kind.startswith("P")
-        marked.append(f" {character} " if mark else character)
-    return str("".join(marked)).split()
