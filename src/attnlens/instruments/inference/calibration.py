@@ -222,7 +222,7 @@ def uniform_p_value(ranked: np.ndarray, draws: int) -> float:
 
 
 def reference_c2st(
-    posterior: AmortisedPosterior | Sampler,
+    posterior: AmortisedPosterior | Sampler | None,
     world: World,
     *,
     length: int | None = None,
