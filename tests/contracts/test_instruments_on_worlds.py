@@ -3,6 +3,7 @@ or a refusal of one sentence."""
 
 from __future__ import annotations
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 from attnlens.attention import softmax
 from attnlens.core.checks import BadInput
-from attnlens.instruments.inference.calibration import calibration
+from attnlens.instruments.inference.calibration import calibration, reference_c2st
 from attnlens.instruments.inference.error import inference_error
 from attnlens.instruments.inference.learned import generalisation
 from attnlens.instruments.inference.posterior import tightening
@@ -60,7 +61,25 @@ def parameters(worlds, quick):
     ]
 
 
-each_world = pytest.mark.parametrize("world", parameters({**WORLDS, **OWN}, QUICK))
+def with_small_chains(world):
+    return eqx.tree_at(lambda w: w.nuts, world, SMALL, is_leaf=lambda x: isinstance(x, Nuts))
+
+
+SAMPLED_SMALL = {name: with_small_chains(world) for name, world in SAMPLED.items()}
+each_world = pytest.mark.parametrize("world", parameters({**WORLDS, **OWN, **SAMPLED_SMALL}, QUICK))
+
+
+def has_number_or_reason(reading, world) -> bool:
+    """Whether a reading has a number. Only where posteriors of a registered world are sampled, with
+    few draws, one of them may fail a check; then the reading says how many did, and what helps."""
+    if not reading.status.has_number:
+        assert any(isinstance(world, type(sampled)) for sampled in SAMPLED.values())
+        assert 0 < reading.failed <= reading.episodes
+        assert np.isnan(reading.value)
+        assert reading.reason.endswith(".")
+        return False
+    assert np.isfinite([reading.value, reading.standard_error]).all()
+    return True
 
 
 def refused(world, call) -> bool:
@@ -85,9 +104,8 @@ def test_representation(world):
         return
     result = call()
     for reading in (result.gap, result.excess, result.squared_error):
-        assert reading.status == "ok"
-        assert np.isfinite([reading.value, reading.standard_error]).all()
-    assert result.gap.value >= 0
+        assert not has_number_or_reason(reading, world) or reading.status == "ok"
+    assert not result.gap.value < 0
 
 
 @each_world
@@ -96,8 +114,10 @@ def test_tightening(world):
         return
     result = tightening(world, length=2)
     assert result.mean.shape == result.standard_deviation.shape == (3, len(result.truth))
-    assert np.isfinite(result.mean).all()
-    assert (result.standard_deviation[-1] <= result.standard_deviation[0] * 1.5).all()
+    statuses = result.statuses or ("ok",) * 3
+    for mean, status in zip(result.mean, statuses, strict=True):
+        assert np.isfinite(mean).all() == (status == "ok")
+    assert not (result.standard_deviation[-1] > result.standard_deviation[0] * 1.5).any()
 
 
 @each_world
@@ -109,8 +129,9 @@ def test_inference_error(world):
     if refused(world, call):
         return
     curve = call()
-    assert {reading.status for reading in curve.readings} == {"ok"}
-    assert curve.exact[1] < curve.exact[0]
+    if all(has_number_or_reason(reading, world) for reading in curve.readings):
+        assert {reading.status for reading in curve.readings} == {"ok"}
+        assert curve.exact[1] < curve.exact[0]
 
 
 @pytest.mark.parametrize("label", ["next", "latent"])
@@ -143,6 +164,23 @@ def test_calibration(world):
     result = call()
     assert result.p_value > 1e-4
     assert {reading.status for reading in result.coverage.readings} == {"ok"}
+
+
+@pytest.mark.parametrize("world", parameters(WORLDS, QUICK_TO_TRAIN_ON))
+def test_reference_c2st(world):
+    """Two samples from the same posterior: the mean of 3 accuracies on 100 points each has a
+    standard error of at most 0.5/√300 = 0.03, and 0.65 is five of them above 0.5."""
+
+    def call():
+        return reference_c2st(None, world, length=4, episodes=3, draws=50)
+
+    if isinstance(world, GaussianProcess) or not isinstance(world, ExactWorld):
+        with pytest.raises(BadInput, match=r"needs a (world|latent) with .*\.$"):
+            call()
+        return
+    reading = call()
+    assert reading.status == "ok"
+    assert reading.value < 0.65
 
 
 @pytest.mark.parametrize("world", EXAMPLES.values(), ids=EXAMPLES.keys())

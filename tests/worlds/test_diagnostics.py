@@ -7,12 +7,14 @@ import pytest
 from numpyro.diagnostics import effective_sample_size as numpyro_effective
 from numpyro.diagnostics import split_gelman_rubin
 
+from attnlens.core.status import Status
 from attnlens.worlds.diagnostics import (
     EFFECTIVE_LIMIT,
     R_HAT_LIMIT,
     effective_sample_size,
     split_r_hat,
 )
+from attnlens.worlds.sampled_posterior import OUTCOMES, ReferenceReading, judged
 
 CHAINS, DRAWS = 4, 500
 
@@ -63,3 +65,28 @@ def test_converged_chains_pass_and_others_do_not():
     assert split_r_hat(drifting)[0] > R_HAT_LIMIT
     correlated = jnp.asarray(auto_regressive(0.95))
     assert effective_sample_size(correlated)[0] < EFFECTIVE_LIMIT
+
+
+def test_a_coordinate_that_does_not_vary_is_converged_if_another_one_does():
+    fixed = np.concatenate([auto_regressive(0.3), np.zeros((CHAINS, DRAWS, 1))], -1)
+    assert split_r_hat(jnp.asarray(fixed))[1] == 1
+    assert effective_sample_size(jnp.asarray(fixed))[1] == CHAINS * DRAWS
+    stuck = jnp.asarray(np.zeros_like(fixed))
+    assert np.isnan(split_r_hat(stuck)).all()
+
+
+def test_a_reading_has_the_status_of_the_posteriors_behind_it():
+    fine, unconfirmed, divergent, slow = (
+        OUTCOMES.index(s)
+        for s in (Status.OK, Status.UNCONFIRMED, Status.DIVERGENT, Status.LOW_ENERGY)
+    )
+    reading = ReferenceReading(0.5, 0.1, 4)
+    assert judged(reading, np.array([fine] * 4)) == reading
+    assert "failed" not in reading.details
+    assert judged(reading, np.array([fine, unconfirmed])).status is Status.UNCONFIRMED
+    refused = judged(reading, np.array([divergent, slow, divergent, unconfirmed]))
+    assert refused.status is Status.SOME_NOT_CONVERGED
+    assert (refused.failed, refused.episodes, refused.cause) == (3, 4, Status.DIVERGENT)
+    assert np.isnan(refused.value)
+    assert "3 of 4" in refused.reason
+    assert "reparametrise" in refused.reason

@@ -107,6 +107,23 @@ def test_draws_are_those_of_the_reference_or_refused(make, length, count, status
         assert c2st(thinned(posterior), reference).value <= C2ST_LIMIT
 
 
+def test_the_halves_of_slcp_with_one_mirror():
+    """With θ₄ > 0 the posterior is symmetric in θ₃, so the share of θ₃ > 0 is exactly one half.
+    Wherever there are numbers, it is within 4 standard errors: ten comparisons, of which one fails
+    by chance with a probability of 6e-4."""
+    world, accepted = slcp(mirror=False), 0
+    for seed in range(10):
+        posterior = episode_and_posterior(world, jax.random.key(seed), 4)[1]
+        draws = posterior.latent[..., 2:3]
+        if posterior.status in REFUSALS:
+            assert np.isnan(draws).all()
+            continue
+        share = posterior.moments((draws > 0).astype(float))
+        assert abs(float(share.mean[0]) - 0.5) < 4 * float(share.error[0])
+        accepted += posterior.status is Status.OK
+    assert accepted >= 5
+
+
 # -- eight schools -------------------------------------------------------------------------------
 
 

@@ -75,6 +75,15 @@ class Status(StrEnum):
         return cls.OTHER, text
 
 
+# What helps against a failed check of a reference posterior, without numbers.
+ADVICE = {
+    Status.SEPARATE_MODES: "remove the symmetry from the prior, or give Nuts more particles",
+    Status.DIVERGENT: "reparametrise the model, or raise Nuts(target=…)",
+    Status.LOW_ENERGY: "reparametrise the model, such as a scale by its logarithm",
+    Status.NOT_CONVERGED: "run longer chains, Nuts(warmup=…, draws=…)",
+    Status.DISAGREES: "give Nuts more particles, or reparametrise the model",
+}
+
 # Sentences of the statuses whose reason contains numbers; names in braces are keys of `details`.
 SENTENCES = {
     Status.NOT_COVERED: "{outside:.0%} of " + Status.NOT_COVERED,
@@ -105,7 +114,10 @@ SENTENCES = {
         Status.UNCONFIRMED + ": {particles:.0f} effective particles (limit {particles_limit:.0f}); "
         "give Nuts more particles."
     ),
-    Status.SOME_NOT_CONVERGED: "{failed} of {episodes} " + Status.SOME_NOT_CONVERGED,
+    Status.SOME_NOT_CONVERGED: (
+        "{failed} of {episodes} reference posteriors failed a check; most often {cause}; {advice}, "
+        "and see the reason of the posterior of one episode."
+    ),
     Status.OTHER: "{reason}",
 }
 

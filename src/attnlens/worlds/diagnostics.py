@@ -15,13 +15,17 @@ n_e = ESS/m independent draws per sequence. At the smallest accepted ESS, 400, n
 1 − 10⁻⁴ quantile of χ²₇ is 29.9, so R-hat stays below √(1 + 29.9/350) = 1.042: a limit of 1.05 on
 R-hat rejects converged chains less than once in 10⁴ coordinates. With 400 effective draws the error
 of a posterior mean is 5 % of the posterior standard deviation.
+
+A latent may have coordinates that do not vary, such as the zeros of a triangular matrix. They have
+R-hat 1 and as many effective draws as there are draws. If no coordinate varies, the chains have not
+moved, and both diagnostics are NaN.
 """
 
 from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 R_HAT_LIMIT = 1.05
 EFFECTIVE_LIMIT = 400.0
@@ -37,7 +41,8 @@ def split_r_hat(draws: Draws) -> Float[Array, " dim"]:
     count = halves.shape[1]
     within = jnp.mean(jnp.var(halves, axis=1, ddof=1), 0)
     between = jnp.var(jnp.mean(halves, 1), axis=0, ddof=1)
-    return jnp.sqrt((count - 1) / count + between / within)
+    ratio = jnp.sqrt((count - 1) / count + between / within)
+    return jnp.where(_fixed(draws), 1, ratio)
 
 
 def energy_fraction(energy: Float[Array, "chains draws"]) -> Float[Array, " chains"]:
@@ -73,7 +78,14 @@ def effective_sample_size(draws: Draws) -> Float[Array, " dim"]:
     most = sequences * count
     # Antithetic chains may have an ESS above the number of draws; it is bounded by the number of
     # draws times its decimal logarithm (Vehtari et al., 2021).
-    return most / jnp.maximum(time, 1 / jnp.log10(jnp.asarray(most, time.dtype)))
+    size = most / jnp.maximum(time, 1 / jnp.log10(jnp.asarray(most, time.dtype)))
+    return jnp.where(_fixed(draws), most, size)
+
+
+def _fixed(draws: Draws) -> Bool[Array, " dim"]:
+    """Whether a coordinate has one value in all draws, while another coordinate varies."""
+    constant = jnp.ptp(draws, (0, 1)) == 0
+    return constant & ~jnp.all(constant)
 
 
 def _halves(draws: Draws) -> Float[Array, "sequences half dim"]:

@@ -21,7 +21,6 @@ Carlo, 2016.)
 from __future__ import annotations
 
 import abc
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -33,15 +32,14 @@ from jaxtyping import Array, Bool, Float, Key
 
 from attnlens.core import checks, statistics
 from attnlens.core.readings import Reading
-from attnlens.core.status import Status
 
-from . import key_distributions, nuts, second_opinion
+from . import key_distributions, nuts, second_opinion, token_laws
 from .base import Episode, ExactWorld, Pairs, hide, require_query
 from .nuts import Nuts
 from .sampled_posterior import Moments as Moments
-from .sampled_posterior import ReferenceRisk as ReferenceRisk
+from .sampled_posterior import ReferenceReading as ReferenceReading
 from .sampled_posterior import SampledPosterior as SampledPosterior
-from .sampled_posterior import pooled
+from .sampled_posterior import judged, pooled
 from .seeding import tokens_key
 
 EPISODES = 64  # default number of episodes of `ReferenceWorld.risk`
@@ -82,12 +80,14 @@ class ReferenceWorld(ExactWorld):
             token_keys = jax.random.split(for_tokens, length)
             if points is None:
                 law = self._law(latent, None)
-                return Episode(latent, _float(jax.vmap(law.sample)(token_keys)))
+                return Episode(latent, token_laws.as_floats(jax.vmap(law.sample)(token_keys)))
             value = jax.vmap(lambda point, key: self._law(latent, point).sample(key))(
                 points[:length], token_keys
             )
             answer = self._means(latent, points[length:])
-            return Episode(latent, Pairs(points[:length], _float(value)), points[length:], answer)
+            return Episode(
+                latent, Pairs(points[:length], token_laws.as_floats(value)), points[length:], answer
+            )
 
     def prior(self, dtype: Any = None) -> SampledPosterior:
         """Independent draws from the prior, in JAX's default precision."""
@@ -127,10 +127,10 @@ class ReferenceWorld(ExactWorld):
         mask: Bool[Array, " length"] | None = None,
     ) -> SampledPosterior:
         """Run NUTS again on all tokens so far: reweighting the earlier draws is unreliable."""
+        tokens = self._checked(tokens, mask)
         length = jax.tree.leaves(tokens)[0].shape[0]
         if length == 0:
             return posterior
-        tokens = jax.tree.map(_float, tokens)
         mask = jnp.ones(length, bool) if mask is None else mask
         if posterior.tokens is not None:
             join = lambda old, new: jnp.concatenate([old, new])  # noqa: E731
@@ -142,11 +142,15 @@ class ReferenceWorld(ExactWorld):
         self, tokens: Any, mask: Bool[Array, " length"] | None = None
     ) -> SampledPosterior:
         """The law of the latent given the tokens; with no tokens, the prior."""
+        tokens = self._checked(tokens, mask)
         length = jax.tree.leaves(tokens)[0].shape[0]
         if length == 0:
             return self.prior()
-        tokens = jax.tree.map(_float, tokens)
         return self._sampled(tokens, jnp.ones(length, bool) if mask is None else mask)
+
+    def _checked(self, tokens: Any, mask: Bool[Array, " length"] | None) -> Any:
+        example = eqx.filter_eval_shape(lambda key: self.sample(key, 1).tokens, jax.random.key(0))
+        return token_laws.checked(tokens, example, mask)
 
     def _sampled(self, tokens: Any, mask: Bool[Array, " length"]) -> SampledPosterior:
         target = nuts.Target(self._program, (tokens, mask), self.latent_program, self._latent_at)
@@ -180,13 +184,15 @@ class ReferenceWorld(ExactWorld):
     def log_likelihood(
         self, latent: Any, tokens: Any, mask: Bool[Array, " length"] | None = None
     ) -> Float[Array, ""]:
+        def one(token: Any, keep: Bool[Array, ""]) -> Array:
+            paired = isinstance(token, Pairs)
+            law = self._law(latent, token.key if paired else None)
+            return token_laws.log_prob(law, token.value if paired else token, keep)
+
         with nuts.relaxed():
             tokens = jax.tree.map(lambda leaf: hide(leaf, mask), tokens)
-            if isinstance(tokens, Pairs):
-                one = lambda pair: self._log_prob(latent, pair.value, pair.key)  # noqa: E731
-            else:
-                one = lambda token: self._log_prob(latent, token, None)  # noqa: E731
-            return jnp.sum(hide(jax.vmap(one)(tokens), mask))
+            keep = jnp.ones(len(jax.tree.leaves(tokens)[0]), bool) if mask is None else mask
+            return jnp.sum(jax.vmap(one)(tokens, keep))
 
     def log_evidence(
         self, tokens: Any, mask: Bool[Array, " length"] | None = None
@@ -215,6 +221,12 @@ class ReferenceWorld(ExactWorld):
         """Mean and covariance of the posterior (`SampledPosterior.natural`)."""
         return self.posterior(tokens, mask).natural()
 
+    def representation_and_outcome(self, tokens: Any) -> Float[Array, " size"]:
+        """`representation` of the tokens, followed by the outcome of the checks as a number."""
+        posterior = self.posterior(tokens)
+        natural = posterior.natural()
+        return jnp.append(natural, posterior.outcome.astype(natural.dtype))
+
     def risk(self, length: int, *, episodes: int = EPISODES, seed: int = 0) -> Reading:
         """The mean posterior variance over episodes, in one vmapped run of NUTS.
 
@@ -225,15 +237,8 @@ class ReferenceWorld(ExactWorld):
         with jax.enable_x64(True):
             key = jax.random.key(checks.whole("seed", seed))
             keys = jax.random.split(key, episodes)
-            values, confirmed = map(np.asarray, _risks(self, keys, checks.whole("length", length)))
-        failed = int(np.isnan(values).sum())
-        if failed:
-            nan, status = float("nan"), Status.SOME_NOT_CONVERGED
-            return ReferenceRisk(nan, nan, episodes, status, failed=failed, episodes=episodes)
-        reading = statistics.mean_reading(values)
-        if confirmed.all():
-            return reading
-        return dataclasses.replace(reading, status=Status.UNCONFIRMED)
+            values, outcomes = map(np.asarray, _risks(self, keys, checks.whole("length", length)))
+        return judged(ReferenceReading.of(statistics.mean_reading(values)), outcomes)
 
     def _key(self, tokens: Any, mask: Bool[Array, " length"]) -> Key[Array, ""]:
         return tokens_key(self.nuts.seed, tokens, mask)
@@ -252,14 +257,8 @@ class ReferenceWorld(ExactWorld):
         return self.draw_keys(jax.random.key(0), 1) is not None
 
     def _law(self, latent: Any, key: Any) -> Any:
-        """The distribution of a token, with a nonempty event shape and an empty batch shape."""
         law = self.token_law(latent) if key is None else self.token_law(latent, key)
-        if not law.batch_shape and not law.event_shape:
-            law = law.expand((1,))
-        return law.to_event(len(law.batch_shape))
-
-    def _log_prob(self, latent: Any, token: Array, key: Any) -> Float[Array, ""]:
-        return self._law(latent, key).log_prob(token)
+        return token_laws.event_law(law)
 
     def _means(self, latent: Any, points: Array) -> Float[Array, "points value_dim"]:
         return jax.vmap(lambda point: self._law(latent, point).mean)(points)
@@ -309,11 +308,8 @@ class FromModel(ReferenceWorld):
         keys: str | Callable[..., Any] = "sphere",
         nuts: Nuts | None = None,
     ):
-        if not callable(likelihood):
-            raise checks.BadInput(
-                f"likelihood must be a function of the latent that returns a NumPyro "
-                f"distribution; got {likelihood!r}."
-            )
+        token_laws.check_prior(prior)
+        token_laws.check_likelihood(likelihood, key_dim)
         self.prior_law, self.likelihood = prior, likelihood
         self.key_dim = None if key_dim is None else checks.whole("key_dim", key_dim, at_least=1)
         self.keys = keys if callable(keys) else checks.one_of("keys", keys, key_distributions.NAMES)
@@ -325,7 +321,12 @@ class FromModel(ReferenceWorld):
 
         if isinstance(self.prior_law, Distribution):
             return numpyro.sample("latent", self.prior_law)
-        return self.prior_law()
+        latent = self.prior_law()
+        if not jax.tree.leaves(latent):
+            raise checks.BadInput(
+                "prior must return the latent; got None; end the program with return."
+            )
+        return latent
 
     def token_law(self, latent: Any, key: Float[Array, " dim"] | None = None) -> Any:
         return self.likelihood(latent) if key is None else self.likelihood(latent, key)
@@ -364,11 +365,6 @@ def _risks(
         for_episode, for_prior = jax.random.split(key)
         episode = world.sample(for_episode, length, 8)
         posterior = world.update(world.prior_draws(for_prior), episode.tokens)
-        return world.uncertainty(posterior, episode.query), posterior.opinion.available
+        return world.uncertainty(posterior, episode.query), posterior.outcome
 
     return jax.vmap(one)(keys)
-
-
-def _float(array: Array) -> Array:
-    """Counts and labels as floats in the default precision."""
-    return jnp.asarray(array, jnp.result_type(float))

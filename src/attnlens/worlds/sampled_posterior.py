@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from attnlens.core.readings import Reading
-from attnlens.core.status import Status
+from attnlens.core.status import ADVICE, Status
 
 from . import nuts
 from .diagnostics import DIVERGENT_LIMIT, EFFECTIVE_LIMIT, ENERGY_LIMIT, R_HAT_LIMIT
@@ -19,6 +22,17 @@ from .laws import lower_triangle
 from .nuts import Nuts
 from .second_opinion import GAP, PARTICLES_LIMIT, Opinion, effective_or_one
 
+# The statuses of a posterior; with the first two it has numbers.
+OUTCOMES = (
+    Status.OK,
+    Status.UNCONFIRMED,
+    Status.SEPARATE_MODES,
+    Status.DIVERGENT,
+    Status.LOW_ENERGY,
+    Status.NOT_CONVERGED,
+    Status.DISAGREES,
+)
+UNUSABLE = 2  # outcomes from here on have no numbers
 LONGEST = 20_000  # draws per chain; a model that needs more should be reparametrised
 
 
@@ -32,11 +46,53 @@ class Moments(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ReferenceRisk(Reading):
-    """A risk for which `failed` of `episodes` reference posteriors have failed their checks."""
+class ReferenceReading(Reading):
+    """A reading that rests on sampled reference posteriors of `episodes` episodes.
 
-    failed: int = field(kw_only=True)
-    episodes: int = field(kw_only=True)
+    If `failed` of them failed a check, there is no number, and `cause` is the most frequent first
+    failed check.
+    """
+
+    failed: int = field(default=0, kw_only=True)
+    episodes: int = field(default=0, kw_only=True)
+    cause: Status = field(default=Status.OK, kw_only=True)
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        own = dict(super().details)
+        if self.failed:
+            return {**own, "advice": ADVICE[self.cause]}
+        return {name: own[name] for name in own if name not in ("failed", "episodes", "cause")}
+
+
+Judged = TypeVar("Judged", bound=ReferenceReading)
+
+
+def judged(reading: Judged, outcomes: Int[np.ndarray, "..."]) -> Judged:
+    """The reading, with the status of the reference posteriors behind it.
+
+    outcomes: `SampledPosterior.outcome` of every episode.
+
+    >>> divergent = OUTCOMES.index(Status.DIVERGENT)
+    >>> print(judged(ReferenceReading(0.5, 0.1, 3), np.array([0, divergent, 0])).reason[:42])
+    1 of 3 reference posteriors failed a check
+    """
+    outcomes = outcomes.ravel()
+    failed = outcomes[outcomes >= UNUSABLE]
+    if len(failed):
+        cause = OUTCOMES[int(np.bincount(failed).argmax())]
+        return dataclasses.replace(
+            reading,
+            value=np.nan,
+            standard_error=np.nan,
+            status=Status.SOME_NOT_CONVERGED,
+            failed=len(failed),
+            episodes=len(outcomes),
+            cause=cause,
+        )
+    if outcomes.any() and reading.status is Status.OK:
+        return dataclasses.replace(reading, status=Status.UNCONFIRMED)
+    return reading
 
 
 class SampledPosterior(eqx.Module):
@@ -62,29 +118,30 @@ class SampledPosterior(eqx.Module):
     nuts: Nuts
 
     @property
+    def outcome(self) -> Int[Array, ""]:
+        """The index of the status in `OUTCOMES`, also in traced code."""
+        converged = self._converged()
+        failures = jnp.stack(
+            [
+                ~converged & self.opinion.separate,
+                ~(self._divergent_share() <= DIVERGENT_LIMIT),
+                ~(self.energy >= ENERGY_LIMIT),
+                ~converged,
+                self.opinion.disagrees,
+            ]
+        )
+        without = jnp.where(self.opinion.available, 0, 1)
+        return jnp.where(jnp.any(failures), jnp.argmax(failures) + UNUSABLE, without)
+
+    @property
     def ok(self) -> Bool[Array, ""]:
         """Whether no check has failed; also true for `Status.UNCONFIRMED` (no second opinion)."""
-        return (
-            self._converged()
-            & (self._divergent_share() <= DIVERGENT_LIMIT)
-            & (self.energy >= ENERGY_LIMIT)
-            & ~self.opinion.disagrees
-        )
+        return self.outcome < UNUSABLE
 
     @property
     def status(self) -> Status:
         """The first check that failed, as a status; not available in traced code."""
-        if not bool(self._converged()) and bool(self.opinion.separate):
-            return Status.SEPARATE_MODES
-        if float(self._divergent_share()) > DIVERGENT_LIMIT:
-            return Status.DIVERGENT
-        if float(self.energy) < ENERGY_LIMIT:
-            return Status.LOW_ENERGY
-        if not bool(self._converged()):
-            return Status.NOT_CONVERGED
-        if bool(self.opinion.disagrees):
-            return Status.DISAGREES
-        return Status.OK if bool(self.opinion.available) else Status.UNCONFIRMED
+        return OUTCOMES[int(self.outcome)]
 
     @property
     def details(self) -> dict[str, Any]:

@@ -32,9 +32,9 @@ from attnlens.core import arrays, checks, statistics
 from attnlens.core.drawing import Figure, Point, Series
 from attnlens.core.frames import Tabular
 from attnlens.core.readings import Curve, Reading
-from attnlens.core.status import Status
 from attnlens.worlds.base import World, require_posterior
 from attnlens.worlds.model import TOGETHER, ReferenceWorld
+from attnlens.worlds.sampled_posterior import UNUSABLE, ReferenceReading, judged
 from attnlens.worlds.seeding import episode_keys
 
 from .amortised import FRESH, AmortisedPosterior, simulated, split_tokens
@@ -151,13 +151,10 @@ def calibration(
     seed = checks.seed_number("seed", seed)
     with jax.enable_x64(True):
         latent, tokens = simulated(world, episodes, length, seed, FRESH)
-        drawn = _draws(posterior, world, tokens, draws, seed)
-    if not np.isfinite(drawn).all():
-        failed = int((~np.isfinite(drawn)).any((1, 2)).sum())
-        raise checks.BadInput(
-            f"calibration needs draws in every episode; got none in {failed} of {episodes}, whose "
-            f"posteriors were refused; see world.posterior(tokens).reason."
-        )
+        drawn, outcomes = _draws(posterior, world, tokens, draws, seed)
+    if (outcomes >= UNUSABLE).any():
+        refused = judged(ReferenceReading(np.nan, np.nan, episodes), outcomes)
+        raise checks.BadInput(f"calibration needs draws in every episode; got {refused.reason}")
     return calibration_of(latent, drawn, tokens, seed)
 
 
@@ -225,7 +222,7 @@ def uniform_p_value(ranked: np.ndarray, draws: int) -> float:
 
 
 def reference_c2st(
-    posterior: AmortisedPosterior | Sampler,
+    posterior: AmortisedPosterior | Sampler | None,
     world: World,
     *,
     length: int | None = None,
@@ -251,13 +248,14 @@ def reference_c2st(
     seed = checks.seed_number("seed", seed)
     with jax.enable_x64(True):
         _, tokens = simulated(world, episodes, length, seed, FRESH)
-        ours = _draws(posterior, world, tokens, draws, seed)
-        theirs = _draws(None, world, tokens, draws, seed + 1)
-    if not np.isfinite(theirs).all():
-        return Reading(np.nan, np.nan, episodes, Status.SOME_NOT_CONVERGED)
+        ours, own_outcomes = _draws(posterior, world, tokens, draws, seed)
+        theirs, outcomes = _draws(None, world, tokens, draws, seed + 1)
+    outcomes = np.maximum(outcomes, own_outcomes)
+    if (outcomes >= UNUSABLE).any():
+        return judged(ReferenceReading(np.nan, np.nan, episodes), outcomes)
     pairs = zip(ours, theirs, strict=True)
     values = [c2st(*pair, classifier=classifier, seed=seed).value for pair in pairs]
-    return statistics.mean_reading(values)
+    return judged(ReferenceReading.of(statistics.mean_reading(values)), outcomes)
 
 
 def _length(posterior: Any, length: int | None) -> int:
@@ -268,30 +266,36 @@ def _length(posterior: Any, length: int | None) -> int:
     return posterior.length
 
 
-def _draws(posterior: Any, world: World, tokens: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Return draws (episodes, count, dim) from a posterior, given token matrices."""
+def _draws(
+    posterior: Any, world: World, tokens: np.ndarray, count: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return draws (episodes, count, dim) from a posterior, given token matrices; and the outcome
+    of the checks of each episode, 0 for posteriors that are not sampled references."""
+    fine = np.zeros(len(tokens), int)
     keys = jax.random.split(episode_keys((seed,), count)[0], len(tokens))
     if isinstance(posterior, AmortisedPosterior):
-        return posterior.draws(tokens, keys, count)
+        return posterior.draws(tokens, keys, count), fine
     if posterior is None:
         world = require_posterior("calibration of a world's own posterior", world)
-        return np.asarray(_reference(world, split_tokens(world, tokens), keys, count))
+        drawn, outcomes = _reference(world, split_tokens(world, tokens), keys, count)
+        return np.asarray(drawn), fine if outcomes is None else np.asarray(outcomes)
     episodes = (
         jax.tree.map(lambda leaf, i=i: np.asarray(leaf[i]), split_tokens(world, tokens))
         for i in range(len(tokens))
     )
     seeds = np.random.default_rng(seed).integers(2**31, size=len(tokens))
     drawn = [posterior(x, count, int(s)) for x, s in zip(episodes, seeds, strict=True)]
-    return np.stack([np.asarray(part, float).reshape(count, -1) for part in drawn])
+    return np.stack([np.asarray(part, float).reshape(count, -1) for part in drawn]), fine
 
 
 @eqx.filter_jit
-def _reference(world: Any, tokens: Any, keys: Key[Array, " episodes"], count: int) -> Array:
-    def one(episode: tuple[Any, Any]) -> Array:
+def _reference(world: Any, tokens: Any, keys: Key[Array, " episodes"], count: int) -> Any:
+    def one(episode: tuple[Any, Any]) -> tuple[Array, Array | None]:
         posterior = world.posterior(episode[0])
-        return jax.vmap(lambda key: latent_vector(world, posterior.sample(key)))(
+        drawn = jax.vmap(lambda key: latent_vector(world, posterior.sample(key)))(
             jax.random.split(episode[1], count)
         )
+        return drawn, getattr(posterior, "outcome", None)
 
     together = min(TOGETHER, keys.shape[0]) if isinstance(world, ReferenceWorld) else None
     return jax.lax.map(one, (tokens, keys), batch_size=together)

@@ -41,6 +41,7 @@ from attnlens.core.readings import Curve, Reading
 from attnlens.core.status import Status
 from attnlens.worlds.base import ExactWorld, World, require_posterior
 from attnlens.worlds.model import Moments, ReferenceWorld, over_episodes
+from attnlens.worlds.sampled_posterior import ReferenceReading, judged
 from attnlens.worlds.seeding import episode_keys
 
 TARGETS = ("answer", "smoothed", "posterior")
@@ -54,7 +55,6 @@ class Errors(NamedTuple):
     posterior_var: Float[Array, " episodes"]
 
 
-@eqx.filter_jit
 def errors(
     operator: Operator,
     world: ExactWorld,
@@ -68,8 +68,22 @@ def errors(
 
     If the target is "smoothed", it is `smoothing` times the answer (`world.smoothing`).
     """
+    return _measured(operator, world, keys, length, queries, target, smoothing)[0]
 
-    def one(key: Key[Array, ""]) -> Errors:
+
+@eqx.filter_jit
+def _measured(
+    operator: Operator,
+    world: ExactWorld,
+    keys: Key[Array, " episodes"],
+    length: int,
+    queries: int,
+    target: str,
+    smoothing: float | Float[Array, ""],
+) -> tuple[Errors, Any]:
+    """Return the errors, and the outcome of the checks of sampled posteriors (otherwise None)."""
+
+    def one(key: Key[Array, ""]) -> tuple[Errors, Any]:
         episode = world.sample(key, length, queries)
         posterior = world.posterior(episode.tokens)
         exact = world.predictive(posterior, episode.query)
@@ -91,7 +105,7 @@ def errors(
         squared = jnp.mean((estimate - truth) ** 2)
         if target == "posterior" and isinstance(exact, Moments):
             squared = squared - jnp.mean(exact.error**2)
-        return Errors(squared, variance)
+        return Errors(squared, variance), getattr(posterior, "outcome", None)
 
     return over_episodes(world, one, keys)
 
@@ -145,13 +159,14 @@ def inference_error(
     smoothing = _smoothing(world, temperature) if target == "smoothed" else 1.0
 
     sampled = isinstance(world, ReferenceWorld) and target == "posterior"
-    missing = Status.SOME_NOT_CONVERGED if sampled else Status.NOT_FINITE
     readings, exact_var, squares = [], [], []
     with jax.enable_x64(True):
         first = checks.seed_number("seed", seed) * episodes
         for length in lengths:
             keys = episode_keys(range(first, first + episodes), length)
-            measured = errors(operator, world, keys, length, queries, target, smoothing)
+            measured, outcomes = _measured(
+                operator, world, keys, length, queries, target, smoothing
+            )
             squares.append(np.asarray(measured.squared))
             mean = statistics.mean_reading(squares[-1])
             # With a sampled posterior, the mean is a difference of estimates and may be negative.
@@ -160,8 +175,9 @@ def inference_error(
             # Delta method: d√x = dx / 2√x. A mean square of zero means that the operator equals
             # its target exactly in every episode.
             error = mean.standard_error / (2 * rmse) if rmse else 0.0
-            status = Status.OK if math.isfinite(rmse) else missing
-            readings.append(Reading(rmse, error, episodes, status))
+            status = Status.OK if math.isfinite(rmse) else Status.NOT_FINITE
+            reading = ReferenceReading(rmse, error, episodes, status)
+            readings.append(judged(reading, np.asarray(outcomes)) if sampled else reading)
         half = _prior_var(world, queries) / 2
     last = max(0, len(lengths) - 2)
     start = min(last, next((i for i, var in enumerate(exact_var) if var <= half), last))

@@ -26,8 +26,10 @@ from scipy.special import ndtri
 from attnlens.core import checks
 from attnlens.core.drawing import Figure, Point, Series
 from attnlens.core.frames import Tabular
+from attnlens.core.status import ADVICE, Status
 from attnlens.worlds.base import Episode, ExactWorld, World, require_posterior
 from attnlens.worlds.model import over_episodes
+from attnlens.worlds.sampled_posterior import OUTCOMES
 
 from .latents import latent_moments, latent_vector
 
@@ -42,13 +44,15 @@ NORMAL_QUANTILE = float(ndtri(0.975))
 class Tightening(Tabular):
     """Posterior mean and standard deviation after n tokens (row n), one column per component.
 
-    The components are those of the quantity of interest; `truth` holds their true values.
+    The components are those of the quantity of interest; `truth` holds their true values. If the
+    posterior is sampled, `statuses` has the status of each row, and a refused row is NaN.
     """
 
     quantity: str
     mean: np.ndarray
     standard_deviation: np.ndarray
     truth: np.ndarray
+    statuses: tuple[Status, ...] = ()
 
     def __str__(self) -> str:
         rows = [f"{self.quantity}, after 0 and after {len(self.mean) - 1} tokens"]
@@ -57,6 +61,13 @@ class Tightening(Tabular):
                 f"{self.mean[n, i]:.3g} ± {self.standard_deviation[n, i]:.2g}" for n in (0, -1)
             )
             rows.append(f"  {i + 1}: {prior} → {last}; true value {truth:.3g}")
+        refused = [status for status in self.statuses if not status.has_number]
+        if refused:
+            worst = max(set(refused), key=refused.count)
+            rows.append(
+                f"{len(refused)} of {len(self.statuses)} posteriors failed a check; most often "
+                f"{worst}; {ADVICE[worst]}."
+            )
         return "\n".join(rows)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -114,11 +125,13 @@ def tightening(world: World, *, length: int = 64, seed: int = 0) -> Tightening:
     world = require_posterior("tightening", world)
     with jax.enable_x64(True):
         key = jax.random.key(checks.seed_number("seed", seed))
-        mean, var, truth = (np.asarray(part, float) for part in _follow(world, key, length))
+        found = _follow(world, key, length)
+        mean, var, truth = (np.asarray(part, float) for part in found[:3])
     symbol = "m(q, z)" if _has_keys(world) else "latent"
     classes = not var.any()
     quantity = "probability of the class" if classes else f"{symbol}, posterior mean and 95 % band"
-    return Tightening(quantity, mean, np.sqrt(var), truth)
+    statuses = () if found[3] is None else tuple(OUTCOMES[i] for i in np.asarray(found[3]))
+    return Tightening(quantity, mean, np.sqrt(var), truth, statuses)
 
 
 def _has_keys(world: ExactWorld) -> bool:
@@ -129,16 +142,16 @@ def _has_keys(world: ExactWorld) -> bool:
 @eqx.filter_jit
 def _follow(
     world: ExactWorld, key: Key[Array, ""], length: int
-) -> tuple[Float[Array, "times parts"], Float[Array, "times parts"], Float[Array, " parts"]]:
+) -> tuple[Float[Array, "times parts"], Float[Array, "times parts"], Float[Array, " parts"], Any]:
     episode = world.sample(key, length, 1)
 
-    def after(count: Any) -> tuple[Array, Array]:
+    def after(count: Any) -> tuple[Array, Array, Any]:
         posterior = world.posterior(episode.tokens, jnp.arange(length) < count)
-        return _moments(world, posterior, episode)
+        return *_moments(world, posterior, episode), getattr(posterior, "outcome", None)
 
-    mean, var = over_episodes(world, after, jnp.arange(length + 1))
+    mean, var, outcomes = over_episodes(world, after, jnp.arange(length + 1))
     truth = latent_vector(world, episode.latent) if episode.answer is None else episode.answer
-    return mean, var, jnp.ravel(truth)
+    return mean, var, jnp.ravel(truth), outcomes
 
 
 def _moments(world: ExactWorld, posterior: Any, episode: Episode) -> tuple[Array, Array]:

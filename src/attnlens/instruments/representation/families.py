@@ -314,8 +314,9 @@ def from_moments(moments: Rows, dim: int) -> Rows:
     covariance = np.zeros((len(moments), dim, dim))
     covariance[:, rows, columns] = covariance[:, columns, rows] = moments[:, dim:]
     scale = np.sqrt(np.einsum("ijj->ij", covariance))
-    correlation = covariance / (scale[:, :, None] * scale[:, None, :])
-    if not np.linalg.eigvalsh(correlation)[:, 0].min(initial=1) > 1e-8:
+    fixed = not (scale > 0).all()
+    correlation = covariance / np.where(fixed, 1, scale[:, :, None] * scale[:, None, :])
+    if fixed or not np.linalg.eigvalsh(correlation)[:, 0].min(initial=1) > 1e-8:
         raise checks.BadInput(
             "representation needs a latent whose coordinates are not functions of each other; let "
             "the NumPyro program return only the sites that it draws."

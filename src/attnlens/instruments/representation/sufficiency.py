@@ -47,11 +47,11 @@ from jaxtyping import Array, Key
 from attnlens.core import checks, statistics
 from attnlens.core.drawing import Figure, Series
 from attnlens.core.frames import Tabular
-from attnlens.core.readings import Reading
 from attnlens.core.status import Status
 from attnlens.worlds import ExactWorld, GaussianProcess, World
 from attnlens.worlds.base import require_posterior
 from attnlens.worlds.model import ReferenceWorld, over_episodes
+from attnlens.worlds.sampled_posterior import UNUSABLE, ReferenceReading, judged
 
 from .families import Family, GaussianFamily, divergence, from_moments, posterior_family
 from .law_probes import fit_law
@@ -63,7 +63,7 @@ Encoder = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
-class ProbedReading(Reading):
+class ProbedReading(ReferenceReading):
     """A reading from the best of several probes; `probes` names the best one per regression."""
 
     probes: tuple[str, ...] = field(default=(), kw_only=True)
@@ -137,6 +137,7 @@ class EpisodeSamples(NamedTuple):
     labels: t = E[T(z)|X] or T(z).
     hints: the numbers that trees learn to predict: t, and η if labels are exact.
     statistics: the posterior's statistics.
+    outcome: of a sampled posterior, the outcome of its checks; otherwise 0.
     """
 
     encoded: np.ndarray
@@ -144,6 +145,7 @@ class EpisodeSamples(NamedTuple):
     labels: np.ndarray
     hints: np.ndarray
     statistics: np.ndarray
+    outcome: np.ndarray
 
 
 def representation(
@@ -186,25 +188,25 @@ def representation(
     checks.seed_number("seed", seed)
     with jax.enable_x64(True):
         samples = draw(encode, world, lengths, episodes, labels, seed)
-    failed = int(np.isnan(samples.eta).any(1).sum())
-    if failed:
-        return _refused(episodes)
+    if (samples.outcome >= UNUSABLE).any():
+        return _refused(samples.outcome)
     family = posterior_family(world).family
     random = np.random.default_rng([seed, 1])
     rows = split(len(samples.eta), random)
     gap, squared_error = _gap(family, samples, rows, probes, random, labels == "exact")
     excess = unexplained_share(samples.statistics, samples.encoded, rows, probes, random)
-    return Representation(gap, excess, squared_error)
-
-
-def _refused(episodes: int) -> Representation:
-    """Return NaN readings, for the case that a sampled posterior has failed its checks."""
-    nothing = Reading(np.nan, np.nan, episodes, Status.SOME_NOT_CONVERGED)
     return Representation(
-        SufficiencyGap.of(nothing, of_nothing=np.nan),
-        ProbedReading.of(nothing),
-        ProbedReading.of(nothing),
+        judged(gap, samples.outcome),
+        judged(excess, samples.outcome),
+        judged(squared_error, samples.outcome),
     )
+
+
+def _refused(outcome: np.ndarray) -> Representation:
+    """Return NaN readings, for the case that a sampled posterior has failed its checks."""
+    nothing = judged(ProbedReading(np.nan, np.nan, len(outcome)), outcome)
+    gap = judged(SufficiencyGap.of(nothing, of_nothing=np.nan), outcome)
+    return Representation(gap, nothing, nothing)
 
 
 def _gap(
@@ -216,7 +218,7 @@ def _gap(
     exact: bool,
 ) -> tuple[SufficiencyGap, ProbedReading]:
     """Return (sufficiency gap, squared error), both on the test rows."""
-    inputs, eta, labels, hints, _ = samples
+    inputs, eta, labels, hints = samples[:4]
     law = fit_law(family, inputs, eta, labels, hints, rows, probes, random, exact)
     eta = eta[rows.test]
     constant = divergence(family, eta, np.broadcast_to(law.centre, eta.shape))
@@ -269,6 +271,8 @@ def draw(
 ) -> EpisodeSamples:
     """Draw new episodes of the world, ordered by length; call it with x64 enabled."""
     family, natural = posterior_family(world)
+    if isinstance(world, ReferenceWorld):
+        natural = world.representation_and_outcome
     if labels == "drawn" and isinstance(world, GaussianProcess):
         raise checks.BadInput(
             "labels='drawn' needs a latent with finitely many coordinates; got GaussianProcess; "
@@ -281,11 +285,13 @@ def draw(
         latent, tokens, eta, statistic = jax.tree.map(
             np.asarray, sample_episodes(world, natural, keys, length)
         )
+        outcome = np.zeros(count, int)
         if isinstance(world, ReferenceWorld):
             assert isinstance(family, GaussianFamily)
             latent = _flat(latent)
-            fine = np.isfinite(eta).all(1)
-            eta = np.full_like(eta, np.nan)
+            statistic, outcome = statistic[:, :-1], statistic[:, -1].astype(int)
+            fine = outcome < UNUSABLE
+            eta = np.full_like(statistic, np.nan)
             eta[fine] = from_moments(statistic[fine], family.dim)
         if labels == "drawn":
             targets = hints = family.statistic(latent)
@@ -293,7 +299,7 @@ def draw(
             targets = family.expected(eta)
             hints = np.concatenate([targets, eta], axis=1)
         encoded = encode_episodes(encode, tokens)
-        parts.append(EpisodeSamples(encoded, eta, targets, hints, statistic))
+        parts.append(EpisodeSamples(encoded, eta, targets, hints, statistic, outcome))
     sizes = {part.encoded.shape[1] for part in parts}
     if len(sizes) > 1:
         raise checks.BadInput(
