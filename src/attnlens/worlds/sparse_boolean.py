@@ -68,5 +68,5 @@ class SparseAnd(World):
         self, latent: Float[Array, " bits"], inputs: Float[Array, "length bits"]
     ) -> Float[Array, "length 1"]:
         """The label of each row: 1 if all bits of the set are 1, otherwise −1."""
-        missing = (inputs < 0) @ latent
+        missing = (inputs < 0).astype(latent.dtype) @ latent
         return jnp.where(missing > 0, -1.0, 1.0).astype(inputs.dtype)[:, None]
