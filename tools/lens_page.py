@@ -91,6 +91,11 @@ WHY = {
         "teacher: it measured which of the two can, and its control, attention against itself "
         "with rescaled weights, could not fail."
     ),
+    ("C.sparse-variables", "undecided"): (
+        "The estimate for one head lies inside its region, and the interval reaches beyond the "
+        "upper end: slopes of single seeds vary more than in the pilot. The full profile has four "
+        "times as many seeds."
+    ),
     ("C.kernel-landscape", "refuted"): (
         "The Gaussian kernel ends badly about as often as softmax. Bad minima of these networks "
         "come from training attention and values together (B.spurious-minima), and that is the "

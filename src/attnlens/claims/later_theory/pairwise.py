@@ -59,8 +59,9 @@ from attnlens.claims import (
     Rule,
     ScalingLaw,
 )
-from attnlens.claims.cells import stacked
+from attnlens.claims.cells import Measured, stacked
 from attnlens.core import Region
+from attnlens.core.drawing import Figure
 from attnlens.worlds import Episode, PairwiseInteraction
 
 from . import pairwise_estimates as estimates
@@ -273,7 +274,7 @@ def unstructured_error(episode: Any) -> float:
     return estimates.nearest(pairs, episode.tokens.value.ravel(), at, episode.answer.ravel())
 
 
-FIGURE = Lines(
+LINES = Lines(
     "Error of the learned interaction",
     "samples M",
     "mean squared error",
@@ -285,6 +286,15 @@ FIGURE = Lines(
     per=("part", "smoothness", "token_dim"),
     reference=lambda part, smoothness, token_dim: rate(smoothness),
 )
+
+
+def figure(arms: Mapping[str, Sequence[Measured]]) -> Figure:
+    """The error over M; the cells of other numbers of tokens have one M only."""
+    along = {
+        arm: [c for c in cells if c.parameters["part"] != "tokens"] for arm, cells in arms.items()
+    }
+    return LINES(along)
+
 
 CLAIM = Claim(
     id="C.pairwise",
@@ -342,5 +352,5 @@ CLAIM = Claim(
     plan=Grids(RATE, MATRIX, TOKENS),
     measure=measure,
     judge=RULE,
-    figure=FIGURE,
+    figure=figure,
 )

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, expm
-from scipy.spatial import cKDTree
+from scipy.spatial import KDTree
 from scipy.special import betainc, gammaln
 
 # Numbers of cosines of the Gauss–Newton steps. Steps with 2 cosines move A most (pilot).
@@ -173,6 +173,6 @@ def nearest(pairs: np.ndarray, target: np.ndarray, at: np.ndarray, truth: np.nda
     pairs, target  the observed pairs of tokens (x, x'), (n, 2 d), and their values
     at, truth      new pairs, and the interaction there
     """
-    found = cKDTree(pairs).query(at, k=max(NEIGHBOURS))[1]
+    found = np.asarray(KDTree(pairs).query(at, k=max(NEIGHBOURS))[1])
     means = (target[found[:, :count]].mean(1) for count in NEIGHBOURS)
     return float(min(np.mean((mean - truth) ** 2) for mean in means))
