@@ -56,8 +56,8 @@ def test_values_are_means_over_the_other_tokens(dim: int):
 
 
 def test_an_interaction_has_variance_one_and_uniform_places():
-    """With two tokens a value is the interaction g itself. By Cauchy and Schwarz g² ≤ 2 · terms = 8,
-    so E g⁴ ≤ 8 E g² = 8, and a variance over n values has a standard error of at most √(7/n); 4.9 of
+    """With two tokens a value is the interaction g. By Cauchy and Schwarz g² ≤ 2 · terms = 8, so
+    E g⁴ ≤ 8 E g² = 8, and a variance over n values has a standard error of at most √(7/n); 4.9 of
     them are allowed."""
     count = 20_000
     world = PairwiseInteraction(tokens=2, token_dim=4, terms=4)
