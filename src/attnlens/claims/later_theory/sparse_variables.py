@@ -172,7 +172,7 @@ def head(theta: Parameters, bits: Array) -> Array:
 
 def network(theta: Parameters, bits: Array) -> Array:
     """The output of the plain network with one hidden layer of ReLUs, one per row of `bits`."""
-    hidden = jax.nn.relu((bits * theta["gate"]) @ theta["first"] + theta["bias"])
+    hidden = jax.nn.relu((bits * theta["gate"][None]) @ theta["first"] + theta["bias"][None])
     return hidden @ theta["second"] + theta["constant"]
 
 
@@ -248,11 +248,11 @@ def errors(parameters: Mapping[str, Any], key: Array) -> Array:
         student, (start, bounds) = head, head_start(parameters)
     else:
         student, (start, bounds) = network, network_start(parameters, for_start)
-    weights = (jnp.arange(max(sizes)) < jnp.array(sizes)[:, None]).astype(label.dtype)
+    weights = (jnp.arange(max(sizes))[None] < jnp.array(sizes)[:, None]).astype(label.dtype)
     train = partial(descend, student, start, bounds, episode.tokens.key, label)
     trained = jax.vmap(partial(train, steps=parameters["steps"], path=parameters["path"]))(weights)
     outputs = jax.vmap(student, in_axes=(0, None))(trained, episode.query)
-    return jnp.mean((outputs > 0) != (truth > 0), axis=-1)
+    return jnp.mean((outputs > 0) != (truth > 0)[None], axis=-1)
 
 
 def log_crossing(sizes: Sequence[int], error: np.ndarray, goal: float) -> float:
