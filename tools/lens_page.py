@@ -94,6 +94,10 @@ WHY = {
         "teacher: it measured which of the two can, and its control, attention against itself "
         "with rescaled weights, could not fail."
     ),
+    ("C.sparse-variables", "undecided"): (
+        "The estimate for one head lies inside its region, and the interval reaches beyond the "
+        "upper end. The full profile, with four times as many seeds, decides: it is supported."
+    ),
     ("C.kernel-landscape", "refuted"): (
         "The Gaussian kernel ends badly about as often as softmax. Bad minima of these networks "
         "come from training attention and values together (B.spurious-minima), and that is the "
@@ -156,11 +160,17 @@ REFERENCES = {
         "attention for sparse-token classification. arXiv:2509.25153.",
         "Bohbot, L., Letrouit, C., Peyré, G. and Vialard, F.-X. (2025). Token sample complexity of "
         "attention. arXiv:2512.10656.",
+        "Edelman, B. L., Goel, S., Kakade, S. and Zhang, C. (2022). Inductive biases and variable "
+        "creation in self-attention mechanisms. *ICML*, 5793–5831. arXiv:2110.10090.",
+        "Ng, A. Y. (2004). Feature selection, L1 vs. L2 regularization, and rotational invariance. "
+        "*ICML*, 78.",
         "Song, B., Han, B., Zhang, S., Ding, J. and Hong, M. (2024). Unraveling the gradient "
         "descent dynamics of transformers. *Advances in Neural Information Processing Systems* 37. "
         "arXiv:2411.07538.",
         "Zhang, R., Frei, S. and Bartlett, P. L. (2024). Trained transformers learn linear models "
         "in-context. *Journal of Machine Learning Research* 25(49), 1–55. arXiv:2306.09927.",
+        "Zucker, S., Wang, X., Lu, F. and Seroussi, I. (2025). Dimension-free minimax rates for "
+        "learning pairwise interactions in attention-style models. arXiv:2510.11789.",
     ),
 }
 

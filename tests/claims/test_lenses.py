@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import json
 import os
+import site
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import pytest
 
+import running
 from attnlens import load
 from attnlens.claims import CLAIMS, Lens, Paper, find, lenses
 from attnlens.claims.later_theory import LENS as LATER
@@ -178,19 +181,40 @@ def test_a_paper_has_authors():
         Paper("A title", (), 2024, "arXiv:2401.00001")
 
 
+def new_environment(folder: Path) -> Path:
+    """The Python of a new environment with the packages of this one, but none installed in it."""
+    venv.create(folder, with_pip=False)
+    (place,) = folder.glob("lib/python*/site-packages")
+    here = [*site.getsitepackages(), ENVIRONMENT["PYTHONPATH"].split(os.pathsep)[1]]
+    (place / "others.pth").write_text("\n".join(here))
+    return folder / "bin" / "python"
+
+
 @pytest.mark.slow
-def test_a_new_package_passes_its_tests_and_appears_everywhere(tmp_path: Path):
-    """A lens package is created, installed, tested and run as the page docs/howto/publish-a-lens.md
-    describes."""
-    site = tmp_path / "site"
-    assert attnlens("lenses", "new", "mypaper", cwd=tmp_path).returncode == 0
+def test_a_new_package_passes_its_tests_and_appears_everywhere(tmp_path: Path, monkeypatch):
+    """A lens package is created, built, installed in a new environment, tested and run as the page
+    docs/howto/publish-a-lens.md describes."""
+    page = (Path(__file__).parents[2] / "docs/howto/publish-a-lens.md").read_text()
+    create, test, verify = (
+        "lenses new mypaper",
+        "pytest attnlens-mypaper",
+        "verify --claim M.median",
+    )
+    assert all(command in page for command in (create, test, verify))
+    assert attnlens(*create.split(), cwd=tmp_path).returncode == 0
     package = tmp_path / "attnlens-mypaper"
-    install = ["install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target"]
-    subprocess.run([sys.executable, "-m", "pip", *install, site, package], check=True)
-    path = os.pathsep.join([ENVIRONMENT["PYTHONPATH"], str(site)])
+    pip = [sys.executable, "-m", "pip", "--quiet"]
+    build = ["wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", tmp_path]
+    subprocess.run([*pip, *build, package], check=True)
+    (wheel,) = tmp_path.glob("attnlens_mypaper-*.whl")
+    python = new_environment(tmp_path / "environment")
+    install = ["--python", str(python), "install", "--no-deps", "--no-index", wheel]
+    subprocess.run([*pip, *install], check=True)
+    monkeypatch.setattr(running, "ATTNLENS", [str(python), "-m", "attnlens"])
+    path = ENVIRONMENT["PYTHONPATH"].split(os.pathsep)[0]
     environment = {**ENVIRONMENT, "PYTHONPATH": path}
-    test = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error"]
-    subprocess.run(test, cwd=package, env=environment, check=True)
+    tests = [python, "-m", *test.split(), "-q", "-p", "no:cacheprovider", "-W", "error"]
+    subprocess.run(tests, cwd=tmp_path, env=environment, check=True)
     listed = json.loads(attnlens("lenses", "--json", PYTHONPATH=path).stdout)
     assert [(lens["letter"], lens["package"]) for lens in listed] == [
         ("A", "attnlens"),
@@ -201,7 +225,7 @@ def test_a_new_package_passes_its_tests_and_appears_everywhere(tmp_path: Path):
     claims = json.loads(attnlens("claims", "--json", PYTHONPATH=path).stdout)
     assert claims[-1]["id"] == "M.median"
     out = tmp_path / "run"
-    arguments = ("verify", "--profile", "smoke", "--claim", "M.median", "--out", out)
+    arguments = (*verify.split(), "--profile", "smoke", "--out", out)
     done = attnlens(*arguments, PYTHONPATH=path)
     assert done.returncode == 0, done.stderr
     ledger = json.loads((out / "ledger.json").read_text())

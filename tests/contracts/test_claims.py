@@ -54,12 +54,14 @@ PAPERS_OF_LENS_C = {
     "C.token-rate": "Bohbot et al. (2025, arXiv 2512.10656)",
     "C.in-context": "Zhang, Frei and Bartlett (2023, arXiv 2306.09927)",
     "C.sparse-tokens": "Barnfield, Cui and Lu (2025, arXiv 2509.25153)",
+    "C.sparse-variables": "Edelman, Goel, Kakade and Zhang (2022, arXiv 2110.10090)",
+    "C.pairwise": "Zucker, Wang, Lu and Seroussi (2025, arXiv 2510.11789)",
     "C.kernel-landscape": "Song, Han, Zhang, Ding and Hong (2024, arXiv 2411.07538)",
 }
 OWN = "Our own prediction"
 # The numbers of the predictions of each lens in docs/theory.md, and the section that has no
 # numbers.
-NUMBERS = {"A": range(1, 15), "B": range(15, 21), "C": range(21, 25)}
+NUMBERS = {"A": range(1, 15), "B": range(15, 21), "C": range(21, 27)}
 SECTION = "section A(a)"
 
 

@@ -24,6 +24,8 @@ from .nonlinear_gaussian import NonlinearGaussian as NonlinearGaussian
 from .normal_inverse_gamma import NormalInverseGamma as NormalInverseGamma
 from .normal_mean import NormalMean as NormalMean
 from .nuts import Nuts as Nuts
+from .pairwise_interaction import PairwiseInteraction as PairwiseInteraction
 from .registry import EXAMPLES as EXAMPLES
+from .sparse_boolean import SparseAnd as SparseAnd
 from .sparse_teacher import SparseTeacher as SparseTeacher
 from .token_teacher import TokenTeacher as TokenTeacher

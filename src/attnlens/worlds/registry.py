@@ -17,6 +17,8 @@ from .logistic_regression import LogisticRegression
 from .nonlinear_gaussian import NonlinearGaussian
 from .normal_inverse_gamma import NormalInverseGamma
 from .normal_mean import NormalMean
+from .pairwise_interaction import PairwiseInteraction
+from .sparse_boolean import SparseAnd
 from .sparse_teacher import SparseTeacher
 from .token_teacher import TokenTeacher
 
@@ -65,9 +67,11 @@ EXAMPLE_SETTINGS: dict[str, tuple[Callable[..., World], dict[str, Any]]] = {
     ),
     "logistic-regression": (LogisticRegression, {"key_dim": 2}),
     "nonlinear-gaussian": (NonlinearGaussian, {}),
+    "sparse-and": (SparseAnd, {"bits": 8, "relevant": 2}),
     "sparse-teacher": (SparseTeacher, {"features": 8, "attended": 2, "noise": "rademacher"}),
     "token-teacher": (TokenTeacher, {"rank": 2, "noise": "uniform"}),
     "token-teacher-deep": (TokenTeacher, {"tokens": 3, "layers": 2}),
+    "pairwise-interaction": (PairwiseInteraction, {"tokens": 3, "terms": 8}),
     "auto-regressive": (AutoRegressive, {"coefficient": 0.5}),
     "drifting": (Drifting, {"drift": 2.0}),
     "polya-urn": (PolyaUrn, {"classes": 3}),
