@@ -91,7 +91,7 @@ RATE = Grid(
     axes={"smoothness": (1, 2), "samples": SAMPLES},
     arm_settings={UNSTRUCTURED: NEAREST},
     blocks={
-        PREDICTION: {"smoke": 1, "default": 16, "full": 64},
+        PREDICTION: {"smoke": 1, "default": 24, "full": 64},
         UNSTRUCTURED: {"smoke": 1, "default": 2, "full": 4},
     },
     seeds_per_block=4,
@@ -111,7 +111,7 @@ MATRIX = Grid(
     axes={"samples": {"smoke": (512, 2048), "default": (512, 8192), "full": (512, 8192)}},
     arm_settings={UNSTRUCTURED: NEAREST},
     blocks={
-        PREDICTION: {"smoke": 2, "default": 8, "full": 32},
+        PREDICTION: {"smoke": 2, "default": 10, "full": 32},
         UNSTRUCTURED: {"smoke": 2, "default": 2, "full": 4},
     },
     seeds_per_block=4,
@@ -130,7 +130,7 @@ TOKENS = Grid(
     axes={"tokens": (8, 32)},
     arm_settings={ONE: {"observed": "first"}},
     blocks={
-        PREDICTION: {"smoke": 1, "default": 12, "full": 48},
+        PREDICTION: {"smoke": 1, "default": 16, "full": 48},
         ONE: {"smoke": 1, "default": 2, "full": 4},
     },
     seeds_per_block=4,
