@@ -193,7 +193,21 @@ def keep(folders: list[Path], file: Path = RUN, draw: bool = True, add: bool = F
             if draw and "verdict" in section:
                 claims[entry["id"]] |= judged(section)
         runs.append(ledger | {"claims": sorted(sections)})
-    write_claims(file, runs, claims)
+    write_claims(file, latest(runs), claims)
+
+
+def latest(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The runs, each with the claims that no later run judged again; runs without any are dropped.
+
+    >>> latest([{"claims": ["A", "B"]}, {"claims": ["B"]}, {"claims": ["B"]}])
+    [{'claims': ['A']}, {'claims': ['B']}]
+    """
+    kept, judged_later = [], set()
+    for run in reversed(runs):
+        if claims := sorted(set(run["claims"]) - judged_later):
+            kept.append(run | {"claims": claims})
+        judged_later |= set(claims)
+    return kept[::-1]
 
 
 def judged(section: dict[str, Any]) -> dict[str, Any]:
