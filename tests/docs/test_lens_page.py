@@ -105,8 +105,3 @@ def test_stars_of_letters_are_escaped_outside_code():
     assert unemphatic("E(f̂ − f*)², *so* with W* and W*") == r"E(f̂ − f\*)², *so* with W\* and W\*"
     for text in ("    train(f̂) − train(f*),", "the name `f*` and *a* word", "*given the pool*"):
         assert unemphatic(text) == text
-
-
-def test_a_run_is_named_for_the_claims_that_it_judged_last():
-    runs = [{"claims": ["A", "B"]}, {"claims": ["B"]}, {"claims": ["B"]}]
-    assert lens_page.latest(runs) == [{"claims": ["A"]}, {"claims": ["B"]}]
