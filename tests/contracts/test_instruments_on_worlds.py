@@ -25,6 +25,7 @@ from attnlens.worlds import (
     FromModel,
     GaussianProcess,
     Nuts,
+    PairwiseInteraction,
     ReferenceWorld,
     TokenTeacher,
 )
@@ -142,7 +143,8 @@ def test_generalisation(world, label):
         return generalisation(world, label=label, training={"steps": 2}, **settings)
 
     without_latent = not isinstance(world, ExactWorld) or isinstance(world, GaussianProcess)
-    if isinstance(world, TokenTeacher) or (label == "latent" and without_latent):
+    own_network = isinstance(world, (TokenTeacher, PairwiseInteraction))
+    if own_network or (label == "latent" and without_latent):
         with pytest.raises(BadInput, match=r"; (use label='next'|give make=.*)\.$"):
             call()
         return

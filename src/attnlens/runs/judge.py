@@ -111,8 +111,8 @@ def judged_parts(claim: Claim, measured: Sequence[Measured]) -> list[Part]:
         parts = list(claim.judge(measured))
     wrong = [part for part in parts if not isinstance(part, Part)]
     if wrong or not parts:
-        received = f"a {type(wrong[0]).__name__}" if wrong else "none"
-        raise BadInput(f"the rule of {claim.id} must give at least one Part; received {received}.")
+        got = f"a {type(wrong[0]).__name__}" if wrong else "none"
+        raise BadInput(f"the rule of {claim.id} must give at least one Part; got {got}.")
     return parts
 
 
