@@ -42,7 +42,7 @@ def past(case: Case) -> MeasuredCurve:
     return forecast.measured(case.sizes.astype(float), case.errors, case.test_rows)
 
 
-def ahead(case: Case, found: Posterior) -> np.ndarray:
+def ahead(case: Case, posterior: Posterior) -> np.ndarray:
     """log p(z | y, g) at each grid point (b, r, σ)."""
     t = np.log2(case.ahead_sizes[1:] / case.sizes[-1])
     mean = case.ahead_errors.mean(0)[1:]
@@ -51,8 +51,8 @@ def ahead(case: Case, found: Posterior) -> np.ndarray:
     noise = relative.T @ relative / (folds * (folds - 1)) + forecast.LEAST_STD**2 * np.eye(len(t))
     logs = []
     for i, deviation in enumerate(forecast.DEVIATIONS):
-        covariance = noise + found.variance[i] + deviation**2 * np.minimum(t[:, None], t)
-        centre = found.level[..., i, None] + forecast.log_shape(t)
+        covariance = noise + posterior.variance[i] + deviation**2 * np.minimum(t[:, None], t)
+        centre = posterior.level[..., i, None] + forecast.log_shape(t)
         gap = np.log(mean) - centre
         squares = np.einsum("bri,ij,brj->br", gap, np.linalg.inv(covariance), gap)
         logs.append(-0.5 * squares - 0.5 * np.linalg.slogdet(2 * np.pi * covariance)[1])
@@ -65,7 +65,7 @@ def estimate(cases: Sequence[Case]) -> tuple[CurvePrior, float]:
     counts = Counter(table(case) for case in cases)
     weights = np.array([1 / counts[table(case)] for case in cases])
     posteriors = [forecast.posterior(past(case)) for case in cases]
-    likelihood = np.array([found.likelihood.ravel() for found in posteriors])
+    likelihood = np.array([posterior.likelihood.ravel() for posterior in posteriors])
     joint = likelihood + [ahead(c, p).ravel() for c, p in zip(cases, posteriors, strict=True)]
 
     def score(parameters: np.ndarray) -> float:

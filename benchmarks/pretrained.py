@@ -180,10 +180,10 @@ def curvature_attnlens(texts: int, tokens: int, steps: int) -> Run:
     subject = Subject(loss, params, data, precision="float32")
 
     def compute() -> np.ndarray:
-        found = spectrum.extremes(
+        extremes = spectrum.extremes(
             subject.times, subject.size, 1, rtol=1e-6, max_products=steps, seed=0
         )
-        return np.array(found.top[0].value)
+        return np.array(extremes.top[0].value)
 
     return curvature_run(compute, judge=True)
 
@@ -195,8 +195,8 @@ def curvature_eigenthings(texts: int, tokens: int, steps: int) -> Run:
     def compute() -> np.ndarray:
         model, batch = classifier(texts, tokens)
         operator = things.HessianOperator(model, [batch], things.supervised_loss(cross_entropy))
-        found = things.spectral_density(operator, num_runs=1, lanczos_steps=steps)
-        return np.nanmax(found.raw_eigenvalues.numpy())
+        density = things.spectral_density(operator, num_runs=1, lanczos_steps=steps)
+        return np.nanmax(density.raw_eigenvalues.numpy())
 
     return curvature_run(compute)
 

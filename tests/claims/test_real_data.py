@@ -185,10 +185,10 @@ def test_one_marked_word_has_the_sign_of_the_label():
 def test_the_control_permutes_the_numbers_of_every_sample_in_the_same_way(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    given: list[Sequence[np.ndarray]] = []
+    recorded: list[Sequence[np.ndarray]] = []
 
     def record(model, tokens, *_):
-        given.append(tokens)
+        recorded.append(tokens)
         return iter([real_data.Candidate(None, [*tokens])])
 
     nothing = real_data.Chosen(np.zeros((1, 2)), np.zeros((1, 2)))
@@ -197,7 +197,7 @@ def test_the_control_permutes_the_numbers_of_every_sample_in_the_same_way(
     drawn = noisy_images.draw_split(IMAGES, 0)
     for scrambled in (False, True):
         real_data.errors([drawn], (0,), {**IMAGES, "scrambled": scrambled})
-    plain, moved = (given[i][2][0].reshape(1000, -1) for i in (0, -1))
+    plain, moved = (recorded[i][2][0].reshape(1000, -1) for i in (0, -1))
     np.testing.assert_array_equal(plain, drawn.test.array.reshape(1000, -1).astype("float32"))
     # Every sample has the same permutation, and this permutation moves numbers between tokens.
     order = np.argsort(plain[0])[np.argsort(np.argsort(moved[0]))]

@@ -105,9 +105,9 @@ def test_every_result_of_a_public_function_has_a_frame_and_a_display():
     are attributes) and plain data are no results in this sense."""
     returned: set[type] = set()
     for name in dir(attnlens):
-        given = getattr(attnlens, name)
-        if inspect.isfunction(given):
-            hint = get_type_hints(given, include_extras=True).get("return")
+        member = getattr(attnlens, name)
+        if inspect.isfunction(member):
+            hint = get_type_hints(member, include_extras=True).get("return")
             returned |= {kind for kind in (get_args(hint) or (hint,)) if inspect.isclass(kind)}
     records = {kind for kind in returned if is_dataclass(kind)} - {AmortisedPosterior}
     assert len(records) >= 15

@@ -99,8 +99,8 @@ def test_a_run_serves_its_page_until_it_ends(tmp_path: Path):
     assert process.stderr is not None
     address = ""
     for line in process.stderr:
-        if found := re.search(r"http://127\.0\.0\.1:\d+/", line):
-            address = found[0]
+        if match := re.search(r"http://127\.0\.0\.1:\d+/", line):
+            address = match[0]
             break
     page = urllib.request.urlopen(address, timeout=30).read().decode()
     assert "Running: " in page

@@ -265,7 +265,8 @@ def parquet_cases() -> dict[str, Case]:
     def written(**columns: Any) -> bytes:
         buffer = io.BytesIO()
         arrays = [
-            each if isinstance(each, pa.Array) else pa.array(each) for each in columns.values()
+            column if isinstance(column, pa.Array) else pa.array(column)
+            for column in columns.values()
         ]
         pq.write_table(pa.table(arrays, list(columns)), buffer)
         return buffer.getvalue()

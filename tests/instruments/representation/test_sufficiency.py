@@ -272,6 +272,12 @@ def test_episodes_are_divided_equally_among_lengths():
     ],
 )
 def test_bad_input_raises_one_sentence(changes: dict, message: str):
-    given = {"encode": mean, "world": NORMAL, "episodes": EPISODES, "probes": ("ridge",), **changes}
+    settings = {
+        "encode": mean,
+        "world": NORMAL,
+        "episodes": EPISODES,
+        "probes": ("ridge",),
+        **changes,
+    }
     with pytest.raises(BadInput, match=message):
-        representation(given.pop("encode"), given.pop("world"), **given)
+        representation(settings.pop("encode"), settings.pop("world"), **settings)

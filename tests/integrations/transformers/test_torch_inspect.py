@@ -102,8 +102,8 @@ def test_recorded_hidden_states_and_weights_are_those_of_the_library(kind: str, 
                 output_attentions=True,
             )
         for layer in range(2):
-            found = [*recording.each(recording.hidden, layer + 1)][index]
-            assert np.abs(found - expected.hidden_states[layer + 1][0].numpy()).max() < 1e-5
+            hidden = [*recording.each(recording.hidden, layer + 1)][index]
+            assert np.abs(hidden - expected.hidden_states[layer + 1][0].numpy()).max() < 1e-5
             weights = [*recording.each(recording.weights, layer)][index]
             assert np.abs(weights - expected.attentions[layer][0].numpy()).max() < 1e-6
 

@@ -108,13 +108,13 @@ def _kinds(measures: dict[str, Measure]) -> str:
 
 def heads_above(measure: Measure, least: float) -> list[str]:
     """The heads whose whole interval is above `least`, as layer.head, the largest value first."""
-    found = [
+    heads = [
         (reading.value, f"{layer}.{head}")
         for layer, row in zip(measure.at, measure.by_head, strict=True)
         for head, reading in enumerate(row, 1)
         if reading.status.has_number and reading.interval()[0] > least
     ]
-    return [name for _, name in sorted(found, key=lambda item: -item[0])]
+    return [name for _, name in sorted(heads, key=lambda item: -item[0])]
 
 
 def _smoothing(measures: dict[str, Measure], causal: bool) -> str:

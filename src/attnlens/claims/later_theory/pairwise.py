@@ -259,8 +259,11 @@ def errors(
     interaction = estimates.values(truth[:head], place(matrix))
 
     def error(matrix: np.ndarray) -> float:
-        found = estimates.least_squares(inputs, target, matrix, count, rows)
-        return float(np.mean((estimates.values(found, place(matrix)) - interaction) ** 2)) + tail
+        coefficients = estimates.least_squares(inputs, target, matrix, count, rows)
+        return (
+            float(np.mean((estimates.values(coefficients, place(matrix)) - interaction) ** 2))
+            + tail
+        )
 
     return error(learned), error(matrix)
 

@@ -216,10 +216,10 @@ class Paths(NamedTuple):
         part = (before - goal) / np.where(before > after, before - after, 1.0)
         steps = np.log(ratios)
         inside = steps[place - 1] + part.clip(0, 1) * (steps[place] - steps[place - 1])
-        found = np.where(reached.any(1), self.largest * np.exp(inside), np.inf)[1:]
-        finite = found[np.isfinite(found)]
-        likely = len(finite) >= LIKELY * len(found)
-        return np.concatenate([[np.median(finite) if likely else np.inf], found])
+        sizes = np.where(reached.any(1), self.largest * np.exp(inside), np.inf)[1:]
+        finite = sizes[np.isfinite(sizes)]
+        likely = len(finite) >= LIKELY * len(sizes)
+        return np.concatenate([[np.median(finite) if likely else np.inf], sizes])
 
     def law(self) -> PowerLaw:
         """The power laws without their deviations."""
@@ -277,16 +277,16 @@ def forecast_draws(
     return results
 
 
-def draw_paths(largest: float, found: Posterior, last: np.ndarray, seed: int) -> Paths:
+def draw_paths(largest: float, grid: Posterior, last: np.ndarray, seed: int) -> Paths:
     """Draw one path per entry of `last`, the deviation of the last log error in that draw.
 
     The path with the k-th smallest level is given to the draw with the k-th smallest deviation.
     """
     random, count = np.random.default_rng(seed), len(last)
-    total = np.cumsum(found.weights().ravel())
+    total = np.cumsum(grid.weights().ravel())
     places = (np.arange(count) + 0.5) / count  # systematic sampling: every share within 1/count
-    b, r, s = np.unravel_index(np.searchsorted(total, places * total[-1]), found.level.shape)
-    level = found.level[b, r, s] + np.sqrt(found.variance[s]) * random.normal(size=count)
+    b, r, s = np.unravel_index(np.searchsorted(total, places * total[-1]), grid.level.shape)
+    level = grid.level[b, r, s] + np.sqrt(grid.variance[s]) * random.normal(size=count)
     order = np.empty(count, int)
     order[np.argsort(last, kind="stable")] = np.argsort(level, kind="stable")
     walk = DEVIATIONS[s] * random.normal(size=count)
