@@ -121,7 +121,7 @@ def _in_jax(
 
 
 def softmax_torch(length: int, heads: int = 1, gradient: bool = False) -> Run:
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch  # pyright: ignore[reportMissingImports] (an optional package)
 
     attend: Any = torch.nn.functional.scaled_dot_product_attention
     parts = draw(heads, length, length, WIDTH)
@@ -138,8 +138,8 @@ def softmax_torch(length: int, heads: int = 1, gradient: bool = False) -> Run:
 
 
 def softmax_keops(length: int, heads: int = 1, gradient: bool = False) -> Run:
-    import torch  # pyright: ignore[reportMissingImports]
-    from pykeops.torch import LazyTensor  # pyright: ignore[reportMissingImports]
+    import torch  # pyright: ignore[reportMissingImports] (an optional package)
+    from pykeops.torch import LazyTensor  # pyright: ignore[reportMissingImports] (an optional package)
 
     parts = draw(heads, length, length, WIDTH)
     query, key, value, weights = (torch.from_numpy(x) for x in parts)
@@ -221,7 +221,7 @@ def kernel_jax(length: int, queries: int | None = None) -> Run:
 
 
 def kernel_torch(length: int, queries: int | None = None) -> Run:
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch  # pyright: ignore[reportMissingImports] (an optional package)
 
     attend: Any = torch.nn.functional.scaled_dot_product_attention
     parts, scale = _points(length, queries)
@@ -232,8 +232,8 @@ def kernel_torch(length: int, queries: int | None = None) -> Run:
 
 
 def kernel_keops(length: int, queries: int | None = None) -> Run:
-    import torch  # pyright: ignore[reportMissingImports]
-    from pykeops.torch import LazyTensor  # pyright: ignore[reportMissingImports]
+    import torch  # pyright: ignore[reportMissingImports] (an optional package)
+    from pykeops.torch import LazyTensor  # pyright: ignore[reportMissingImports] (an optional package)
 
     parts, scale = _points(length, queries)
     query, key, value = (torch.from_numpy(x) for x in parts)

@@ -87,7 +87,7 @@ def regressor(kind: str, heads: int, length: int, dtype: str) -> Run:
 
 def batched(task: Problem) -> Callable[[], Array]:
     """PyTorch's batched Cholesky factorisation; kernel matrices are computed in place."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch  # pyright: ignore[reportMissingImports] (an optional package)
 
     query, key, value = (torch.from_numpy(x) for x in task[:3])
 
@@ -117,8 +117,8 @@ def gpytorch(
     """An exact Gaussian process of GPyTorch: by Cholesky (`tolerance` None), or by conjugate
     gradients to a relative `tolerance` (GPyTorch's default is 0.01). Each column of values is one
     output."""
-    import gpytorch as gp  # pyright: ignore[reportMissingImports]
-    import torch  # pyright: ignore[reportMissingImports]
+    import gpytorch as gp  # pyright: ignore[reportMissingImports] (an optional package)
+    import torch  # pyright: ignore[reportMissingImports] (an optional package)
 
     if not keops:
         affordable(length, dtype)

@@ -184,7 +184,7 @@ def numpyro(episodes: int, length: int, chains: int, warmup: int, draws: int, fe
 def blackjax(episodes: int, length: int, chains: int, warmup: int, draws: int, devices: int) -> Run:
     """Window adaptation and NUTS for one chain, vmapped over chains and over episodes."""
     jax = with_jax(devices)
-    import blackjax as library  # pyright: ignore[reportMissingImports]
+    import blackjax as library  # pyright: ignore[reportMissingImports] (an optional package)
     import jax.numpy as jnp
 
     def chain(key: Any, value: Any, seed: Any) -> Any:
@@ -226,7 +226,7 @@ def pymc(
     episodes: int, length: int, chains: int, warmup: int, draws: int, few: int, cores: int
 ) -> Run:
     """PyMC's own sampler, one episode after the other, with new data in the same model."""
-    import pymc as library  # pyright: ignore[reportMissingImports]
+    import pymc as library  # pyright: ignore[reportMissingImports] (an optional package)
 
     model = pymc_model(length)
 
@@ -255,7 +255,7 @@ def nutpie(
     episodes: int, length: int, chains: int, warmup: int, draws: int, few: int, cores: int
 ) -> Run:
     """The model of `pymc`, compiled once by nutpie, whose sampler is written in Rust."""
-    import nutpie as library  # pyright: ignore[reportMissingImports]
+    import nutpie as library  # pyright: ignore[reportMissingImports] (an optional package)
 
     compiled = cache(lambda: library.compile_pymc_model(pymc_model(length)))  # at the first call
 
@@ -279,7 +279,7 @@ def nutpie(
 
 
 def pymc_model(length: int) -> Any:
-    import pymc as library  # pyright: ignore[reportMissingImports]
+    import pymc as library  # pyright: ignore[reportMissingImports] (an optional package)
 
     with library.Model() as model:
         key = library.Data("key", np.zeros((length, 2)))

@@ -168,7 +168,7 @@ def curvature_run(compute: Any, judge: bool = False) -> Run:
 
 
 def curvature_attnlens(texts: int, tokens: int, steps: int) -> Run:
-    from torch.nn.functional import cross_entropy  # pyright: ignore[reportMissingImports]
+    from torch.nn.functional import cross_entropy  # pyright: ignore[reportMissingImports] (an optional package)
 
     from attnlens.instruments.landscape import spectrum
     from attnlens.instruments.landscape.products import Subject
@@ -189,8 +189,8 @@ def curvature_attnlens(texts: int, tokens: int, steps: int) -> Run:
 
 
 def curvature_eigenthings(texts: int, tokens: int, steps: int) -> Run:
-    import hessian_eigenthings as things  # pyright: ignore[reportMissingImports]
-    from torch.nn.functional import cross_entropy  # pyright: ignore[reportMissingImports]
+    import hessian_eigenthings as things  # pyright: ignore[reportMissingImports] (an optional package)
+    from torch.nn.functional import cross_entropy  # pyright: ignore[reportMissingImports] (an optional package)
 
     def compute() -> np.ndarray:
         model, batch = classifier(texts, tokens)
@@ -202,8 +202,8 @@ def curvature_eigenthings(texts: int, tokens: int, steps: int) -> Run:
 
 
 def curvature_curvlinops(texts: int, tokens: int, steps: int) -> Run:
-    from curvlinops import HessianLinearOperator  # pyright: ignore[reportMissingImports]
-    from curvlinops.papyan2020traces.spectrum import (  # pyright: ignore[reportMissingImports]
+    from curvlinops import HessianLinearOperator  # pyright: ignore[reportMissingImports] (an optional package)
+    from curvlinops.papyan2020traces.spectrum import (  # pyright: ignore[reportMissingImports] (an optional package)
         fast_lanczos,
     )
 

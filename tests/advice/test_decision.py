@@ -71,7 +71,7 @@ def test_nothing_is_recommended_where_no_contender_learns():
 
 def test_a_diverged_contender_is_not_ranked():
     data = contest({"linear": 0.2, "transformer": 0.1})
-    data.errors["transformer"][3] = math.nan  # type: ignore[index]
+    data.errors["transformer"][3] = math.nan
     result = decision.decide(data)
     assert [ranked.name for ranked in result.ranking] == ["linear"]
     assert decision.decide(data._replace(errors={"linear": np.full(8, math.nan)})).ranking == ()

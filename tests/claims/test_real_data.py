@@ -132,7 +132,7 @@ def test_uniform_attention_is_self_attention_without_queries():
     sizes = {"tokens": 5, "token_dim": 3, "hidden": 4, "outputs": 2, "value_dim": 6}
     model = SelfAttention(key, query_dim=2, **sizes)
     frozen = real_data.UniformAttention(key, sharpness=5.0, **sizes)
-    where = lambda m: (m.value, m.first, m.second)  # noqa: E731
+    where = lambda m: (m.value, m.first, m.second)  # noqa: E731 (a formula in one line)
     frozen = eqx.tree_at(where, frozen, (model.layer.value, model.first, model.second))
     model = eqx.tree_at(lambda m: m.layer.query, model, jnp.zeros_like(model.layer.query))
     x = jax.random.normal(key, (3, 5))

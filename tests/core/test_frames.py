@@ -80,7 +80,7 @@ RESULTS: dict[str, tuple[Tabular, int]] = {
 def test_a_frame_has_one_row_per_row_of_the_record(name: str, library: str):
     pytest.importorskip(library)
     result, count = RESULTS[name]
-    table: Any = result.to_frame(library)  # pyright: ignore[reportArgumentType]
+    table: Any = result.to_frame(library)  # pyright: ignore[reportArgumentType] (the name of an installed library)
     assert (table.num_rows if library == "pyarrow" else len(table)) == len(result.rows()) == count
 
 

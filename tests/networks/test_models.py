@@ -52,7 +52,7 @@ def test_softplus_is_within_log_2_over_sharpness_of_relu_and_reaches_it_at_zero(
 def test_softplus_has_the_right_derivatives_at_zero():
     # The derivatives are φ' = σ, φ'' = τ₀ σ(1 − σ), φ''' = τ₀² σ(1 − σ)(1 − 2σ): at x = 0 they are
     # ½, τ₀/4, 0.
-    phi = lambda x: softplus(x, 5.0)  # noqa: E731
+    phi = lambda x: softplus(x, 5.0)  # noqa: E731 (a formula in one line)
     first = jax.grad(phi)
     second = jax.grad(first)
     zero = jnp.zeros(())

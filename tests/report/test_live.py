@@ -32,7 +32,7 @@ from running import start, toy
 @pytest.fixture
 def address() -> Iterator[tuple[str, int]]:
     with serving(lambda: "<p>page</p>", lambda: {"done": 1}) as url:
-        host, port = re.fullmatch(r"http://(.*):(\d+)/", url).groups()  # type: ignore[union-attr]
+        host, port = re.fullmatch(r"http://(.*):(\d+)/", url).groups()  # type: ignore[union-attr] (the pattern matches, or the test fails here)
         yield host, int(port)
 
 

@@ -47,7 +47,7 @@ def header(text: str, version: bytes = b"\x01\x00") -> bytes:
 
 def npz(**arrays: np.ndarray) -> bytes:
     buffer = io.BytesIO()
-    np.savez(buffer, **arrays)  # type: ignore[arg-type]
+    np.savez(buffer, **arrays)  # type: ignore[arg-type] (the stub types arguments that are not given here)
     return buffer.getvalue()
 
 

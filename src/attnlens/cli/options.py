@@ -157,7 +157,7 @@ def with_file_options(
         parameters = list(signature.parameters.values())
         place = list(signature.parameters).index("reading")
         parameters[place : place + 1] = options.values()
-        setattr(run, "__signature__", signature.replace(parameters=parameters))  # noqa: B010
+        setattr(run, "__signature__", signature.replace(parameters=parameters))  # noqa: B010 (functions have no such field to type)
         return run
 
     return decorate

@@ -208,7 +208,7 @@ def test_drawn_latents_detect_a_wrong_posterior():
         def sample(self, key, length, queries=0):
             return NormalMean(dim=1, noise_std=1.0).sample(key, length, queries)
 
-    world = Mistaken(dim=1, noise_std=2.0)  # pyright: ignore[reportCallIssue]
+    world = Mistaken(dim=1, noise_std=2.0)  # pyright: ignore[reportCallIssue] (the subclass inherits the fields of a dataclass)
     result = measure(world.representation, world, labels="drawn", probes=("ridge",))
     assert result.gap.value > 0.1
     assert measure(world.representation, world, probes=("ridge",)).gap.value < 1e-5

@@ -21,7 +21,7 @@ from attnlens.worlds import SparseTeacher
 from counting import compilations
 
 sklearn = pytest.importorskip("sklearn")
-from sklearn.linear_model import LinearRegression, LogisticRegression  # noqa: E402
+from sklearn.linear_model import LinearRegression, LogisticRegression  # noqa: E402 (after importorskip)
 
 ROWS, FEATURES, NOISE = 96, 4, 0.5
 QUICK = {"steps": 40}

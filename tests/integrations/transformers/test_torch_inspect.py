@@ -25,8 +25,8 @@ from small_transformers import (
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-from attnlens.integrations.transformers.model_folder import load_folder  # noqa: E402
-from attnlens.integrations.transformers.subjects import TextModel  # noqa: E402
+from attnlens.integrations.transformers.model_folder import load_folder  # noqa: E402 (after importorskip)
+from attnlens.integrations.transformers.subjects import TextModel  # noqa: E402 (after importorskip)
 
 PLAIN = ("bert", "roberta", "albert", "distilbert", "gpt2", "llama", "qwen2", "vit")
 DECODERS = ("gpt2", "llama", "qwen2")

@@ -194,7 +194,7 @@ def train(
         jax.random.normal(second, (dim + 1, dim), root.dtype),
     )
     layer = jax.tree.map(lambda a, b: start_scale * jnp.where(suited, a, b), suitable, other)
-    adam = optax.adam(optax.cosine_decay_schedule(rate, steps))  # type: ignore[arg-type]
+    adam = optax.adam(optax.cosine_decay_schedule(rate, steps))  # type: ignore[arg-type] (a schedule in place of a number)
 
     def risk(layer: LinearLayer, key: Array, count: int) -> Array:
         return jnp.mean(squared_error(layer, prompts(key, root, count, examples)))
