@@ -8,7 +8,8 @@ are z. The six numbers of the prior maximise the mean of
     log p(z | y) = log Σ_g p(g) p(y | g) p(z | y, g) − log Σ_g p(g) p(y | g)
 
 over cases, the score of the forecast itself: a prior that maximised p(y, z) would spend its
-flexibility on the measured points. A case counts by one over the number of cases of its data set.
+flexibility on the measured points. The weight of a case is one over the number of cases of its data
+set.
 The densities of each grid point g are computed once, so only weighted sums depend on the prior.
 """
 
@@ -27,8 +28,8 @@ from attnlens.instruments.samples.forecast import CurvePrior, MeasuredCurve, Pos
 
 from .forecast_cases import Case, measure, prior_models, prior_tables
 
-# Weak penalty towards plain values, so that a flat direction has one answer: standard deviations of
-# the six parameters (means, and logarithms of standard deviations) about these.
+# A weak penalty on the distance of the six parameters (means, and logarithms of standard
+# deviations) from START, in units of PENALTY: it makes the optimum unique where the score is flat.
 START = np.array([math.log(0.4), math.log(0.6), -0.5, math.log(2.0), math.log(0.08), math.log(0.7)])
 PENALTY = np.array([1.0, 0.5, 2.0, 0.5, 1.0, 0.5])
 

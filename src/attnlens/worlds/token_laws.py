@@ -1,4 +1,4 @@
-"""Tokens of NumPyro models: their law and log density, and checks of what a user gives."""
+"""Tokens of NumPyro models: their law and log density, and checks of a user's input."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _named(prior: Any) -> str:
 
 
 def _takes(function: Callable[..., Any], count: int) -> bool:
-    """Whether a function can be called with `count` arguments; true if it does not tell."""
+    """Whether a function can be called with `count` arguments; true if its signature is unknown."""
     try:
         inspect.signature(function).bind(*range(count))
     except TypeError:

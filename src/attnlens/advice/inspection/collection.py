@@ -29,7 +29,7 @@ PAIRED = 32  # inputs whose (content, position) pairs are shuffled
 CLOSE = 48  # inputs for the slow measures: subsets of tokens, distance to the ridge estimate
 REPEATS = 8  # random sequences for induction
 HALF = 24  # tokens in each half of a random sequence; the second half repeats the first
-BATCH_ARRAYS = ("depth", "has_values", "is_plain")  # arrays without one row per input
+BATCH_ARRAYS = ("depth", "has_values", "is_plain")  # arrays that do not have one row per input
 NOT_HEADS = ("pooled", "shuffled", "moved", "subsets", "profile")
 HIDDEN = 3  # tokens per input to predict from the rest: a seventh of twenty tokens
 
@@ -227,7 +227,7 @@ def _batch(
     moved = subject.record([subject.shuffled(i, orders[i]) for i in part])
     depth = len(recording.weights)
     table: dict[str, np.ndarray] = {}
-    # Matrices of single heads are small: threads would wait for each other.
+    # One thread: matrices of single heads are so small that threads would wait for each other.
     with threadpool_limits(1, "blas"):
         for layer in range(depth):
             if layers is not None and layer + 1 not in layers:

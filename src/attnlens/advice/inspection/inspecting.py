@@ -54,7 +54,8 @@ def inspect(
         inputs if `inputs` is given.
     inputs: texts; images (a folder, or uint8 arrays (n, height, width)); or arrays for a function.
     labels: one class or number per input, for probes of every layer.
-    layers: measure the heads of these layers only, from 1. tokens: read so many of each text.
+    layers: measure the heads of these layers only, counted from 1. tokens: how many tokens of each
+        text are read.
     examples: inputs whose attention is kept for the page. causal: whether the tokens of a function
         see earlier ones only (for a folder this is tested). progress: a function of (done, total);
         without it, a notebook shows a bar. keep: a folder in which finished batches are stored, if
@@ -210,8 +211,8 @@ def _as_function(model: Any) -> Any:
             }
         if not recording.hidden:
             return output
-        # Some modules attend to other things than their tokens, or more than once per layer: their
-        # weights are left out.
+        # Some modules attend to something other than their tokens, or more than once per layer:
+        # their weights are left out.
         tokens = recording.hidden[0].shape[1]
         square = all(weights.shape[2:] == (tokens, tokens) for weights in recording.weights)
         fits = square and len(recording.weights) == len(recording.hidden) - 1
