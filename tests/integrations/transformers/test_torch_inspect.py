@@ -125,7 +125,9 @@ def test_order_that_leaves_the_mean_token_is_not_called_irrelevant(known: Inspec
     do."""
     assert max(reading.value for reading in known["order"].by_layer) < 1e-9
     assert known["order of single tokens"].by_layer[1].interval()[0] > 0.1
-    assert known.sentences[0].startswith("Order leaves every layer's mean token, but not single")
+    assert known.sentences[0].startswith(
+        "Order does not change the mean token of any layer, but it"
+    )
 
 
 def test_a_head_that_looks_at_positions_is_found(known: Inspection):

@@ -69,7 +69,7 @@ def inspect(
     >>> print(result["effective tokens"].by_head[0][0])
     5 ± 0 (n = 8)
     >>> print(result.sentences[0])
-    Order does not matter: a shuffle of tokens leaves every token's state.
+    Order does not matter: a shuffle of tokens does not change any token's state.
     """
     checks.whole("tokens", tokens, at_least=4)
     checks.whole("examples", examples)

@@ -53,11 +53,13 @@ def _order(measures: dict[str, Measure]) -> str:
         )
         if not single < ROUNDING:
             return (
-                f"Order leaves every layer's mean token, but not single tokens: the state of a "
-                f"token that is shuffled changes by up to {single:.2g} of the states' variance"
-                f"{tail}."
+                f"Order does not change the mean token of any layer, but it changes single tokens: "
+                f"the state of a token that is shuffled changes by up to {single:.2g} of the "
+                f"states' variance{tail}."
             )
-        return f"Order does not matter: a shuffle of tokens leaves every token's state{tail}."
+        return (
+            f"Order does not matter: a shuffle of tokens does not change any token's state{tail}."
+        )
     return (
         f"Order matters most in layer {layer}: a shuffle of tokens moves its mean token by "
         f"{_words(most)} of the squared distance between two inputs{tail}."
