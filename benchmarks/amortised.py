@@ -199,10 +199,10 @@ def sbi(
     All settings are sbi's defaults except for the learning rate: the default 5e-4 is meant for
     longer runs; of two values tried in short runs 3e-3 was better. Four settings were tried for
     the network of attnlens, so the two sides were not tuned equally."""
-    import torch  # pyright: ignore[reportMissingImports]
-    from sbi.inference import NPE  # pyright: ignore[reportMissingImports]
-    from sbi.neural_nets import posterior_nn  # pyright: ignore[reportMissingImports]
-    from sbi.neural_nets.embedding_nets import (  # pyright: ignore[reportMissingImports]
+    import torch  # pyright: ignore[reportMissingImports] (an optional package)
+    from sbi.inference import NPE  # pyright: ignore[reportMissingImports] (an optional package)
+    from sbi.neural_nets import posterior_nn  # pyright: ignore[reportMissingImports] (an optional package)
+    from sbi.neural_nets.embedding_nets import (  # pyright: ignore[reportMissingImports] (an optional package)
         FCEmbedding,
         PermutationInvariantEmbedding,
     )

@@ -210,9 +210,9 @@ def attnlens(task: str, simulations: int, seconds: float) -> Run:
 
 def sbi(task: str, simulations: int, seconds: float) -> Run:
     """Neural posterior estimation with sbi's default networks, on the tokens as one vector."""
-    import torch  # pyright: ignore[reportMissingImports]
-    from sbi.inference import NPE  # pyright: ignore[reportMissingImports]
-    from sbi.utils import BoxUniform  # pyright: ignore[reportMissingImports]
+    import torch  # pyright: ignore[reportMissingImports] (an optional package)
+    from sbi.inference import NPE  # pyright: ignore[reportMissingImports] (an optional package)
+    from sbi.utils import BoxUniform  # pyright: ignore[reportMissingImports] (an optional package)
 
     chosen = TASKS[task]
     drawn = chosen.simulate(simulations, seed=0)

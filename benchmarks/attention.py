@@ -48,7 +48,7 @@ def exact(query: np.ndarray, key: np.ndarray, value: np.ndarray, scale: float) -
 
 def exact_gradient(parts: list[np.ndarray], rows: int = 512) -> list[np.ndarray]:
     """Gradients of Σ weights·output with respect to query, key and value: one head, float64."""
-    query, key, value, given = (np.asarray(x[0], np.float64) for x in parts)
+    query, key, value, cotangent = (np.asarray(x[0], np.float64) for x in parts)
     scale = query.shape[-1] ** 0.5
     d_query, d_key, d_value = np.zeros_like(query), np.zeros_like(key), np.zeros_like(value)
     for start in range(0, len(query), rows):
@@ -56,11 +56,11 @@ def exact_gradient(parts: list[np.ndarray], rows: int = 512) -> list[np.ndarray]
         logits = query[block] @ key.T / scale
         weights = np.exp(logits - logits.max(1, keepdims=True))
         weights /= weights.sum(1, keepdims=True)
-        pulled = given[block] @ value.T
+        pulled = cotangent[block] @ value.T
         scores = weights * (pulled - (weights * pulled).sum(1, keepdims=True)) / scale
         d_query[block] = scores @ key
         d_key += scores.T @ query[block]
-        d_value += weights.T @ given[block]
+        d_value += weights.T @ cotangent[block]
     return [d_query, d_key, d_value]
 
 
@@ -121,7 +121,7 @@ def _in_jax(
 
 
 def softmax_torch(length: int, heads: int = 1, gradient: bool = False) -> Run:
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch  # pyright: ignore[reportMissingImports] (an optional package)
 
     attend: Any = torch.nn.functional.scaled_dot_product_attention
     parts = draw(heads, length, length, WIDTH)
@@ -138,8 +138,8 @@ def softmax_torch(length: int, heads: int = 1, gradient: bool = False) -> Run:
 
 
 def softmax_keops(length: int, heads: int = 1, gradient: bool = False) -> Run:
-    import torch  # pyright: ignore[reportMissingImports]
-    from pykeops.torch import LazyTensor  # pyright: ignore[reportMissingImports]
+    import torch  # pyright: ignore[reportMissingImports] (an optional package)
+    from pykeops.torch import LazyTensor  # pyright: ignore[reportMissingImports] (an optional package)
 
     parts = draw(heads, length, length, WIDTH)
     query, key, value, weights = (torch.from_numpy(x) for x in parts)
@@ -221,7 +221,7 @@ def kernel_jax(length: int, queries: int | None = None) -> Run:
 
 
 def kernel_torch(length: int, queries: int | None = None) -> Run:
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch  # pyright: ignore[reportMissingImports] (an optional package)
 
     attend: Any = torch.nn.functional.scaled_dot_product_attention
     parts, scale = _points(length, queries)
@@ -232,8 +232,8 @@ def kernel_torch(length: int, queries: int | None = None) -> Run:
 
 
 def kernel_keops(length: int, queries: int | None = None) -> Run:
-    import torch  # pyright: ignore[reportMissingImports]
-    from pykeops.torch import LazyTensor  # pyright: ignore[reportMissingImports]
+    import torch  # pyright: ignore[reportMissingImports] (an optional package)
+    from pykeops.torch import LazyTensor  # pyright: ignore[reportMissingImports] (an optional package)
 
     parts, scale = _points(length, queries)
     query, key, value = (torch.from_numpy(x) for x in parts)

@@ -109,7 +109,7 @@ def density_matfree(steps: int, probes: int, together: bool = False) -> Run:
                 slope = jax.grad(lambda v: jax_loss(restore(v), batch))
                 return jax.jvp(slope, (vector,), (direction,))[1]
 
-            one = lambda start: lanczos(product, start, batch).J_small  # noqa: E731
+            one = lambda start: lanczos(product, start, batch).J_small  # noqa: E731 (a formula in one line)
             return jax.vmap(one)(signs) if together else jax.lax.map(one, signs)
 
         return run
@@ -129,8 +129,8 @@ def density_matfree(steps: int, probes: int, together: bool = False) -> Run:
 
 
 def density_eigenthings(steps: int, probes: int) -> Run:
-    import hessian_eigenthings as things  # pyright: ignore[reportMissingImports]
-    from torch.nn.functional import cross_entropy  # pyright: ignore[reportMissingImports]
+    import hessian_eigenthings as things  # pyright: ignore[reportMissingImports] (an optional package)
+    from torch.nn.functional import cross_entropy  # pyright: ignore[reportMissingImports] (an optional package)
 
     def density(width: int, steps: int, probes: int) -> Rule:
         model, batch = torch_model(width)
@@ -142,7 +142,7 @@ def density_eigenthings(steps: int, probes: int) -> Run:
 
 
 def curvlinops_hessian(width: int) -> Any:
-    from curvlinops import HessianLinearOperator  # pyright: ignore[reportMissingImports]
+    from curvlinops import HessianLinearOperator  # pyright: ignore[reportMissingImports] (an optional package)
 
     model, batch = torch_model(width)
     criterion, parameters = pytorch().nn.CrossEntropyLoss(), list(model.parameters())
@@ -150,7 +150,7 @@ def curvlinops_hessian(width: int) -> Any:
 
 
 def density_curvlinops(steps: int, probes: int) -> Run:
-    from curvlinops.papyan2020traces.spectrum import (  # pyright: ignore[reportMissingImports]
+    from curvlinops.papyan2020traces.spectrum import (  # pyright: ignore[reportMissingImports] (an optional package)
         fast_lanczos,
     )
 
@@ -164,8 +164,8 @@ def density_curvlinops(steps: int, probes: int) -> Run:
 
 
 def density_pyhessian(steps: int, probes: int) -> Run:
-    from pyhessian import hessian  # pyright: ignore[reportMissingImports]
-    from torch.nn.functional import cross_entropy  # pyright: ignore[reportMissingImports]
+    from pyhessian import hessian  # pyright: ignore[reportMissingImports] (an optional package)
+    from torch.nn.functional import cross_entropy  # pyright: ignore[reportMissingImports] (an optional package)
 
     def density(width: int, steps: int, probes: int) -> Rule:
         model, batch = torch_model(width)

@@ -169,8 +169,8 @@ GROUP = "exchangeability test"
 def _contenders(make: str, *who: str) -> list[Contender]:
     """Contenders with one thread each: none of them could use two."""
     return [
-        Contender(NAMES[each][0], f"{__name__}:{make}", NAMES[each][1], "one", {"who": each})
-        for each in who
+        Contender(NAMES[name][0], f"{__name__}:{make}", NAMES[name][1], "one", {"who": name})
+        for name in who
     ]
 
 

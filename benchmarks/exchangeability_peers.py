@@ -87,7 +87,7 @@ def lag_of_each() -> Callable[[np.ndarray, int, int], np.ndarray]:
 
 def mapie(fast: bool = False) -> Test:
     """MAPIE's test; `fast` computes the same statistic from cumulative sums (for power only)."""
-    from mapie.exchangeability_testing import (  # pyright: ignore[reportMissingImports]
+    from mapie.exchangeability_testing import (  # pyright: ignore[reportMissingImports] (an optional package)
         PValuePermutationTest,
     )
 
@@ -115,7 +115,7 @@ def flinty(fast: bool = False) -> Test:
     real numbers are permuted separately: its compiled permutation takes integers only."""
     if os.environ.get("OMP_NUM_THREADS"):
         os.environ["NUMBA_NUM_THREADS"] = "1"  # one thread; Numba has its own setting
-    import flintypy  # pyright: ignore[reportMissingImports]
+    import flintypy  # pyright: ignore[reportMissingImports] (an optional package)
     from scipy.spatial.distance import pdist
 
     def test(x: np.ndarray, permutations: int, seed: int) -> float:
@@ -146,7 +146,7 @@ def our_bets() -> Bet:
 
 
 def crepes(composite: bool = False) -> Bet:
-    from crepes import martingales  # pyright: ignore[reportMissingImports]
+    from crepes import martingales  # pyright: ignore[reportMissingImports] (an optional package)
 
     martingale = martingales.SimpleJumper()
     if composite:
@@ -161,7 +161,7 @@ def crepes_composite() -> Bet:
 
 
 def mapie_bets() -> Bet:
-    from mapie.exchangeability_testing import (  # pyright: ignore[reportMissingImports]
+    from mapie.exchangeability_testing import (  # pyright: ignore[reportMissingImports] (an optional package)
         OnlineMartingaleTest,
     )
 

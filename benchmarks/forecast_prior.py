@@ -8,7 +8,8 @@ are z. The six numbers of the prior maximise the mean of
     log p(z | y) = log Σ_g p(g) p(y | g) p(z | y, g) − log Σ_g p(g) p(y | g)
 
 over cases, the score of the forecast itself: a prior that maximised p(y, z) would spend its
-flexibility on the measured points. A case counts by one over the number of cases of its data set.
+flexibility on the measured points. The weight of a case is one over the number of cases of its data
+set.
 The densities of each grid point g are computed once, so only weighted sums depend on the prior.
 """
 
@@ -27,8 +28,8 @@ from attnlens.instruments.samples.forecast import CurvePrior, MeasuredCurve, Pos
 
 from .forecast_cases import Case, measure, prior_models, prior_tables
 
-# Weak penalty towards plain values, so that a flat direction has one answer: standard deviations of
-# the six parameters (means, and logarithms of standard deviations) about these.
+# A weak penalty on the distance of the six parameters (means, and logarithms of standard
+# deviations) from START, in units of PENALTY: it makes the optimum unique where the score is flat.
 START = np.array([math.log(0.4), math.log(0.6), -0.5, math.log(2.0), math.log(0.08), math.log(0.7)])
 PENALTY = np.array([1.0, 0.5, 2.0, 0.5, 1.0, 0.5])
 
@@ -42,7 +43,7 @@ def past(case: Case) -> MeasuredCurve:
     return forecast.measured(case.sizes.astype(float), case.errors, case.test_rows)
 
 
-def ahead(case: Case, found: Posterior) -> np.ndarray:
+def ahead(case: Case, posterior: Posterior) -> np.ndarray:
     """log p(z | y, g) at each grid point (b, r, σ)."""
     t = np.log2(case.ahead_sizes[1:] / case.sizes[-1])
     mean = case.ahead_errors.mean(0)[1:]
@@ -51,8 +52,8 @@ def ahead(case: Case, found: Posterior) -> np.ndarray:
     noise = relative.T @ relative / (folds * (folds - 1)) + forecast.LEAST_STD**2 * np.eye(len(t))
     logs = []
     for i, deviation in enumerate(forecast.DEVIATIONS):
-        covariance = noise + found.variance[i] + deviation**2 * np.minimum(t[:, None], t)
-        centre = found.level[..., i, None] + forecast.log_shape(t)
+        covariance = noise + posterior.variance[i] + deviation**2 * np.minimum(t[:, None], t)
+        centre = posterior.level[..., i, None] + forecast.log_shape(t)
         gap = np.log(mean) - centre
         squares = np.einsum("bri,ij,brj->br", gap, np.linalg.inv(covariance), gap)
         logs.append(-0.5 * squares - 0.5 * np.linalg.slogdet(2 * np.pi * covariance)[1])
@@ -65,7 +66,7 @@ def estimate(cases: Sequence[Case]) -> tuple[CurvePrior, float]:
     counts = Counter(table(case) for case in cases)
     weights = np.array([1 / counts[table(case)] for case in cases])
     posteriors = [forecast.posterior(past(case)) for case in cases]
-    likelihood = np.array([found.likelihood.ravel() for found in posteriors])
+    likelihood = np.array([posterior.likelihood.ravel() for posterior in posteriors])
     joint = likelihood + [ahead(c, p).ravel() for c, p in zip(cases, posteriors, strict=True)]
 
     def score(parameters: np.ndarray) -> float:

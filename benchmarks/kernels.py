@@ -35,70 +35,70 @@ def attnlens(
     jax.config.update("jax_enable_x64", dtype == "float64")
     from attnlens.attention import cme
 
-    given = problem(kind, heads, length, dtype)
-    inputs = [jax.numpy.asarray(x if heads > 1 else x[0]) for x in given[:3]]
-    scales = {"ridge": given.ridge, "temperature": given.temperature, "method": method}
+    task = problem(kind, heads, length, dtype)
+    inputs = [jax.numpy.asarray(x if heads > 1 else x[0]) for x in task[:3]]
+    scales = {"ridge": task.ridge, "temperature": task.temperature, "method": method}
     run = jax.jit(lambda *parts: cme(*parts, **scales))
 
     if settled:
         run = settle(run, *inputs)
-    return Run(lambda: jax.block_until_ready(run(*inputs)), judge(given, kind))
+    return Run(lambda: jax.block_until_ready(run(*inputs)), judge(task, kind))
 
 
 def scipy(kind: str, heads: int, length: int, dtype: str) -> Run:
     affordable(length, dtype)
-    given = problem(kind, heads, length, dtype)
-    return Run(lambda: np.stack([solve(*x, given) for x in given.heads()]), judge(given, kind))
+    task = problem(kind, heads, length, dtype)
+    return Run(lambda: np.stack([solve(*x, task) for x in task.heads()]), judge(task, kind))
 
 
 def ridge(kind: str, heads: int, length: int, dtype: str) -> Run:
     from sklearn.kernel_ridge import KernelRidge
 
-    given = problem(kind, heads, length, dtype)
-    scales: dict[str, Any] = {"alpha": given.ridge, "gamma": 0.5 / given.temperature}
+    task = problem(kind, heads, length, dtype)
+    scales: dict[str, Any] = {"alpha": task.ridge, "gamma": 0.5 / task.temperature}
 
     def call() -> Array:
-        rows = given.heads()
+        rows = task.heads()
         return np.stack(
             [KernelRidge(kernel="rbf", **scales).fit(k, v).predict(q) for q, k, v in rows]
         )
 
-    return Run(call, judge(given, kind))
+    return Run(call, judge(task, kind))
 
 
-def process(given: Problem) -> Callable[[], Array]:
+def process(task: Problem) -> Callable[[], Array]:
     """scikit-learn's Gaussian process with a fixed kernel, one head after the other."""
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import RBF
 
-    settings: dict[str, Any] = {"alpha": given.ridge, "optimizer": None}
+    settings: dict[str, Any] = {"alpha": task.ridge, "optimizer": None}
 
     def one(query: Array, key: Array, value: Array) -> Array:
-        model = GaussianProcessRegressor(RBF(given.temperature**0.5), **settings)
+        model = GaussianProcessRegressor(RBF(task.temperature**0.5), **settings)
         return np.reshape(model.fit(key, value).predict(query), (len(query), -1))
 
-    return lambda: np.stack([one(*head) for head in given.heads()])
+    return lambda: np.stack([one(*head) for head in task.heads()])
 
 
 def regressor(kind: str, heads: int, length: int, dtype: str) -> Run:
-    given = problem(kind, heads, length, dtype)
-    return Run(process(given), judge(given, kind))
+    task = problem(kind, heads, length, dtype)
+    return Run(process(task), judge(task, kind))
 
 
-def batched(given: Problem) -> Callable[[], Array]:
+def batched(task: Problem) -> Callable[[], Array]:
     """PyTorch's batched Cholesky factorisation; kernel matrices are computed in place."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch  # pyright: ignore[reportMissingImports] (an optional package)
 
-    query, key, value = (torch.from_numpy(x) for x in given[:3])
+    query, key, value = (torch.from_numpy(x) for x in task[:3])
 
     def kernel(left: Any, right: Any) -> Any:
         norms = (left**2).sum(-1)[..., :, None] + (right**2).sum(-1)[..., None, :]
         squared = torch.baddbmm(norms, left, right.mT, alpha=-2).clamp_(min=0)
-        return squared.mul_(-0.5 / given.temperature).exp_()
+        return squared.mul_(-0.5 / task.temperature).exp_()
 
     def call() -> Array:
         matrix = kernel(key, key)
-        matrix.diagonal(dim1=-2, dim2=-1).add_(given.ridge)
+        matrix.diagonal(dim1=-2, dim2=-1).add_(task.ridge)
         weights = torch.cholesky_solve(value, torch.linalg.cholesky(matrix))
         return (kernel(query, key) @ weights).numpy()
 
@@ -107,8 +107,8 @@ def batched(given: Problem) -> Callable[[], Array]:
 
 def torch(kind: str, heads: int, length: int, dtype: str) -> Run:
     affordable(length, dtype)
-    given = problem(kind, heads, length, dtype)
-    return Run(batched(given), judge(given, kind))
+    task = problem(kind, heads, length, dtype)
+    return Run(batched(task), judge(task, kind))
 
 
 def gpytorch(
@@ -117,13 +117,13 @@ def gpytorch(
     """An exact Gaussian process of GPyTorch: by Cholesky (`tolerance` None), or by conjugate
     gradients to a relative `tolerance` (GPyTorch's default is 0.01). Each column of values is one
     output."""
-    import gpytorch as gp  # pyright: ignore[reportMissingImports]
-    import torch  # pyright: ignore[reportMissingImports]
+    import gpytorch as gp  # pyright: ignore[reportMissingImports] (an optional package)
+    import torch  # pyright: ignore[reportMissingImports] (an optional package)
 
     if not keops:
         affordable(length, dtype)
-    given = problem(kind, heads, length, dtype)
-    query, key, value = (torch.from_numpy(x) for x in given[:3])
+    task = problem(kind, heads, length, dtype)
+    query, key, value = (torch.from_numpy(x) for x in task[:3])
     if heads == 1:
         query, key, value = query[0], key[0], value[0]
     settings = gp.settings
@@ -134,8 +134,8 @@ def gpytorch(
     ]
     kernels: Any = gp.kernels
     kernel = (kernels.keops if keops else kernels).RBFKernel().to(query)
-    kernel.lengthscale = torch.tensor(given.temperature**0.5, dtype=query.dtype)
-    noise = torch.tensor(given.ridge, dtype=query.dtype)
+    kernel.lengthscale = torch.tensor(task.temperature**0.5, dtype=query.dtype)
+    noise = torch.tensor(task.ridge, dtype=query.dtype)
     several = value.shape[-1] > 1
 
     class Exact(gp.models.ExactGP):
@@ -160,13 +160,13 @@ def gpytorch(
                 stack.enter_context(setting)
             return predict().numpy()
 
-    return Run(call, judge(given, kind))
+    return Run(call, judge(task, kind))
 
 
 # ---- the Gaussian-process world, on all cores --------------------------------------------------
 
 
-def world(given: Problem) -> Callable[[], Array]:
+def world(task: Problem) -> Callable[[], Array]:
     """attnlens, one episode at a time, so that the kernel matrix stays in the cache."""
     import jax
     import jax.numpy as jnp
@@ -174,8 +174,8 @@ def world(given: Problem) -> Callable[[], Array]:
     jax.config.update("jax_enable_x64", True)
     from attnlens.worlds import GaussianProcess, Pairs
 
-    law = GaussianProcess(given.key.shape[-1], given.temperature, given.ridge**0.5)
-    inputs = tuple(jnp.asarray(x) for x in given[:3])
+    law = GaussianProcess(task.key.shape[-1], task.temperature, task.ridge**0.5)
+    inputs = tuple(jnp.asarray(x) for x in task[:3])
     run = jax.jit(
         lambda parts: jax.lax.map(lambda x: law.predict(Pairs(x[1], x[2]), x[0]).mean, parts)
     )
@@ -187,9 +187,9 @@ SOLVERS = {"world": world, "process": process, "batched": batched}
 
 def episodes(solver: str, heads: int, length: int, processes: int) -> Run:
     """All episodes, distributed over single-threaded processes, or in one process with threads."""
-    given = problem("world", heads, length, "float64")
+    task = problem("world", heads, length, "float64")
     if processes == 1:
-        return Run(SOLVERS[solver](given), judge(given, "world"))
+        return Run(SOLVERS[solver](task), judge(task, "world"))
     os.environ.update(ONE_THREAD)
     context = multiprocessing.get_context("spawn")
     pipes = []
@@ -209,7 +209,7 @@ def episodes(solver: str, heads: int, length: int, processes: int) -> Run:
             whole[index::processes] = pipe.recv()
         return whole
 
-    return Run(call, judge(given, "world"))
+    return Run(call, judge(task, "world"))
 
 
 def _serve(pipe: Any, solver: str, heads: int, length: int, index: int, parts: int) -> None:

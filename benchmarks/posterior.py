@@ -87,7 +87,9 @@ def exact(episodes: Episodes) -> Truth:
         return mean, std, probability, np.sqrt(weight @ (yes - probability) ** 2)
 
     return Truth(
-        *map(np.stack, zip(*(one(*each) for each in zip(*episodes, strict=True)), strict=True))
+        *map(
+            np.stack, zip(*(one(*episode) for episode in zip(*episodes, strict=True)), strict=True)
+        )
     )
 
 
@@ -142,7 +144,7 @@ def attnlens(episodes: int, length: int, chains: int, warmup: int, draws: int, d
 
     together = spread(jax.vmap(one), devices)
     return judged(
-        lambda given: np.asarray(together(given.key, given.value)[0]), episodes, length, episodes
+        lambda data: np.asarray(together(data.key, data.value)[0]), episodes, length, episodes
     )
 
 
@@ -169,9 +171,9 @@ def numpyro(episodes: int, length: int, chains: int, warmup: int, draws: int, fe
         jit_model_args=True,
     )
 
-    def every(given: Episodes) -> np.ndarray:
+    def every(data: Episodes) -> np.ndarray:
         chains = []
-        for i, (key, value) in enumerate(zip(given.key, given.value, strict=True)):
+        for i, (key, value) in enumerate(zip(data.key, data.value, strict=True)):
             sampler.run(jax.random.key(i), jnp.asarray(key), jnp.asarray(value))
             chains.append(np.asarray(sampler.get_samples()["weights"]))
         return np.stack(chains)
@@ -182,7 +184,7 @@ def numpyro(episodes: int, length: int, chains: int, warmup: int, draws: int, fe
 def blackjax(episodes: int, length: int, chains: int, warmup: int, draws: int, devices: int) -> Run:
     """Window adaptation and NUTS for one chain, vmapped over chains and over episodes."""
     jax = with_jax(devices)
-    import blackjax as library  # pyright: ignore[reportMissingImports]
+    import blackjax as library  # pyright: ignore[reportMissingImports] (an optional package)
     import jax.numpy as jnp
 
     def chain(key: Any, value: Any, seed: Any) -> Any:
@@ -213,7 +215,7 @@ def blackjax(episodes: int, length: int, chains: int, warmup: int, draws: int, d
     together = spread(jax.vmap(episode), devices)
     seeds = np.arange(episodes)
     return judged(
-        lambda given: np.asarray(together(given.key, given.value, seeds)),
+        lambda data: np.asarray(together(data.key, data.value, seeds)),
         episodes,
         length,
         episodes,
@@ -224,14 +226,14 @@ def pymc(
     episodes: int, length: int, chains: int, warmup: int, draws: int, few: int, cores: int
 ) -> Run:
     """PyMC's own sampler, one episode after the other, with new data in the same model."""
-    import pymc as library  # pyright: ignore[reportMissingImports]
+    import pymc as library  # pyright: ignore[reportMissingImports] (an optional package)
 
     model = pymc_model(length)
 
-    def every(given: Episodes) -> np.ndarray:
+    def every(data: Episodes) -> np.ndarray:
         chains = []
         with model:
-            for i, (key, value) in enumerate(zip(given.key, given.value, strict=True)):
+            for i, (key, value) in enumerate(zip(data.key, data.value, strict=True)):
                 library.set_data({"key": key, "value": value})
                 trace = library.sample(
                     draws=draws,
@@ -253,13 +255,13 @@ def nutpie(
     episodes: int, length: int, chains: int, warmup: int, draws: int, few: int, cores: int
 ) -> Run:
     """The model of `pymc`, compiled once by nutpie, whose sampler is written in Rust."""
-    import nutpie as library  # pyright: ignore[reportMissingImports]
+    import nutpie as library  # pyright: ignore[reportMissingImports] (an optional package)
 
     compiled = cache(lambda: library.compile_pymc_model(pymc_model(length)))  # at the first call
 
-    def every(given: Episodes) -> np.ndarray:
+    def every(data: Episodes) -> np.ndarray:
         chains = []
-        for i, (key, value) in enumerate(zip(given.key, given.value, strict=True)):
+        for i, (key, value) in enumerate(zip(data.key, data.value, strict=True)):
             trace = library.sample(
                 compiled().with_data(key=key, value=value),
                 draws=draws,
@@ -277,7 +279,7 @@ def nutpie(
 
 
 def pymc_model(length: int) -> Any:
-    import pymc as library  # pyright: ignore[reportMissingImports]
+    import pymc as library  # pyright: ignore[reportMissingImports] (an optional package)
 
     with library.Model() as model:
         key = library.Data("key", np.zeros((length, 2)))

@@ -168,7 +168,7 @@ def curvature_run(compute: Any, judge: bool = False) -> Run:
 
 
 def curvature_attnlens(texts: int, tokens: int, steps: int) -> Run:
-    from torch.nn.functional import cross_entropy  # pyright: ignore[reportMissingImports]
+    from torch.nn.functional import cross_entropy  # pyright: ignore[reportMissingImports] (an optional package)
 
     from attnlens.instruments.landscape import spectrum
     from attnlens.instruments.landscape.products import Subject
@@ -180,30 +180,30 @@ def curvature_attnlens(texts: int, tokens: int, steps: int) -> Run:
     subject = Subject(loss, params, data, precision="float32")
 
     def compute() -> np.ndarray:
-        found = spectrum.extremes(
+        extremes = spectrum.extremes(
             subject.times, subject.size, 1, rtol=1e-6, max_products=steps, seed=0
         )
-        return np.array(found.top[0].value)
+        return np.array(extremes.top[0].value)
 
     return curvature_run(compute, judge=True)
 
 
 def curvature_eigenthings(texts: int, tokens: int, steps: int) -> Run:
-    import hessian_eigenthings as things  # pyright: ignore[reportMissingImports]
-    from torch.nn.functional import cross_entropy  # pyright: ignore[reportMissingImports]
+    import hessian_eigenthings as things  # pyright: ignore[reportMissingImports] (an optional package)
+    from torch.nn.functional import cross_entropy  # pyright: ignore[reportMissingImports] (an optional package)
 
     def compute() -> np.ndarray:
         model, batch = classifier(texts, tokens)
         operator = things.HessianOperator(model, [batch], things.supervised_loss(cross_entropy))
-        found = things.spectral_density(operator, num_runs=1, lanczos_steps=steps)
-        return np.nanmax(found.raw_eigenvalues.numpy())
+        density = things.spectral_density(operator, num_runs=1, lanczos_steps=steps)
+        return np.nanmax(density.raw_eigenvalues.numpy())
 
     return curvature_run(compute)
 
 
 def curvature_curvlinops(texts: int, tokens: int, steps: int) -> Run:
-    from curvlinops import HessianLinearOperator  # pyright: ignore[reportMissingImports]
-    from curvlinops.papyan2020traces.spectrum import (  # pyright: ignore[reportMissingImports]
+    from curvlinops import HessianLinearOperator  # pyright: ignore[reportMissingImports] (an optional package)
+    from curvlinops.papyan2020traces.spectrum import (  # pyright: ignore[reportMissingImports] (an optional package)
         fast_lanczos,
     )
 

@@ -124,20 +124,20 @@ def described(record: Mapping[str, Any]) -> str:
     )
 
 
-def growth_cells(each: Mapping[str, Any]) -> tuple[str, ...]:
-    slope, error = each["time"]
-    memory = each.get("memory")
+def growth_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    slope, error = row["time"]
+    memory = row.get("memory")
     kept = f"{memory[0]:.2f} ± {memory[1]:.2f}" if memory else "too little to fit"
-    sizes = ", ".join(f"{size:,}" for size in each["sizes"])
+    sizes = ", ".join(f"{size:,}" for size in row["sizes"])
     return (
-        each["name"],
-        f"{each['argument']} {sizes}",
-        ", ".join(number(seconds) for seconds in each["seconds"]),
+        row["name"],
+        f"{row['argument']} {sizes}",
+        ", ".join(number(seconds) for seconds in row["seconds"]),
         f"{slope:.2f} ± {error:.2f}",
-        f"{each['theory']['time']:g}",
-        ", ".join(f"{mega:.0f}" for mega in each["peak"]),
+        f"{row['theory']['time']:g}",
+        ", ".join(f"{mega:.0f}" for mega in row["peak"]),
         kept,
-        f"{each['theory']['memory']:g}",
+        f"{row['theory']['memory']:g}",
     )
 
 

@@ -70,19 +70,19 @@ def gaussian(left: Array, right: Array, temperature: float) -> Array:
     return np.exp(squared, out=squared)
 
 
-def solve(query: Array, key: Array, value: Array, given: Problem) -> Array:
+def solve(query: Array, key: Array, value: Array, task: Problem) -> Array:
     """The solution of one head by SciPy, in the inputs' precision."""
     import scipy.linalg
 
-    matrix = gaussian(key, key, given.temperature)
-    matrix.flat[:: len(key) + 1] += np.asarray(given.ridge, matrix.dtype)
+    matrix = gaussian(key, key, task.temperature)
+    matrix.flat[:: len(key) + 1] += np.asarray(task.ridge, matrix.dtype)
     # The transpose of the symmetric matrix is the same matrix in LAPACK's column-major order.
     factor = scipy.linalg.cho_factor(matrix.T, lower=True, overwrite_a=True, check_finite=False)
     weights = scipy.linalg.cho_solve(factor, value, check_finite=False)
-    return gaussian(query, key, given.temperature) @ weights
+    return gaussian(query, key, task.temperature) @ weights
 
 
-def on_the_sphere(given: Problem, degree: int = 22) -> Array:
+def on_the_sphere(task: Problem, degree: int = 22) -> Array:
     """The solution for kind "sphere" in float64, at any length. To rounding, the kernel has finite
     rank on the unit sphere:
 
@@ -95,7 +95,7 @@ def on_the_sphere(given: Problem, degree: int = 22) -> Array:
     import scipy.linalg
     from scipy.special import sph_harm_y, spherical_in
 
-    sharpness = 1 / given.temperature
+    sharpness = 1 / task.temperature
 
     def features(points: Array) -> Array:
         polar, around = (
@@ -111,22 +111,22 @@ def on_the_sphere(given: Problem, degree: int = 22) -> Array:
                 columns += [whole.real, whole.imag]
         return np.stack(columns, 1)
 
-    ((query, key, value),) = given.heads()
+    ((query, key, value),) = task.heads()
     rows = features(key)
-    matrix = rows.T @ rows + given.ridge * np.eye(rows.shape[1])
+    matrix = rows.T @ rows + task.ridge * np.eye(rows.shape[1])
     weights = scipy.linalg.cho_solve(scipy.linalg.cho_factor(matrix), rows.T @ value)
     return (features(query) @ weights)[None]
 
 
-def truth(given: Problem, kind: str) -> Array:
+def truth(task: Problem, kind: str) -> Array:
     """The solution in float64; stored in a file, because all contenders are compared with it."""
     folder = Path(os.environ.get("BENCH_SCRATCH") or tempfile.gettempdir())
-    digest = hashlib.sha256(b"".join(x.tobytes() for x in given[:3])).hexdigest()
+    digest = hashlib.sha256(b"".join(x.tobytes() for x in task[:3])).hexdigest()
     path = folder / f"attnlens-truth-{kind}-{digest[:16]}.npy"
     if path.exists():
         return np.load(path)
-    query, key, value = (np.asarray(x, float) for x in given[:3])
-    wide = Problem(query, key, value, given.temperature, given.ridge)
+    query, key, value = (np.asarray(x, float) for x in task[:3])
+    wide = Problem(query, key, value, task.temperature, task.ridge)
     if kind == "sphere":
         solution = on_the_sphere(wide)
     else:
@@ -137,9 +137,9 @@ def truth(given: Problem, kind: str) -> Array:
     return solution
 
 
-def judge(given: Problem, kind: str) -> Callable[[Any], Mapping[str, float]]:
+def judge(task: Problem, kind: str) -> Callable[[Any], Mapping[str, float]]:
     def accuracy(answer: Any) -> dict[str, float]:
-        exact = truth(given, kind)
+        exact = truth(task, kind)
         return {"relative error": relative_error(np.reshape(answer, exact.shape), exact)}
 
     return accuracy

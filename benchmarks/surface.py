@@ -98,8 +98,8 @@ def surface_functional(width: int, samples: int, points: int, fused: bool = Fals
 
 
 def surface_landscapes(width: int, samples: int, points: int, fused: bool = False) -> Run:
-    import loss_landscapes  # pyright: ignore[reportMissingImports]
-    from loss_landscapes.metrics import Loss  # pyright: ignore[reportMissingImports]
+    import loss_landscapes  # pyright: ignore[reportMissingImports] (an optional package)
+    from loss_landscapes.metrics import Loss  # pyright: ignore[reportMissingImports] (an optional package)
 
     torch = pytorch()
     model, (x, y) = torch_model(width, samples, fused)

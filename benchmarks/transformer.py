@@ -96,7 +96,7 @@ def jax_loss(w: Any, batch: Any) -> Any:
 
 def pytorch() -> Any:
     """PyTorch with the number of threads of the contest: one, or one per core."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch  # pyright: ignore[reportMissingImports] (an optional package)
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", CORES)))
     torch.manual_seed(0)

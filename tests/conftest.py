@@ -34,10 +34,10 @@ CHECKED = [
 ]
 install_import_hook(CHECKED, "beartype.beartype")
 
-import jax  # noqa: E402
-import numpy as np  # noqa: E402
-import pytest  # noqa: E402
-from hypothesis import settings  # noqa: E402
+import jax  # noqa: E402 (after the hook is installed)
+import numpy as np  # noqa: E402 (after the hook is installed)
+import pytest  # noqa: E402 (after the hook is installed)
+from hypothesis import settings  # noqa: E402 (after the hook is installed)
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")

@@ -29,16 +29,20 @@ TITLES = {"minilm": "MiniLM on film reviews", "decoder": "a decoder built by han
 
 def keep(name: str, result: Path, run: Path = RUN) -> None:
     """Store the measures that the page draws, with the summary and the facts."""
-    given = json.loads(result.read_text("utf-8"))
+    inspection = json.loads(result.read_text("utf-8"))
     measures = {
         m["name"]: {key: m[key] for key in ("layers", "by_layer", "by_head")}
-        for m in given["measures"]
+        for m in inspection["measures"]
         if m["name"] in DRAWN[name]
     }
     for m in measures.values():
         m["by_head"] = [[round(r["value"], 4) for r in row] for row in m["by_head"]]
     stored = json.loads(run.read_text("utf-8")) if run.exists() else {}
-    stored[name] = {"summary": given["summary"], "facts": given["facts"], "measures": measures}
+    stored[name] = {
+        "summary": inspection["summary"],
+        "facts": inspection["facts"],
+        "measures": measures,
+    }
     run.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 

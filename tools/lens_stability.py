@@ -163,7 +163,7 @@ def flips(claims: dict[str, Any]) -> str:
 
 
 def controls(claims: dict[str, Any]) -> str:
-    """How often all controls of a claim came out as they must, and which claims had others."""
+    """How often all controls of a claim came out as expected, and where they did not."""
     outcomes = [outcome for claim in claims.values() for outcome in claim["controls"]]
     sentence = (
         f"In {outcomes.count('refuted')} of {len(outcomes)} pairs of claim and range all controls "
@@ -184,7 +184,7 @@ def lost(claims: dict[str, Any]) -> list[str]:
 
 
 def coverage(claims: dict[str, Any]) -> list[str]:
-    """How many intervals contain the pooled estimate, beside what correct intervals would do."""
+    """How many intervals contain the pooled estimate, and how many correct intervals would."""
     flags = contained(claims.values())
     if not flags:
         return []

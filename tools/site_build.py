@@ -180,8 +180,8 @@ def processor_seconds() -> float:
 
 def html(docs: Path, out: Path, navigation: dict[str, list[str]]) -> None:
     """Build the HTML with MkDocs in strict mode: a warning ends the build."""
-    from mkdocs.commands.build import build  # pyright: ignore[reportMissingImports]
-    from mkdocs.config import load_config  # pyright: ignore[reportMissingImports]
+    from mkdocs.commands.build import build  # pyright: ignore[reportMissingImports] (in the extra docs)
+    from mkdocs.config import load_config  # pyright: ignore[reportMissingImports] (in the extra docs)
 
     logging.basicConfig(format="%(levelname)s: %(message)s")  # shows the warnings
     nav = [{section: pages} for section, pages in navigation.items() if pages]

@@ -202,7 +202,7 @@ TABLE = "a,b,y\n" + "\n".join(f"{i % 5},{i % 3},{i % 2}" for i in range(40))
 
 
 @pytest.mark.parametrize(
-    ("given", "target", "more", "message"),
+    ("data", "target", "more", "message"),
     [
         ("no-such-file.csv", "y", {}, "cannot be read: there is no such file"),
         (TABLE, None, {}, "no target was named; the columns are"),
@@ -248,11 +248,11 @@ TABLE = "a,b,y\n" + "\n".join(f"{i % 5},{i % 3},{i % 2}" for i in range(40))
         "number and target",
     ],
 )
-def test_bad_input_raises_one_sentence(tmp_path, given, target, more, message):
-    if isinstance(given, str) and "\n" in given:
-        given = write_table(tmp_path, given)
+def test_bad_input_raises_one_sentence(tmp_path, data, target, more, message):
+    if isinstance(data, str) and "\n" in data:
+        data = write_table(tmp_path, data)
     with pytest.raises(BadInput) as caught:
-        attnlens.advise(given, target, **more)
+        attnlens.advise(data, target, **more)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 

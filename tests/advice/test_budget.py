@@ -12,17 +12,17 @@ from attnlens.instruments.samples.labelled import labelled
 
 
 @pytest.mark.parametrize(
-    ("given", "seconds"),
+    ("duration", "seconds"),
     [("30s", 30.0), ("10m", 600.0), ("2h", 7200.0), ("1.5 m", 90.0), ("45", 45.0), (7, 7.0)],
 )
-def test_durations_are_read_as_seconds(given: str | float, seconds: float):
-    assert durations.parse_duration(given) == seconds
+def test_durations_are_read_as_seconds(duration: str | float, seconds: float):
+    assert durations.parse_duration(duration) == seconds
 
 
-@pytest.mark.parametrize("given", ["", "soon", "10x", "-3m", "0s", "1e9m", 0, -1, float("nan")])
-def test_invalid_durations_raise_one_sentence(given: str | float):
+@pytest.mark.parametrize("duration", ["", "soon", "10x", "-3m", "0s", "1e9m", 0, -1, float("nan")])
+def test_invalid_durations_raise_one_sentence(duration: str | float):
     with pytest.raises(BadInput, match=r"budget must be .*got"):
-        durations.parse_duration(given)
+        durations.parse_duration(duration)
 
 
 def test_a_passed_deadline_raises_unless_it_is_held():

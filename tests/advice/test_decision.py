@@ -70,11 +70,11 @@ def test_nothing_is_recommended_where_no_contender_learns():
 
 
 def test_a_diverged_contender_is_not_ranked():
-    given = contest({"linear": 0.2, "transformer": 0.1})
-    given.errors["transformer"][3] = math.nan  # type: ignore[index]
-    result = decision.decide(given)
+    data = contest({"linear": 0.2, "transformer": 0.1})
+    data.errors["transformer"][3] = math.nan
+    result = decision.decide(data)
     assert [ranked.name for ranked in result.ranking] == ["linear"]
-    assert decision.decide(given._replace(errors={"linear": np.full(8, math.nan)})).ranking == ()
+    assert decision.decide(data._replace(errors={"linear": np.full(8, math.nan)})).ranking == ()
 
 
 @pytest.mark.parametrize(
@@ -149,16 +149,16 @@ def test_models_of_the_users_own_are_contenders():
     # Of these curves of the networks, `contest` uses only the sizes and the errors.
     tables = {"baseline": ((1.0, 0.5),) * 3}
     curves = LearningCurves("", "", (10, 40), 0.5, tables, (1.0, 1.0))
-    found = trial.contest(curves)
-    assert found.errors["mine"].max() < 1e-20
-    assert found.errors["mean"].mean() > 0.9
-    assert decision.decide(found).ranking[-1].name == "mean"
-    curve = trial.error_curve("mine", found, curves)
+    outcome = trial.contest(curves)
+    assert outcome.errors["mine"].max() < 1e-20
+    assert outcome.errors["mean"].mean() > 0.9
+    assert decision.decide(outcome).ranking[-1].name == "mean"
+    curve = trial.error_curve("mine", outcome, curves)
     assert curve.sizes == (5, 10, 20, 40)
     assert curve.errors.max() < 1e-20
     assert curve.test_rows == 0
     # A network that has a learning curve is not trained again.
-    assert trial.error_curve("baseline", found, curves).sizes == (10, 40)
+    assert trial.error_curve("baseline", outcome, curves).sizes == (10, 40)
     broken = Trial.of(data, Effort(60, 3, 4, 10), 60, 4, 0, {}, models={"mine": _Broken()})
     with pytest.raises(BadInput, match="the model 'mine' failed in line"):
         broken.contest(curves)

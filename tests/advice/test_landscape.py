@@ -38,9 +38,9 @@ def test_a_flat_minimum_has_its_exact_numbers():
     assert math.isclose(sharp.readings["rise"].value, 0.045, rel_tol=1e-12)
     assert sharp.answer.startswith("flat")
     assert "unstable with steps above 0.67" in sharp.evidence  # the bound is 2/λ_max
-    ends = sheet.spectrum.readings
-    assert math.isclose(ends["top_1"].value, 3, rel_tol=1e-12)
-    assert math.isclose(ends["bottom_1"].value, 1, rel_tol=1e-12)
+    spectrum = sheet.spectrum.readings
+    assert math.isclose(spectrum["top_1"].value, 3, rel_tol=1e-12)
+    assert math.isclose(spectrum["bottom_1"].value, 1, rel_tol=1e-12)
     assert sheet.bending.answer.startswith("up in about 3 of 3, down in about 0")
     density, plane = sheet.figures
     assert density.plot().axes
@@ -88,9 +88,15 @@ def test_eigenvalues_of_the_lanczos_method_are_bounds():
         return 0.5 * jnp.sum(jnp.asarray(scales) * w**2) + jnp.mean(data[0])
 
     sheet = landscape((np.ones(600), loss, np.ones((1, 1))), points=3, eigenpairs=1)
-    ends = sheet.spectrum.readings
-    assert ends["top_1"].value <= 2 <= ends["top_1"].value + ends["top_1"].standard_error
-    assert ends["bottom_1"].value >= 1 >= ends["bottom_1"].value - ends["bottom_1"].standard_error
+    spectrum = sheet.spectrum.readings
+    assert (
+        spectrum["top_1"].value <= 2 <= spectrum["top_1"].value + spectrum["top_1"].standard_error
+    )
+    assert (
+        spectrum["bottom_1"].value
+        >= 1
+        >= spectrum["bottom_1"].value - spectrum["bottom_1"].standard_error
+    )
     assert sheet.spectrum.answer.startswith("largest at least ")
     assert "smallest at most " in sheet.spectrum.answer
     assert "largest eigenvalue at least " in sheet.sharpness.evidence
@@ -104,7 +110,7 @@ def test_the_sheet_is_strict_json():
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("model", "message"),
     [
         (3, "must give (params, loss, data)"),
         ((1, 2, 3, 4), "got a tuple of 4"),
@@ -140,9 +146,9 @@ def test_the_sheet_is_strict_json():
         "failing",
     ],
 )
-def test_an_invalid_model_raises_one_sentence(given, message: str):
+def test_an_invalid_model_raises_one_sentence(model, message: str):
     with pytest.raises(BadInput) as caught:
-        landscape(given, **SMALL)
+        landscape(model, **SMALL)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -153,7 +153,7 @@ def test_ridge_by_leave_one_out_minimises_the_error():
     # stops at 1e−5.
     np.testing.assert_allclose(
         np.log(chosen.ridge),
-        best.x,  # pyright: ignore[reportAttributeAccessIssue]
+        best.x,  # pyright: ignore[reportAttributeAccessIssue] (OptimizeResult declares no fields)
         rtol=0,
         atol=1.6e-3,
     )
@@ -176,7 +176,7 @@ def test_ridge_by_evidence_maximises_it_and_ignores_masked_tokens():
     chosen = cme(query, key, value, ridge="evidence", temperature=1.0, return_info=True)
     np.testing.assert_allclose(
         np.log(chosen.ridge),
-        best.x,  # pyright: ignore[reportAttributeAccessIssue]
+        best.x,  # pyright: ignore[reportAttributeAccessIssue] (OptimizeResult declares no fields)
         rtol=0,
         atol=1.6e-3,
     )

@@ -50,9 +50,9 @@ def test_integers_of_more_than_32_bits_do_not_wrap(name: str, number: int):
     """In the default mode of JAX integers have 32 bits; these numbers would become 0."""
     value = VALUE * number
     with jax.enable_x64(False):
-        found = OPERATORS[name](QUERY, KEY, value)
+        output = OPERATORS[name](QUERY, KEY, value)
         expected = OPERATORS[name](QUERY, KEY, np.float32(value))
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(output, expected)
 
 
 @every_operator
@@ -96,22 +96,22 @@ def test_a_mask_must_be_boolean(name: str):
 @pytest.mark.filterwarnings("ignore:iterative. not converged")
 @pytest.mark.parametrize("place", range(3))
 def test_arrays_that_are_masked_complex_text_or_dates_raise(name: str, place: int):
-    given = [np.float64(x) for x in (QUERY, KEY, VALUE)]
-    with_none = given[place].astype(object)
+    operands = [np.float64(x) for x in (QUERY, KEY, VALUE)]
+    with_none = operands[place].astype(object)
     with_none[with_none == 1] = None
     bad = [
-        np.ma.masked_array(given[place], given[place] == 1),
-        given[place] + 1j,
-        jnp.asarray(given[place] + 1j),
-        given[place].astype(str),
-        given[place].astype("datetime64[s]"),
+        np.ma.masked_array(operands[place], operands[place] == 1),
+        operands[place] + 1j,
+        jnp.asarray(operands[place] + 1j),
+        operands[place].astype(str),
+        operands[place].astype("datetime64[s]"),
         with_none,
     ]
     for values in bad[:-1]:
         with pytest.raises(BadInput):
-            OPERATORS[name](*given[:place], values, *given[place + 1 :])
+            OPERATORS[name](*operands[:place], values, *operands[place + 1 :])
     # None is read as NaN and reaches the result of every query that reads this entry.
-    missing = OPERATORS[name](*given[:place], bad[-1], *given[place + 1 :])
+    missing = OPERATORS[name](*operands[:place], bad[-1], *operands[place + 1 :])
     assert np.isnan(missing).any()
 
 

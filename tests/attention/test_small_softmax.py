@@ -29,21 +29,23 @@ needs_compiler = pytest.mark.skipif(
 def draw(seed, sets, queries, length, dim, value_dim, size=1.0):
     random = np.random.default_rng(seed)
     shapes = ((queries, dim), (length, dim), (length, value_dim), (queries, value_dim))
-    query, key, value, given = (
+    query, key, value, cotangent = (
         random.normal(size=(sets, *shape)).astype("float32") for shape in shapes
     )
-    return size * query, key, value, given
+    return size * query, key, value, cotangent
 
 
 @jax.jit
-def with_gradient(query, key, value, mask, given):
+def with_gradient(query, key, value, mask, cotangent):
     output, back = jax.vjp(lambda *parts: small_softmax.attend(*parts, mask), query, key, value)
-    return output, *back(given)
+    return output, *back(cotangent)
 
 
-def plain(query, key, value, mask, given):
+def plain(query, key, value, mask, cotangent):
     """Outputs and gradients by the formulas of small_softmax.cc, in float64, for one set."""
-    query, key, value, given = (np.asarray(part, float) for part in (query, key, value, given))
+    query, key, value, cotangent = (
+        np.asarray(part, float) for part in (query, key, value, cotangent)
+    )
     logits = query @ key.T
     if mask.size:
         logits = np.where(mask, logits, -np.inf)
@@ -51,9 +53,9 @@ def plain(query, key, value, mask, given):
     weights = np.exp(logits - np.where(np.isfinite(top), top, 0))
     total = weights.sum(1, keepdims=True)
     weights = weights / np.where(total > 0, total, 1)
-    pulled = given @ value.T
+    pulled = cotangent @ value.T
     scores = weights * (pulled - (weights * pulled).sum(1, keepdims=True))
-    return weights @ value, scores @ key, scores.T @ query, weights.T @ given
+    return weights @ value, scores @ key, scores.T @ query, weights.T @ cotangent
 
 
 @needs_compiler
@@ -64,24 +66,24 @@ def plain(query, key, value, mask, given):
     seed=st.integers(0, 2**32 - 1),
 )
 def test_small_softmax_equals_the_formula(sizes, size, visible, seed):
-    query, key, value, given = draw(seed, 2, *sizes, size=size)
+    query, key, value, cotangent = draw(seed, 2, *sizes, size=size)
     _, length, dim, _ = sizes
     mask = np.zeros((2, 0), bool)
     if visible is not None:
         mask = np.random.default_rng(seed).random((2, length)) < visible
-    results = with_gradient(query, key, value, mask, given)
+    results = with_gradient(query, key, value, mask, cotangent)
     # The error of a logit is ε (d + 2) Σ|q||k|; the relative error of its weight is twice that,
     # plus 4 ε of exp and L ε of the sum. Sums of absolute values bound the effect on each result.
     for i in range(2):
-        expectations = plain(query[i], key[i], value[i], mask[i], given[i])
+        expectations = plain(query[i], key[i], value[i], mask[i], cotangent[i])
         largest = (np.abs(query[i]) @ np.abs(key[i]).T).max()
         relative = EPSILON * (2 * (dim + 2) * largest + 2 * length + sizes[0] + sizes[3] + 16)
-        pulled = (np.abs(given[i]) @ np.abs(value[i]).T).max()
+        pulled = (np.abs(cotangent[i]) @ np.abs(value[i]).T).max()
         bounds = (
             np.abs(value[i]).max(),
             2 * pulled * np.abs(key[i]).max(),
             2 * pulled * np.abs(query[i]).sum(0).max(),
-            np.abs(given[i]).sum(0).max(),
+            np.abs(cotangent[i]).sum(0).max(),
         )
         for result, expected, bound in zip(results, expectations, bounds, strict=True):
             np.testing.assert_allclose(result[i], expected, rtol=0, atol=2 * relative * bound)
@@ -92,11 +94,11 @@ def test_small_softmax_equals_the_formula(sizes, size, visible, seed):
 def test_the_result_of_a_set_does_not_depend_on_other_sets(sets, length, dim, seen):
     """The result of a set is the same to the last bit alone and together with other sets, also for
     sets of few tokens, which are computed 16 at a time."""
-    query, key, value, given = draw(0, sets, length, length, dim, dim)
+    query, key, value, cotangent = draw(0, sets, length, length, dim, dim)
     mask = np.random.default_rng(0).random((sets, seen)) < 0.6
-    together = with_gradient(query, key, value, mask, given)
+    together = with_gradient(query, key, value, mask, cotangent)
     for i in range(sets):
-        alone = with_gradient(*(part[i] for part in (query, key, value, mask, given)))
+        alone = with_gradient(*(part[i] for part in (query, key, value, mask, cotangent)))
         for one, many in zip(alone, together, strict=True):
             np.testing.assert_array_equal(one, many[i])
 
@@ -104,9 +106,9 @@ def test_the_result_of_a_set_does_not_depend_on_other_sets(sets, length, dim, se
 @needs_compiler
 @pytest.mark.parametrize("length", [4, 16])
 def test_a_nan_query_affects_only_its_own_row(length):
-    query, key, value, given = draw(0, 1, length, length, 8, 8)
+    query, key, value, cotangent = draw(0, 1, length, length, 8, 8)
     query[0, 3, 2] = np.nan
-    output = with_gradient(query, key, value, np.zeros((1, 0), bool), given)[0][0]
+    output = with_gradient(query, key, value, np.zeros((1, 0), bool), cotangent)[0][0]
     assert np.isnan(output[3]).all()
     assert np.isfinite(np.delete(output, 3, 0)).all()
 

@@ -147,12 +147,12 @@ def calls() -> dict[str, tuple[str, tuple[np.ndarray, ...], tuple[tuple[int, ...
         mask = random.random((20, tokens)) < 0.7
         shapes = ((20, tokens, 5), (20, tokens, tokens))
         weights = random.dirichlet(np.ones(tokens), (20, tokens)).astype("float32")
-        given = normal(20, tokens, 5)
+        cotangent = normal(20, tokens, 5)
         name = "attnlens_small_softmax"
         result[f"{name} {tokens}"] = ("small_softmax", (*parts, mask), shapes)
         result[f"{name}_gradient {tokens}"] = (
             "small_softmax",
-            (*parts, weights, given),
+            (*parts, weights, cotangent),
             (shapes[0],) * 3,
         )
     return result

@@ -39,7 +39,7 @@ def known_numbers(claim: Claim) -> set[float]:
     """The numbers that the texts of a claim may state: those of its settings, and of its regions in
     the forms that `forms` lists."""
     assert isinstance(claim.judge, Rule)
-    values = claim.plan.values("default")  # type: ignore[attr-defined]
+    values = claim.plan.values("default")  # type: ignore[attr-defined] (the plan is a Grid)
     works = list(claim.plan("default"))
     numbers = {  # the number of values that a parameter takes in an arm
         float(len({str(w.parameters.get(name)) for w in works if w.arm == arm}))

@@ -207,7 +207,7 @@ def test_a_control_fails_unless_it_comes_out_as_expected():
     from attnlens.core.verdicts import Verdict
 
     def outcome(words: str) -> Verdict:
-        return Verdict(words, (), 1.0, 1.0, False, "")  # type: ignore[arg-type]
+        return Verdict(words, (), 1.0, 1.0, False, "")  # type: ignore[arg-type] (any words do for an outcome here)
 
     positive = replace(
         CLAIM,

@@ -52,13 +52,13 @@ def test_all_arms_of_flatness_compare_networks_of_equal_size():
         assert len({Layout.of(landscape.student(own)).size for own in networks}) == 1
 
 
-def ends(index, excess, loss) -> DescentEnds:
+def descent_ends(index, excess, loss) -> DescentEnds:
     zeros = np.zeros(len(index))
     return DescentEnds(np.array(index), np.array(excess), np.array(loss), zeros, zeros[:, None])
 
 
 def test_saddles_and_unconverged_points_are_not_bad_minima():
-    ended = ends([0, 0, 2, -1], [0.1, 0.04, 9.0, 8.0], [0.3, 0.2, 0.1, 0.0])
+    ended = descent_ends([0, 0, 2, -1], [0.1, 0.04, 9.0, 8.0], [0.3, 0.2, 0.1, 0.0])
     assert landscape.bad(ended).tolist() == [True, False, False, False]
     assert landscape.bad(ended, threshold=0.03).tolist() == [True, True, False, False]
     # The index of the lowest training loss among converged starts: of all starts, and of the first

@@ -299,10 +299,10 @@ def test_the_matrix_is_found_up_to_its_sign(dim: int):
     with jax.enable_x64(True):
         episode = jax.tree.map(np.asarray, world.sample(jax.random.key(3), 1000))
     inputs, target = episode.tokens
-    found = pairwise_estimates.learned_matrix(inputs, target.ravel(), 6)
+    estimate = pairwise_estimates.learned_matrix(inputs, target.ravel(), 6)
     matrix = episode.latent.matrix
-    sign = np.sign(np.sum(found * matrix))
-    np.testing.assert_allclose(sign * found, matrix, atol=2e-3)
+    sign = np.sign(np.sum(estimate * matrix))
+    np.testing.assert_allclose(sign * estimate, matrix, atol=2e-3)
 
 
 def test_the_error_with_a_known_matrix_is_the_predicted_one():

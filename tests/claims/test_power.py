@@ -105,7 +105,7 @@ def test_exact_quantities_need_no_power():
 def test_power_grows_with_the_profile():
     claim = claim_with(quantity(Power(-0.5, 0.1)))
     powers = [claim_power(claim, profile) for profile in ("smoke", "default", "full")]
-    assert sorted(powers, key=lambda planned: planned.power) == powers  # type: ignore[union-attr]
+    assert sorted(powers, key=lambda planned: planned.power) == powers  # type: ignore[union-attr] (none of them is None)
 
 
 def test_an_attribution_quotes_the_paper_or_is_ours():

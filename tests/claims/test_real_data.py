@@ -132,7 +132,7 @@ def test_uniform_attention_is_self_attention_without_queries():
     sizes = {"tokens": 5, "token_dim": 3, "hidden": 4, "outputs": 2, "value_dim": 6}
     model = SelfAttention(key, query_dim=2, **sizes)
     frozen = real_data.UniformAttention(key, sharpness=5.0, **sizes)
-    where = lambda m: (m.value, m.first, m.second)  # noqa: E731
+    where = lambda m: (m.value, m.first, m.second)  # noqa: E731 (a formula in one line)
     frozen = eqx.tree_at(where, frozen, (model.layer.value, model.first, model.second))
     model = eqx.tree_at(lambda m: m.layer.query, model, jnp.zeros_like(model.layer.query))
     x = jax.random.normal(key, (3, 5))
@@ -185,10 +185,10 @@ def test_one_marked_word_has_the_sign_of_the_label():
 def test_the_control_permutes_the_numbers_of_every_sample_in_the_same_way(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    given: list[Sequence[np.ndarray]] = []
+    recorded: list[Sequence[np.ndarray]] = []
 
     def record(model, tokens, *_):
-        given.append(tokens)
+        recorded.append(tokens)
         return iter([real_data.Candidate(None, [*tokens])])
 
     nothing = real_data.Chosen(np.zeros((1, 2)), np.zeros((1, 2)))
@@ -197,7 +197,7 @@ def test_the_control_permutes_the_numbers_of_every_sample_in_the_same_way(
     drawn = noisy_images.draw_split(IMAGES, 0)
     for scrambled in (False, True):
         real_data.errors([drawn], (0,), {**IMAGES, "scrambled": scrambled})
-    plain, moved = (given[i][2][0].reshape(1000, -1) for i in (0, -1))
+    plain, moved = (recorded[i][2][0].reshape(1000, -1) for i in (0, -1))
     np.testing.assert_array_equal(plain, drawn.test.array.reshape(1000, -1).astype("float32"))
     # Every sample has the same permutation, and this permutation moves numbers between tokens.
     order = np.argsort(plain[0])[np.argsort(np.argsort(moved[0]))]

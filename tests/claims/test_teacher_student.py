@@ -123,10 +123,10 @@ def test_attention_to_mean_tokens_is_uniform_in_every_layer():
     random = np.random.default_rng(1)
     tokens = Samples(random.normal(size=(1, 2, 3, 4)), *np.zeros((3, 1, 2, 3, 4)))
     model = MultiLayerSelfAttention(jax.random.key(0), tokens=4, token_dim=3, hidden=2)
-    given = mean_tokens(tokens).inputs[0, 0]
-    for weights in model.attention(jnp.asarray(given)):
+    inputs = mean_tokens(tokens).inputs[0, 0]
+    for weights in model.attention(jnp.asarray(inputs)):
         assert np.asarray(weights) == pytest.approx(np.full((4, 4), 0.25), abs=1e-12)
-    assert given.mean(1) == pytest.approx(tokens.inputs[0, 0].mean(1), rel=1e-12)
+    assert inputs.mean(1) == pytest.approx(tokens.inputs[0, 0].mean(1), rel=1e-12)
 
 
 def test_a_mask_starts_as_the_baseline():
@@ -143,7 +143,7 @@ def test_the_candidate_that_held_out_rows_prefer_is_chosen(samples):
     make = partial(Baseline, features=PADDED_FEATURES, hidden=3)
     training = {"steps": 200, "learning_rate": 0.05, "validation": 0.5, "l2": (1e-3, 1e-2)}
     both, alone = (
-        best_candidate([(make, given) for given in views], (0, 1), (20,), **training)
+        best_candidate([(make, view) for view in views], (0, 1), (20,), **training)
         for views in ((useless, plain), (useless,))
     )
     assert both.shape == (2, 1)

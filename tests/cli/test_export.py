@@ -105,7 +105,7 @@ def test_a_folder_without_a_run_is_refused(folder: Path, tmp_path: Path):
 
 def svg_width(record: object, width: float) -> float:
     """The width in inches of the exported figure; SVG states it in points."""
-    text = paper_figure(record, "svg", width).decode()  # pyright: ignore[reportArgumentType]
+    text = paper_figure(record, "svg", width).decode()  # pyright: ignore[reportArgumentType] (the record comes from a file)
     return float(text[text.index('width="') + 7 :].partition("pt")[0]) / 72
 
 

@@ -103,7 +103,7 @@ def test_samples_needs_labels_and_a_positive_error(line: Path):
 
 @pytest.mark.slow
 def test_samples_on_texts(tmp_path: Path):
-    good, bad = ("good fine great lovely".split(), "bad poor dull awful".split())  # noqa: SIM905
+    good, bad = ("good fine great lovely".split(), "bad poor dull awful".split())  # noqa: SIM905 (shorter than a list of quoted words)
     rows = []
     for i in range(240):
         kind = (good, bad)[i % 2]
@@ -203,7 +203,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         with pytest.raises(SystemExit) as ended:
             commands.main()
         output = capsys.readouterr()
-        return ended.value.code or 0, output.out, output.err  # type: ignore[return-value]
+        return ended.value.code or 0, output.out, output.err  # type: ignore[return-value] (exit codes are numbers here)
 
     return run
 

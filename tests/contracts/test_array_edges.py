@@ -39,8 +39,8 @@ def bowl(w: Any, data: Any = None) -> Any:
 
 
 def rows(**changes: Any) -> Dataset:
-    given = {"inputs": TABLE, "labels": LABELS, "classes": ("no", "yes"), **changes}
-    return Dataset("mine", "rows", source="me", licence="none", **given)
+    settings = {"inputs": TABLE, "labels": LABELS, "classes": ("no", "yes"), **changes}
+    return Dataset("mine", "rows", source="me", licence="none", **settings)
 
 
 MASKED: dict[str, Callable[[], Any]] = {
@@ -94,8 +94,8 @@ def test_a_data_set_holds_numbers_and_labels_of_its_classes(changes: Any, messag
 
 
 def test_a_data_set_of_objects_and_lists_holds_their_numbers():
-    for given in (TABLE.astype(object), TABLE.tolist()):
-        assert rows(inputs=given).digests == rows().digests
+    for form in (TABLE.astype(object), TABLE.tolist()):
+        assert rows(inputs=form).digests == rows().digests
 
 
 @pytest.mark.parametrize("number", [2**31, -(2**31) - 1, 3 * 10**9])

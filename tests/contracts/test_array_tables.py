@@ -64,8 +64,8 @@ def stationary(inputs: Any) -> Any:
 
 
 def rows(**changes: Any) -> Any:
-    given = {"inputs": TABLE, "labels": CLASSES, "classes": ("no", "yes"), **changes}
-    data = Dataset("mine", "rows", source="me", licence="none", **given)
+    settings = {"inputs": TABLE, "labels": CLASSES, "classes": ("no", "yes"), **changes}
+    data = Dataset("mine", "rows", source="me", licence="none", **settings)
     return np.column_stack([data.array, data.labels])
 
 
@@ -165,8 +165,8 @@ def reference(name: str, of_bits: bool = False) -> np.ndarray:
 
 
 def table(name: str, of_bits: bool = False) -> np.ndarray:
-    given = EVERYTHING[name].numbers
-    return (given > given.min()).astype(float) if of_bits else given
+    numbers = EVERYTHING[name].numbers
+    return (numbers > numbers.min()).astype(float) if of_bits else numbers
 
 
 def is_refused(name: str, form: str) -> bool:
@@ -175,9 +175,9 @@ def is_refused(name: str, form: str) -> bool:
     return name in TREES and form in ("lists", "Python bools")
 
 
-def one_sentence(name: str, given: Any) -> None:
+def one_sentence(name: str, array: Any) -> None:
     with pytest.raises(BadInput) as caught:
-        EVERYTHING[name].function(given)
+        EVERYTHING[name].function(array)
     message = str(caught.value)
     assert len(message.splitlines()) == 1
     assert len(message) < 250
@@ -194,22 +194,22 @@ def pairs(forms: Any) -> Any:
 
 @pytest.mark.parametrize(("name", "form"), pairs(EXACT))
 def test_the_same_numbers_give_the_same_answer(name: str, form: str):
-    given = EXACT[form](table(name))
+    array = EXACT[form](table(name))
     if is_refused(name, form):
-        one_sentence(name, given)
+        one_sentence(name, array)
         return
-    answer = np.asarray(EVERYTHING[name].function(given), float)
+    answer = np.asarray(EVERYTHING[name].function(array), float)
     np.testing.assert_array_equal(answer, reference(name))
     assert np.isfinite(answer).all()
 
 
 @pytest.mark.parametrize(("name", "form"), pairs(BITS))
 def test_truth_values_and_unsigned_numbers_are_numbers(name: str, form: str):
-    given = BITS[form](table(name, True))
+    array = BITS[form](table(name, True))
     if is_refused(name, form):
-        one_sentence(name, given)
+        one_sentence(name, array)
         return
-    answer = np.asarray(EVERYTHING[name].function(given), float)
+    answer = np.asarray(EVERYTHING[name].function(array), float)
     np.testing.assert_array_equal(answer, reference(name, True))
 
 
@@ -221,16 +221,16 @@ def test_what_holds_no_numbers_raises_or_is_marked(name: str, form: str):
         pytest.skip("no columns are no features")
     if (name, form) == ("log_me, features", "no columns"):
         pytest.skip("the evidence of no features is a number")
-    given = UNUSABLE[form](table(name))
+    array = UNUSABLE[form](table(name))
     empty = form in ("no rows", "no columns")
     if name.startswith(MARKED) and (form in MISSING or empty):
         try:
-            answer = np.asarray(EVERYTHING[name].function(given), float)
+            answer = np.asarray(EVERYTHING[name].function(array), float)
         except BadInput:
             return
         assert not answer.size or not np.isfinite(answer).all()
         return
-    one_sentence(name, given)
+    one_sentence(name, array)
 
 
 SIZES = [1e-310, 1e-200, 1e200]
@@ -283,9 +283,9 @@ def test_ranks_among_draws_do_not_depend_on_units(size: float):
     ids=lambda changes: next(iter(changes)),
 )
 def test_ranks_need_latents_draws_and_tokens_that_belong_together(changes: Any):
-    given = {"latent": TABLE, "draws": DRAWS, "tokens": TABLE[:, :, None], **changes}
+    named_arrays = {"latent": TABLE, "draws": DRAWS, "tokens": TABLE[:, :, None], **changes}
     with pytest.raises(BadInput):
-        calibration_of(**given)
+        calibration_of(**named_arrays)
 
 
 @pytest.mark.parametrize(
@@ -308,11 +308,11 @@ def test_whole_numbers_of_objects_stay_class_numbers():
     classes = np.arange(24) % 3
     fitted = partial(networks.fit, WIDE, TABLE, loss="softmax", steps=2)
     expected = fitted(classes).vectors
-    for given in (classes.astype(object), frame("Int64")(classes[:, None])["c0"]):
-        np.testing.assert_array_equal(fitted(given).vectors, expected)
+    for labels in (classes.astype(object), frame("Int64")(classes[:, None])["c0"]):
+        np.testing.assert_array_equal(fitted(labels).vectors, expected)
 
 
 def test_whole_numbers_that_would_wrap_in_single_precision_raise():
-    given = np.full((24, 3), 2**40)
+    data = np.full((24, 3), 2**40)
     with pytest.raises(BadInput, match="must fit into 32 bits in float32"):
-        attnlens.curvature(bowl, np.ones(3), given, precision="float32", steps=0)
+        attnlens.curvature(bowl, np.ones(3), data, precision="float32", steps=0)

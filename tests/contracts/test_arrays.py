@@ -54,9 +54,9 @@ def errors(X: Any, y: Any = TARGET) -> Any:
 
 
 def centred(tokens: Any) -> Any:
-    given = np.asarray(tokens, float)
+    array = np.asarray(tokens, float)
     with np.errstate(invalid="ignore"):  # infinity minus infinity
-        return given - given.mean(0) + 1
+        return array - array.mean(0) + 1
 
 
 def transfer(features: Any, pretraining: Any, downstream: Any) -> Any:
@@ -143,8 +143,8 @@ def test_truth_values_and_unsigned_numbers_are_numbers(name: str, form: str):
 @pytest.mark.parametrize("name", sorted(OPERATORS))
 @pytest.mark.parametrize("form", ["bool", "uint8"])
 def test_operators_compute_with_truth_values_and_unsigned_numbers(name: str, form: str):
-    given = BITS[form](ONES)
-    answer = np.asarray(OPERATORS[name](given, given, given))
+    array = BITS[form](ONES)
+    answer = np.asarray(OPERATORS[name](array, array, array))
     expected = np.asarray(OPERATORS[name](ONES, ONES, ONES))
     tolerance = 0 if answer.dtype == expected.dtype else 1e-4  # computed in single precision
     np.testing.assert_allclose(answer, expected, rtol=0, atol=tolerance)
@@ -214,8 +214,8 @@ def attended(name: str) -> np.ndarray:
     "form", [pytest.param(f, marks=[pytest.mark.slow] if f != "int8" else []) for f in EXACT]
 )
 def test_operators_give_the_answer_in_their_precision(name: str, form: str):
-    given = EXACT[form](TABLE)
-    answer = np.asarray(OPERATORS[name](given, given, given))
+    array = EXACT[form](TABLE)
+    answer = np.asarray(OPERATORS[name](array, array, array))
     precision = float(np.finfo(answer.dtype).eps)
     # The answer is a sum over 24 tokens of numbers up to 4. CME amplifies errors by (24 · κ(k, k) +
     # λ)/λ, and κ(k, k) is at most (1 + 48/√3)² = 823. Half precision is computed in single
@@ -231,10 +231,10 @@ def test_operators_give_the_answer_in_their_precision(name: str, form: str):
 @pytest.mark.parametrize("form", ["text", "one text", "complex", "dates", "masked", "ragged"])
 def test_operators_refuse_what_is_not_a_number(name: str, form: str):
     for place in range(3):
-        given = [TABLE, TABLE, TABLE]
-        given[place] = UNUSABLE[form](TABLE)
+        operands = [TABLE, TABLE, TABLE]
+        operands[place] = UNUSABLE[form](TABLE)
         with pytest.raises(BadInput):
-            OPERATORS[name](*given)
+            OPERATORS[name](*operands)
 
 
 def test_every_function_of_the_package_that_takes_an_array_is_here():

@@ -67,7 +67,7 @@ def test_the_power_of_a_claim_in_its_decisive_profile_is_as_promised(claim: Clai
 def test_a_claim_declares_its_pilot_and_is_judged_on_other_seeds(claim: Claim):
     """Exact checks need no pilot, because none of their settings was chosen by looking at
     results."""
-    pilot = claim.plan.pilot  # type: ignore[attr-defined]
+    pilot = claim.plan.pilot  # type: ignore[attr-defined] (the plan is a Grid)
     assert pilot or claim.exact
     for profile in PROFILES:
         assert min(seed for work in claim.plan(profile) for seed in work.seeds) >= pilot.stop

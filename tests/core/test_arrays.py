@@ -13,7 +13,7 @@ VALUES = [0.0, 1.0, 2.0, 3.0]
 
 
 @pytest.mark.parametrize(
-    "given",
+    "values",
     [
         [0, 1, 2, 3],
         np.arange(4, dtype=np.int8),
@@ -26,8 +26,8 @@ VALUES = [0.0, 1.0, 2.0, 3.0]
         np.ma.masked_array(VALUES),
     ],
 )
-def test_numbers_are_read_exactly(given):
-    array = arrays.numbers("X", given)
+def test_numbers_are_read_exactly(values):
+    array = arrays.numbers("X", values)
     assert array.dtype == np.float64
     assert type(array) is np.ndarray
     assert array.tolist() == VALUES
@@ -47,7 +47,7 @@ def test_pandas_extension_arrays_are_read_exactly(dtype: str):
 
 
 @pytest.mark.parametrize(
-    "given",
+    "values",
     [
         np.ma.masked_array(VALUES, [True, False, False, False]),
         np.array([1 + 1j, 2]),
@@ -62,9 +62,9 @@ def test_pandas_extension_arrays_are_read_exactly(dtype: str):
         {1.0, 2.0},
     ],
 )
-def test_what_is_not_a_real_number_raises(given):
+def test_what_is_not_a_real_number_raises(values):
     with pytest.raises(BadInput):
-        arrays.numbers("X", given)
+        arrays.numbers("X", values)
 
 
 def test_sparse_matrices_raise():
@@ -81,19 +81,19 @@ def test_a_missing_label_is_no_class(missing: object):
         arrays.labels("y", np.array([1, 2, missing, 1], object))
 
 
-@pytest.mark.parametrize("given", [["a", float("nan")], ("a", 1), [b"a", np.nan]], ids=str)
-def test_what_is_not_text_in_a_list_of_text_is_no_class(given: object):
+@pytest.mark.parametrize("values", [["a", float("nan")], ("a", 1), [b"a", np.nan]], ids=str)
+def test_what_is_not_text_in_a_list_of_text_is_no_class(values: object):
     """`numpy.asarray` writes all entries of such a list as text."""
     with pytest.raises(BadInput):
-        arrays.labels("y", given)
+        arrays.labels("y", values)
 
 
 @pytest.mark.parametrize("other", [0.5, -1])
 def test_large_integers_among_other_numbers_do_not_become_one_class(other: float):
-    given = [2**63, 2**63 + 1, other]
+    labels = [2**63, 2**63 + 1, other]
     for form in (list, tuple, lambda values: np.array(values, object)):
         with pytest.raises(BadInput, match="would round"):
-            arrays.labels("y", form(given))
+            arrays.labels("y", form(labels))
     assert arrays.labels("y", [2**60, 2**60 + 1, -1]).tolist() == [2**60, 2**60 + 1, -1]
 
 

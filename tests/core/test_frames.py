@@ -80,7 +80,7 @@ RESULTS: dict[str, tuple[Tabular, int]] = {
 def test_a_frame_has_one_row_per_row_of_the_record(name: str, library: str):
     pytest.importorskip(library)
     result, count = RESULTS[name]
-    table: Any = result.to_frame(library)  # pyright: ignore[reportArgumentType]
+    table: Any = result.to_frame(library)  # pyright: ignore[reportArgumentType] (the name of an installed library)
     assert (table.num_rows if library == "pyarrow" else len(table)) == len(result.rows()) == count
 
 
@@ -105,9 +105,9 @@ def test_every_result_of_a_public_function_has_a_frame_and_a_display():
     are attributes) and plain data are no results in this sense."""
     returned: set[type] = set()
     for name in dir(attnlens):
-        given = getattr(attnlens, name)
-        if inspect.isfunction(given):
-            hint = get_type_hints(given, include_extras=True).get("return")
+        member = getattr(attnlens, name)
+        if inspect.isfunction(member):
+            hint = get_type_hints(member, include_extras=True).get("return")
             returned |= {kind for kind in (get_args(hint) or (hint,)) if inspect.isclass(kind)}
     records = {kind for kind in returned if is_dataclass(kind)} - {AmortisedPosterior}
     assert len(records) >= 15

@@ -38,7 +38,7 @@ def test_only_numbers_and_bounds_count_as_numbers():
 
 def test_sentences_of_older_documents_are_kept_as_they_are():
     sentence = "a reason of a third party {"
-    reading = Reading(math.nan, math.nan, 0, sentence)  # type: ignore[arg-type]
+    reading = Reading(math.nan, math.nan, 0, sentence)  # type: ignore[arg-type] (an invalid value on purpose)
     assert (reading.status, reading.remark) == (Status.OTHER, sentence)
     assert reading.reason == sentence
 

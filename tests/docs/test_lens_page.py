@@ -35,7 +35,7 @@ def part(quantity: str, low: float, high: float, edges: list, exact: bool = Fals
 
 
 @pytest.mark.parametrize(
-    ("given", "outcome"),
+    ("row", "outcome"),
     [
         (part("x", 0.1, 0.2, [None, 0.3]), "supported"),
         (part("x", 0.1, 0.4, [None, 0.3]), "undecided"),
@@ -46,8 +46,8 @@ def part(quantity: str, low: float, high: float, edges: list, exact: bool = Fals
         (part("x", 0.1, 0.2, [None, 0.3]) | {"estimate": None, "low": None}, "undecided"),
     ],
 )
-def test_a_part_is_judged_by_its_interval(given: dict, outcome: str):
-    assert lens_page.outcome_of(given) == outcome
+def test_a_part_is_judged_by_its_interval(row: dict, outcome: str):
+    assert lens_page.outcome_of(row) == outcome
 
 
 def slope(name: str, centre: float) -> Part:

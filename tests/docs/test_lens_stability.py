@@ -30,10 +30,10 @@ def folder(path: Path, verdicts: dict[str, list[str]], profile: str = "default")
     part |= {"expected_deviation": 1.0, "cochran_q": 2.0, "degrees": times - 1, "p": 0.25}
     part |= {"contained": [True] * (times - 1) + [False], "expected_share": 0.96, "pooled": {}}
     claims = [
-        {"id": name, "exact_check": False, "verdicts": given, "controls": ["refuted"] * times}
-        | {"pooled": {"outcome": given[0]}, "pooled_control": "refuted", "parts": [part]}
+        {"id": name, "exact_check": False, "verdicts": outcomes, "controls": ["refuted"] * times}
+        | {"pooled": {"outcome": outcomes[0]}, "pooled_control": "refuted", "parts": [part]}
         | {"cells_without_result": 0, "seconds": 1.0}
-        for name, given in verdicts.items()
+        for name, outcomes in verdicts.items()
     ]
     run = {"attnlens": "1", "hash": "ab", "machine": machine, "packages": {}, "profile": profile}
     run |= {"seed_ranges": list(range(times)), "seconds": 2.0, "claims": claims}

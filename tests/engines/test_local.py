@@ -287,14 +287,14 @@ def test_short_cells_are_assigned_ahead_and_long_ones_one_at_a_time():
     cells = [one("measure")] * 200
     waiting, worker = CellQueue(cells), FakeWorker()
     program = program_key(cells[0])
-    assert len(waiting.next_for(worker, [worker])) == 1  # type: ignore[arg-type]
+    assert len(waiting.next_for(worker, [worker])) == 1  # type: ignore[arg-type] (a fake worker)
     waiting.pace[program] = 0.001
     assert waiting.ahead(program) == 20
-    assert len(waiting.next_for(worker, [worker])) == 20  # type: ignore[arg-type]
+    assert len(waiting.next_for(worker, [worker])) == 20  # type: ignore[arg-type] (a fake worker)
     worker.cells.extend(cells[:11])
-    assert waiting.next_for(worker, [worker]) == []  # type: ignore[arg-type]
+    assert waiting.next_for(worker, [worker]) == []  # type: ignore[arg-type] (a fake worker)
     worker.cells.pop()
-    assert len(waiting.next_for(worker, [worker])) == 10  # type: ignore[arg-type]
+    assert len(waiting.next_for(worker, [worker])) == 10  # type: ignore[arg-type] (a fake worker)
     waiting.pace[program] = 5.0
     assert waiting.ahead(program) == 1
 
@@ -332,10 +332,10 @@ def test_workers_prefer_their_own_program_then_a_new_one_then_share_the_last():
     first, second = FakeWorker(), FakeWorker()
     order = []
     for worker in (first, second, first, second, first, second):
-        (assigned,) = waiting.next_for(worker, [first, second])  # type: ignore[arg-type]
+        (assigned,) = waiting.next_for(worker, [first, second])  # type: ignore[arg-type] (a fake worker)
         worker.program = program_key(assigned)
         order.append(assigned.parameters["letter"])
     # The first worker takes a, and the second one b. Then the first stays with a, the second goes
     # on to c, and at the end both share c.
     assert order == ["a", "b", "a", "c", "c", "c"]
-    assert waiting.next_for(first, [first, second]) == []  # type: ignore[arg-type]
+    assert waiting.next_for(first, [first, second]) == []  # type: ignore[arg-type] (a fake worker)

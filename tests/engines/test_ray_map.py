@@ -309,4 +309,4 @@ def test_a_map_works_only_inside_with(monkeypatch: pytest.MonkeyPatch):
 
 def test_an_unknown_engine_has_no_map():
     with pytest.raises(BadInput, match="engine must be"):
-        map_of("cloud")  # pyright: ignore[reportArgumentType]
+        map_of("cloud")  # pyright: ignore[reportArgumentType] (an invalid value on purpose)

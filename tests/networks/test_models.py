@@ -52,7 +52,7 @@ def test_softplus_is_within_log_2_over_sharpness_of_relu_and_reaches_it_at_zero(
 def test_softplus_has_the_right_derivatives_at_zero():
     # The derivatives are φ' = σ, φ'' = τ₀ σ(1 − σ), φ''' = τ₀² σ(1 − σ)(1 − 2σ): at x = 0 they are
     # ½, τ₀/4, 0.
-    phi = lambda x: softplus(x, 5.0)  # noqa: E731
+    phi = lambda x: softplus(x, 5.0)  # noqa: E731 (a formula in one line)
     first = jax.grad(phi)
     second = jax.grad(first)
     zero = jnp.zeros(())
@@ -98,9 +98,9 @@ def test_known_attention_by_hand():
     # x ⊙ f = (2, 0.5·4) = (2, 2); 1·2 + 2·2 = 6; 3·6 = 18.
     x, f = jnp.array([2.0, 4.0]), jnp.array([1.0, 0.5])
     assert model(Attended(x, f)).tolist() == [18.0]
-    given = blank(KnownAttention, features=2, hidden=1, sharpness=math.inf, attention=lambda x: f)
-    given = eqx.tree_at(lambda m: m.body, given, model.body)
-    assert given(x).tolist() == [18.0]
+    known = blank(KnownAttention, features=2, hidden=1, sharpness=math.inf, attention=lambda x: f)
+    known = eqx.tree_at(lambda m: m.body, known, model.body)
+    assert known(x).tolist() == [18.0]
     assert count(model) == 3
     with pytest.raises(BadInput, match="needs inputs Attended"):
         model(x)

@@ -32,7 +32,7 @@ from running import start, toy
 @pytest.fixture
 def address() -> Iterator[tuple[str, int]]:
     with serving(lambda: "<p>page</p>", lambda: {"done": 1}) as url:
-        host, port = re.fullmatch(r"http://(.*):(\d+)/", url).groups()  # type: ignore[union-attr]
+        host, port = re.fullmatch(r"http://(.*):(\d+)/", url).groups()  # type: ignore[union-attr] (the pattern matches, or the test fails here)
         yield host, int(port)
 
 
@@ -99,8 +99,8 @@ def test_a_run_serves_its_page_until_it_ends(tmp_path: Path):
     assert process.stderr is not None
     address = ""
     for line in process.stderr:
-        if found := re.search(r"http://127\.0\.0\.1:\d+/", line):
-            address = found[0]
+        if match := re.search(r"http://127\.0\.0\.1:\d+/", line):
+            address = match[0]
             break
     page = urllib.request.urlopen(address, timeout=30).read().decode()
     assert "Running: " in page

@@ -104,4 +104,4 @@ def test_an_unknown_engine_raises():
     from attnlens.runs.compute import runner_of
 
     with pytest.raises(ValueError, match="engine must be one of local, ray"):
-        runner_of("abacus")  # type: ignore[arg-type]
+        runner_of("abacus")  # type: ignore[arg-type] (an invalid value on purpose)

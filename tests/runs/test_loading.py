@@ -167,7 +167,7 @@ def test_bibtex_of_a_forged_ledger_holds_no_commands():
 @pytest.mark.parametrize("name", ["frames", "pandas "])
 def test_an_unknown_library_of_frames(folder: Path, name: str):
     with pytest.raises(BadInput, match="frames must be one of"):
-        attnlens.load(folder, frames=name)  # pyright: ignore[reportArgumentType]
+        attnlens.load(folder, frames=name)  # pyright: ignore[reportArgumentType] (an invalid value on purpose)
 
 
 def test_a_folder_without_a_run(tmp_path: Path):

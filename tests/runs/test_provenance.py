@@ -96,8 +96,8 @@ def test_nothing_is_reused_between_native_code_and_xla(
         monkeypatch.setenv("ATTNLENS_KERNEL", switch)
         ledgers.setdefault(switch, []).append(verify("smoke", [NATIVE], tmp_path, workers=1))
         path = NumericalPath.restore(ledgers[switch][-1]["record"]["native"])
-        wanted = NativeStatus.IN_USE if switch == "1" else NativeStatus.SWITCHED_OFF
-        assert {library.status for library in path.libraries} == {wanted}
+        expected = NativeStatus.IN_USE if switch == "1" else NativeStatus.SWITCHED_OFF
+        assert {library.status for library in path.libraries} == {expected}
     cells = len(plan("smoke", [NATIVE]).cells)
     assert kept(tmp_path) == 2 * cells  # the third run computed no cell
     assert query(tmp_path, "SELECT path, COUNT(*) FROM cells GROUP BY path ORDER BY path") == [

@@ -346,4 +346,4 @@ def test_verify_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert [p.done for p in reports] == list(range(25))
     assert reports[-1].seconds_left == 0
     with pytest.raises(ValueError, match="profile must be one of smoke, default, full"):
-        package.verify("huge", ["toy_claims:CLAIM"], tmp_path)  # type: ignore[arg-type]
+        package.verify("huge", ["toy_claims:CLAIM"], tmp_path)  # type: ignore[arg-type] (an invalid value on purpose)

@@ -156,7 +156,7 @@ def test_merging_two_halves_gives_the_whole(run: Path, copy: Path, tmp_path: Pat
     assert check(copy) == (24, 48, 0, (), 0)
     with Store.reading(copy) as merged, Store.reading(run) as whole:
         assert merged.keys() == whole.keys()
-        for key in whole.keys():  # noqa: SIM118
+        for key in whole.keys():  # noqa: SIM118 (a store is not iterable)
             ours, theirs = merged.result(key), whole.result(key)
             assert ours is not None
             assert theirs is not None

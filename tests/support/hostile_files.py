@@ -47,7 +47,7 @@ def header(text: str, version: bytes = b"\x01\x00") -> bytes:
 
 def npz(**arrays: np.ndarray) -> bytes:
     buffer = io.BytesIO()
-    np.savez(buffer, **arrays)  # type: ignore[arg-type]
+    np.savez(buffer, **arrays)  # type: ignore[arg-type] (the stub types arguments that are not given here)
     return buffer.getvalue()
 
 
@@ -265,7 +265,8 @@ def parquet_cases() -> dict[str, Case]:
     def written(**columns: Any) -> bytes:
         buffer = io.BytesIO()
         arrays = [
-            each if isinstance(each, pa.Array) else pa.array(each) for each in columns.values()
+            column if isinstance(column, pa.Array) else pa.array(column)
+            for column in columns.values()
         ]
         pq.write_table(pa.table(arrays, list(columns)), buffer)
         return buffer.getvalue()

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pyarrow.parquet  # noqa: F401 (loaded before the forks, as all below)
 
-from attnlens.report.page import render_documents  # noqa: F401
+from attnlens.report.page import render_documents  # noqa: F401 (loaded before the forks)
 from attnlens.runs.pages import write_report
 from attnlens.runs.paper import export_run
 from attnlens.runs.store.maintenance import check, compact, export, merge

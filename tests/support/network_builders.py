@@ -21,5 +21,5 @@ def blank(kind, **settings):
 def put(model, **values):
     """`model` with some of its arrays replaced."""
     for name, value in values.items():
-        model = eqx.tree_at(lambda m: getattr(m, name), model, jnp.asarray(value, float))  # noqa: B023
+        model = eqx.tree_at(lambda m: getattr(m, name), model, jnp.asarray(value, float))  # noqa: B023 (called before the loop goes on)
     return model

@@ -95,7 +95,7 @@ class Loopback:
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="r") as folder:  # short: for paths of sockets
         os.environ["RAY_TMPDIR"] = folder  # keeps other clusters apart
-        from ray.cluster_utils import Cluster  # pyright: ignore[reportMissingImports]
+        from ray.cluster_utils import Cluster  # pyright: ignore[reportMissingImports] (an optional package)
 
         small: dict[str, Any] = {
             "object_store_memory": 80_000_000,

@@ -75,7 +75,7 @@ class Crescent(dist.Distribution):
     right.
     """
 
-    support = dist.constraints.real_vector  # pyright: ignore[reportIncompatibleMethodOverride, reportAssignmentType]
+    support = dist.constraints.real_vector  # pyright: ignore[reportIncompatibleMethodOverride, reportAssignmentType] (NumPyro declares a property)
 
     def __init__(self, shift: Any):
         self.shift = shift

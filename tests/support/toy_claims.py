@@ -51,9 +51,9 @@ def dies(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[
 
 
 def dies_once(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-    marker = os.environ["TOY_MARKER"]
-    if seeds[0] == 4 and not os.path.exists(marker):  # noqa: PTH110
-        open(marker, "w").close()  # noqa: PTH123
+    marker = Path(os.environ["TOY_MARKER"])
+    if seeds[0] == 4 and not marker.exists():
+        marker.touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return measure(arm, parameters, seeds)
 

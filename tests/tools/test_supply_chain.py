@@ -23,9 +23,9 @@ LINE = re.compile(r"([a-z0-9.-]+)==(\S+) --hash=sha256:[0-9a-f]{64}")
 
 
 def pinned() -> dict[str, str]:
-    found = [LINE.fullmatch(line) for line in REQUIREMENTS if not line.startswith("#")]
-    assert all(found)
-    return {match[1]: match[2] for match in found if match}
+    matches = [LINE.fullmatch(line) for line in REQUIREMENTS if not line.startswith("#")]
+    assert all(matches)
+    return {match[1]: match[2] for match in matches if match}
 
 
 def test_every_requirement_of_ci_has_a_version_and_a_hash():
@@ -36,9 +36,9 @@ def test_the_versions_of_ci_are_those_of_the_constraints():
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     constraints = dict(line.split("==") for line in lines if "==" in line and line[0] != "#")
     names = {name.lower().replace("_", "-"): version for name, version in constraints.items()}
-    found = pinned()
-    assert {name: found[name] for name in names if name in found} == {
-        name: version for name, version in names.items() if name in found
+    versions = pinned()
+    assert {name: versions[name] for name in names if name in versions} == {
+        name: version for name, version in names.items() if name in versions
     }
 
 
@@ -115,9 +115,9 @@ def test_licences_are_judged_by_what_they_demand(declared: str, allowed: bool):
 
 
 def test_every_installed_package_that_attnlens_needs_has_an_allowed_licence():
-    found = list(licences.listing(("test",)))
-    assert len(found) > 50
-    assert [entry for entry in found if not licences.is_allowed(entry[2])] == []
+    entries = list(licences.listing(("test",)))
+    assert len(entries) > 50
+    assert [entry for entry in entries if not licences.is_allowed(entry[2])] == []
 
 
 def test_the_bill_of_materials_names_every_package_and_its_dependencies():

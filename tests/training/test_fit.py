@@ -241,7 +241,7 @@ def test_validation_and_test_data_can_be_given():
 
 
 def test_gates_stay_at_least_zero_and_the_penalty_closes_gates_of_irrelevant_features():
-    make = lambda key: Gated(MAKE(key), shape=(4,))  # noqa: E731
+    make = lambda key: Gated(MAKE(key), shape=(4,))  # noqa: E731 (a formula in one line)
     y = X[:, :1]  # only the first feature matters
     fitted = fit(make, X, y, l1_gates=(0.0, 0.1), l2=1e-3, steps=1500, **PRECISE)
     free, penalised = (fitted.model(i).gates for i in (0, 1))

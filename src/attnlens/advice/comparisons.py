@@ -32,8 +32,8 @@ class KeptShare:
         self.low, self.high = self.reading.interval()
 
     def __str__(self) -> str:
-        ends = f"{100 * self.low:.0f} to {100 * self.high:.0f} %"
-        return f"{100 * self.reading.value:.0f} % (95 % interval {ends})"
+        interval = f"{100 * self.low:.0f} to {100 * self.high:.0f} %"
+        return f"{100 * self.reading.value:.0f} % (95 % interval {interval})"
 
 
 class ErrorChange:

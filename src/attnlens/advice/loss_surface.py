@@ -113,17 +113,17 @@ def _is_defined_in(value: Any, module: str) -> bool:
     return callable(value) and getattr(value, "__module__", None) == module
 
 
-def _loss_and_data(given: Any, name: str) -> LossAndData:
+def _loss_and_data(model: Any, name: str) -> LossAndData:
     """A model given as a tuple or a mapping, as `LossAndData`; raises `BadInput` for others."""
-    if isinstance(given, Mapping) and {"params", "loss"} <= set(given) <= set(KEYS):
-        given = LossAndData(**given)
-    if not isinstance(given, tuple | list) or len(given) not in (2, 3):
-        what = type(given).__name__ + (f" of {len(given)}" if hasattr(given, "__len__") else "")
+    if isinstance(model, Mapping) and {"params", "loss"} <= set(model) <= set(KEYS):
+        model = LossAndData(**model)
+    if not isinstance(model, tuple | list) or len(model) not in (2, 3):
+        what = type(model).__name__ + (f" of {len(model)}" if hasattr(model, "__len__") else "")
         raise checks.BadInput(
             f"{name} must give (params, loss, data), the parameters, a function of (params, data) "
             f"and the data; got a {what}."
         )
-    subject = LossAndData(*given)
+    subject = LossAndData(*model)
     if _is_torch(subject.params):
         return _from_torch(subject, name)
     if isinstance(subject.loss, str):

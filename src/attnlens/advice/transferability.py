@@ -59,7 +59,7 @@ def transfer(
         facts = [("features", "an array")]
         title = "arrays"
     else:
-        several_files = any(_is_file(given) for given in (pretrain, downstream))
+        several_files = any(_is_file(target) for target in (pretrain, downstream))
         file = _read(features, alone=not several_files)
         pretraining, pretraining_columns = _targets("pretrain", pretrain, file)
         task, task_columns = _targets("downstream", downstream, file)
@@ -125,11 +125,11 @@ def _read(path: str | Path, alone: bool = True) -> FileColumns:
     return FileColumns(values, arrays)
 
 
-def _targets(what: str, given: Any, file: FileColumns) -> tuple[np.ndarray, set[str]]:
+def _targets(what: str, target: Any, file: FileColumns) -> tuple[np.ndarray, set[str]]:
     """A target as an array, and the names of the columns of `file` that it was taken from."""
-    if isinstance(given, np.ndarray) or (isinstance(given, list) and not _are_names(given)):
-        return np.asarray(given), set()
-    names = [str(given)] if isinstance(given, str | Path) else [str(name) for name in given]
+    if isinstance(target, np.ndarray) or (isinstance(target, list) and not _are_names(target)):
+        return np.asarray(target), set()
+    names = [str(target)] if isinstance(target, str | Path) else [str(name) for name in target]
     if len(names) == 1 and names[0] not in file.values:
         names = [name.strip() for name in names[0].split(",") if name.strip()] or names
     used = [column for name in names for column in file.named(name)]
@@ -146,21 +146,21 @@ def _targets(what: str, given: Any, file: FileColumns) -> tuple[np.ndarray, set[
     )
 
 
-def _array_target(what: str, given: Any) -> np.ndarray:
+def _array_target(what: str, target: Any) -> np.ndarray:
     """A target given as an array: text becomes class numbers; other arrays stay unchanged."""
-    array = arrays.plain(what, given)
+    array = arrays.plain(what, target)
     if array.dtype.kind not in "OUS":
         return array
     array = arrays.labels(what, array)
     return np.unique(array, return_inverse=True)[1] if array.dtype.kind == "U" else array
 
 
-def _is_file(given: Any) -> bool:
-    return isinstance(given, str | Path) and Path(given).is_file()
+def _is_file(target: Any) -> bool:
+    return isinstance(target, str | Path) and Path(target).is_file()
 
 
-def _are_names(given: Any) -> bool:
-    return isinstance(given, list | tuple) and all(isinstance(name, str) for name in given)
+def _are_names(target: Any) -> bool:
+    return isinstance(target, list | tuple) and all(isinstance(name, str) for name in target)
 
 
 def _features(columns: dict[str, np.ndarray]) -> tuple[np.ndarray, list[str], str]:

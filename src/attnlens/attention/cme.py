@@ -147,8 +147,8 @@ def cme(
     checks.whole("max_steps", max_steps, 1)
 
     def one(member) -> Estimate:
-        query, key, value, seen, given = member
-        system = solve.System(kappa, key, seen, scale, 0.0 if given is None else given)
+        query, key, value, seen, number = member
+        system = solve.System(kappa, key, seen, scale, 0.0 if number is None else number)
         if isinstance(ridge, str):
             system = system._replace(ridge=choose(ridge, system.gram(), value, seen))
         # One solve for all right-hand sides, so that LAPACK calls never overlap.
@@ -176,9 +176,9 @@ def cme(
         info = _info(system, columns, solved, method, goal) if needs_info else None
         return Estimate(mean, var, left_out, jnp.asarray(system.ridge, key.dtype), info)
 
-    given = None if isinstance(ridge, str) else jnp.broadcast_to(_number(ridge, key.dtype), batch)
-    members = (query, key, value, seen, given)
-    direct = given is not None and method == "cholesky"
+    number = None if isinstance(ridge, str) else jnp.broadcast_to(_number(ridge, key.dtype), batch)
+    members = (query, key, value, seen, number)
+    direct = number is not None and method == "cholesky"
     native = direct and cholesky.fits(length, key.dtype) and cholesky.load()
     estimate = _for_each(one, members, batch, length, native)
     _warn(estimate.info)

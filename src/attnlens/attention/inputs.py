@@ -66,21 +66,21 @@ def prepare(query: Any, key: Any, value: Any, mask: Any = None, bias: Any = None
     return Inputs(query, key, value, mask, bias, tainted, dtype)
 
 
-def operands(**given: Any) -> tuple[Floats, Floats, Floats]:
+def operands(**named_arrays: Any) -> tuple[Floats, Floats, Floats]:
     """query, key and value as arrays of floating point numbers, after a check of their shapes.
 
     Integers and booleans become floating point numbers before anything is computed: in their own
     type a mean would be cut to a whole number. They take the type of the other operands, or JAX's
     default. JAX arrays of floating point numbers are unchanged, so tracing works as usual.
     """
-    query, key, value = floating(given)
+    query, key, value = floating(named_arrays)
     check_shapes(query.shape, key.shape, value.shape)
     return query, key, value
 
 
-def floating(given: dict[str, Any], default: Any = None) -> list[Floats]:
+def floating(named_arrays: dict[str, Any], default: Any = None) -> list[Floats]:
     """Convert arrays of real numbers, given by name, to floating point (see `operands`)."""
-    all_arrays = [_array(name, values) for name, values in given.items()]
+    all_arrays = [_array(name, values) for name, values in named_arrays.items()]
     floats = [array.dtype for array in all_arrays if jnp.issubdtype(array.dtype, jnp.floating)]
     dtype = jnp.result_type(*floats) if floats else jnp.result_type(default or float)
     return [_converted(array, dtype) for array in all_arrays]
@@ -122,13 +122,13 @@ def boolean(mask: Any) -> Bools:
     additive mask of 0 and −∞ (PyTorch), but "must not be attended to" in a mask of 1 and 0
     (tokenizers).
     """
-    given = mask if isinstance(mask, jax.Array) else arrays.plain("mask", mask)
-    if given.dtype != bool:
+    array = mask if isinstance(mask, jax.Array) else arrays.plain("mask", mask)
+    if array.dtype != bool:
         raise checks.BadInput(
-            f"mask must be boolean, true where a query may attend to a token; got {given.dtype}; "
+            f"mask must be boolean, true where a query may attend to a token; got {array.dtype}; "
             f"give mask == 0 for an additive mask of 0 and -inf, mask == 1 for one of 1 and 0."
         )
-    return jnp.asarray(given)
+    return jnp.asarray(array)
 
 
 def check_shapes(query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...]) -> None:
@@ -196,30 +196,30 @@ def at_least_single(array: Floats) -> Floats:
     return array.astype(jnp.float32) if array.dtype.itemsize < 4 else array
 
 
-def scale(name: str, given: Any, dim: int) -> float | Floats:
+def scale(name: str, value: Any, dim: int) -> float | Floats:
     """The temperature: √d if None; it must be one number, positive where its value is known."""
-    if given is None:
+    if value is None:
         return math.sqrt(max(dim, 1))
-    return single(name, positive(name, given))
+    return single(name, positive(name, value))
 
 
-def single(name: str, given: Any) -> Any:
-    """Check that `given` is one number: an array would be broadcast along an axis by chance."""
-    if np.ndim(given):
-        raise checks.BadInput(f"{name} must be one number; got an array of {np.shape(given)}.")
-    return given
+def single(name: str, value: Any) -> Any:
+    """Check that `value` is one number: an array would be broadcast along an axis by chance."""
+    if np.ndim(value):
+        raise checks.BadInput(f"{name} must be one number; got an array of {np.shape(value)}.")
+    return value
 
 
-def positive(name: str, given: Any) -> Any:
+def positive(name: str, value: Any) -> Any:
     """Check that a number or all numbers of an array are above zero; return them.
 
     A traced array is returned without a check, because its values are not known.
     """
-    if isinstance(given, (int, float)):
-        return checks.positive(name, given)
-    if isinstance(given, jax.core.Tracer):
-        return given
-    values = arrays.numbers(name, given)
+    if isinstance(value, (int, float)):
+        return checks.positive(name, value)
+    if isinstance(value, jax.core.Tracer):
+        return value
+    values = arrays.numbers(name, value)
     if not (np.isfinite(values) & (values > 0)).all():
         raise checks.BadInput(f"{name} must be finite numbers above 0; got {values.tolist()!r:.60}")
-    return given if isinstance(given, jax.Array) else jnp.asarray(values)
+    return value if isinstance(value, jax.Array) else jnp.asarray(values)

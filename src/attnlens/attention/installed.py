@@ -20,4 +20,4 @@ def installed_operators() -> dict[str, Callable[..., Any]]:
     >>> installed_operators().keys() >= OPERATORS.keys()
     True
     """
-    return plugins.extended(plugins.OPERATORS, OPERATORS, Callable)  # type: ignore[arg-type]
+    return plugins.extended(plugins.OPERATORS, OPERATORS, Callable)  # type: ignore[arg-type] (Callable is a special form, not a class)

@@ -55,8 +55,8 @@ def linear(
     checks.one_of("features", features, MAPS)
     query, key, value = inputs.operands(query=query, key=key, value=value)
     seen = inputs.token_mask(mask, key.shape)
-    given = 1.0 if temperature is None and features == "elu" else temperature
-    scale = inputs.scale("temperature", given, query.shape[-1]) ** 0.5
+    number = 1.0 if temperature is None and features == "elu" else temperature
+    scale = inputs.scale("temperature", number, query.shape[-1]) ** 0.5
     q, k = (
         inputs.at_least_single(query) / scale,
         inputs.hide(inputs.at_least_single(key), seen) / scale,

@@ -165,7 +165,7 @@ def split_tiles(
         shape = (*array.shape[:axis], count, size, *array.shape[axis + 1 :])
         return jnp.moveaxis(jnp.pad(array, padding).reshape(shape), axis, 0)
 
-    return Tile(cut(key, -2), cut(value, -2), cut(bias, -1), cut(mask, -1))  # pyright: ignore
+    return Tile(cut(key, -2), cut(value, -2), cut(bias, -1), cut(mask, -1))  # pyright: ignore (None if there is no bias or no mask)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1))

@@ -164,7 +164,7 @@ def by_iteration(
             size = jnp.sqrt(jnp.sum(b**2))
             solver = lineax.CG(
                 rtol=0.0,
-                atol=tolerance * size,  # pyright: ignore[reportArgumentType]
+                atol=tolerance * size,  # pyright: ignore[reportArgumentType] (lineax also takes arrays)
                 norm=lineax.internal.two_norm,
                 max_steps=max_steps,
             )

@@ -218,7 +218,7 @@ class Claim:
         'A.softmax-smoothed[noise_std=0.5]'
         """
         settings = getattr(self.plan, "settings", {})
-        values = self.plan.values("default") if settings else {}  # type: ignore[attr-defined]
+        values = self.plan.values("default") if settings else {}  # type: ignore[attr-defined] (plans with settings have it)
         for name, value in changes.items():
             if name not in settings:
                 known = ", ".join(sorted(settings)) or "(it declares none)"
@@ -228,8 +228,8 @@ class Claim:
                     f"{name} of {self.id} must be a {_kind(values[name][0])}; got {value!r}."
                 )
         label = ",".join(f"{name}={value}" for name, value in changes.items())
-        plan = self.plan.with_settings(changes)  # type: ignore[attr-defined]
-        templates = self._templates  # type: ignore[attr-defined]
+        plan = self.plan.with_settings(changes)  # type: ignore[attr-defined] (plans with settings have it)
+        templates = self._templates  # type: ignore[attr-defined] (set by __post_init__)
         return replace(
             self, id=f"{self.id}[{label}]", plan=plan, variation=dict(changes), **templates
         )

@@ -159,8 +159,8 @@ def head_errors(
     inputs, latents = (part.reshape(count, labels, -1) for part in (features[0], labelled.latent))
     errors = []
     for i, head in enumerate(heads):
-        given = latents[i] @ head + noise[i]
-        weights = np.linalg.lstsq(with_ones(inputs[i]), given, rcond=None)[0]
+        answers = latents[i] @ head + noise[i]
+        weights = np.linalg.lstsq(with_ones(inputs[i]), answers, rcond=None)[0]
         off = with_ones(features[1]) @ weights - test.posterior @ head
         errors.append(np.mean(off**2) + head @ test.covariance @ head)
     return np.array(errors)

@@ -86,13 +86,13 @@ def lenses() -> dict[str, InstalledLens]:
     ['exchangeability and latent variables', 'sample complexity and the loss landscape']
     """
     loaded = {plugin: plugins.load(plugin, Lens) for plugin in plugins.unique(_declared())}
-    found: dict[str, InstalledLens] = {}
+    installed: dict[str, InstalledLens] = {}
     for plugin, lens in loaded.items():
         if lens is not None and lens.letter != plugin.name:
             print_notice(f"{plugin} is left out: its letter is {lens.letter!r}, not its name")
         elif lens is not None:
-            found[lens.letter] = InstalledLens(lens, plugin.package, plugin.version)
-    return dict(sorted(found.items()))
+            installed[lens.letter] = InstalledLens(lens, plugin.package, plugin.version)
+    return dict(sorted(installed.items()))
 
 
 def providers(letters: Iterable[str]) -> dict[str, str]:
@@ -103,9 +103,9 @@ def providers(letters: Iterable[str]) -> dict[str, str]:
     >>> list(providers(["A", "B"]))
     ['attnlens']
     """
-    wanted = set(letters)
+    names = set(letters)
     provided = plugins.unique(_declared(), notice=lambda _: None)
-    return {plugin.package: plugin.version for plugin in provided if plugin.name in wanted}
+    return {plugin.package: plugin.version for plugin in provided if plugin.name in names}
 
 
 def declared_letters() -> set[str]:

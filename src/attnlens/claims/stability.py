@@ -22,7 +22,7 @@ class Stability:
     profile: str
     seed_ranges: tuple[int, ...]
     verdicts: tuple[str, ...]  # one per range
-    controls: tuple[str, ...]  # one per range, of all controls together; "refuted" is as it must be
+    controls: tuple[str, ...]  # one per range, of all controls together; "refuted" is expected
     pooled: str  # the verdict from the cells of all ranges together
 
 

@@ -73,8 +73,8 @@ def distances(parameters: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, 
             **fitting(parameters),
         )
         exact, spread = _exact(world, test.inputs, length)
-        given = _read(parameters, world, test, length).inputs
-        predicted = np.asarray(_predict(fitted.models, given), float)
+        inputs = _read(parameters, world, test, length).inputs
+        predicted = np.asarray(_predict(fitted.models, inputs), float)
         columns.append((((predicted - exact) ** 2).mean((1, 2)), spread.mean(1)))
     distance, uncertainty = (np.stack(parts, 1) for parts in zip(*columns, strict=True))
     return {"distance": distance, "uncertainty": uncertainty}

@@ -58,14 +58,14 @@ def inspect(
 ) -> None:
     """What does this transformer do, layer by layer and head by head?"""
     check_out(out)
-    wanted = None if layers is None else parse_layers(layers)
+    chosen_layers = None if layers is None else parse_layers(layers)
     inputs, labels = read_inputs(text, column, images, sequences, label, rows, seed)
     sys.path.insert(0, str(Path.cwd()))  # import modules of this folder, as `python -m` does
     from attnlens.advice import inspect as ask
     from attnlens.report import write_inspection
 
     with _progress() as show:
-        settings = {"layers": wanted, "tokens": tokens, "seed": seed}
+        settings = {"layers": chosen_layers, "tokens": tokens, "seed": seed}
         result = ask(model, inputs, labels, **settings, progress=show, keep=out)
     page = write_inspection(result, out)
     if as_json:
@@ -103,8 +103,8 @@ def read_inputs(
     seed: int,
 ) -> tuple[Any, Any]:
     """The inputs and labels that the options name, at most `rows` of them; None if not given."""
-    given = [option for option in (text, images, sequences) if option is not None]
-    if len(given) > 1:
+    sources = [option for option in (text, images, sequences) if option is not None]
+    if len(sources) > 1:
         raise BadInput("give one of --text, --images and --sequences, not several.")
     if label is not None and images is not None and label != FOLDER:
         raise BadInput(f"the --label of images must be {FOLDER}; got {label!r}.")

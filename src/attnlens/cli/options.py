@@ -150,14 +150,14 @@ def with_file_options(
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def run(*places: Any, **arguments: Any) -> None:
-            given = {name: arguments.pop(name, kind.default) for name, kind in options.items()}
-            command(*places, reading=FileOptions(**given), **arguments)
+            settings = {name: arguments.pop(name, kind.default) for name, kind in options.items()}
+            command(*places, reading=FileOptions(**settings), **arguments)
 
         signature = inspect.signature(command, eval_str=True)
         parameters = list(signature.parameters.values())
         place = list(signature.parameters).index("reading")
         parameters[place : place + 1] = options.values()
-        setattr(run, "__signature__", signature.replace(parameters=parameters))  # noqa: B010
+        setattr(run, "__signature__", signature.replace(parameters=parameters))  # noqa: B010 (functions have no such field to type)
         return run
 
     return decorate

@@ -181,7 +181,7 @@ def _numbers_of_objects(name: str, array: np.ndarray) -> np.ndarray:
         if isinstance(entry, (str, bytes, complex, np.complexfloating)):
             entry = None  # makes float() raise, which would read the text "1" as a number
         try:
-            result[where] = float(entry)  # pyright: ignore[reportArgumentType]
+            result[where] = float(entry)  # pyright: ignore[reportArgumentType] (None raises TypeError on purpose)
         except (TypeError, ValueError, OverflowError) as error:
             raise BadInput(
                 f"{name} must be real numbers; got {array[where]!r:.40} at index {where}; encode "

@@ -80,7 +80,7 @@ def _from_dict(data: dict[str, list[Any]], schema: dict[str, Any], name: str) ->
     import narwhals
 
     if "backend" in narwhals.from_dict.__annotations__:
-        return narwhals.from_dict(data, schema, backend=name)  # pyright: ignore[reportArgumentType]
+        return narwhals.from_dict(data, schema, backend=name)  # pyright: ignore[reportArgumentType] (the name of an installed library)
     # narwhals before 1.26
     native: dict[str, Any] = {"native_namespace": importlib.import_module(name)}
     return narwhals.from_dict(data, schema, **native)

@@ -46,8 +46,8 @@ def heterogeneity(
     >>> heterogeneity([1.0, 1.0, 1.0], [0.1, 0.2, 0.1], [8, 8, 8])
     Heterogeneity(q=0.0, degrees=2, p=1.0)
     """
-    given = {"estimates": estimates, "errors": errors, "counts": counts}
-    x, s, n = (arrays.numbers(*item) for item in given.items())
+    columns = {"estimates": estimates, "errors": errors, "counts": counts}
+    x, s, n = (arrays.numbers(*item) for item in columns.items())
     k = x.size
     usable = np.isfinite(x).all() and np.isfinite(s).all() and (s > 0).all() and (n > 1).all()
     if k < 2 or not usable:

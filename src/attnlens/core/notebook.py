@@ -24,7 +24,7 @@ class NotebookLine:
     def __call__(self, text: str, share: float | None = None) -> None:
         content = {"text/html": line_html(text, share), "text/plain": text}
         if self._handle is None:
-            from IPython.display import display  # pyright: ignore[reportMissingImports]
+            from IPython.display import display  # pyright: ignore[reportMissingImports] (an optional package)
 
             self._handle = display(content, raw=True, display_id=True)
         else:

@@ -97,13 +97,13 @@ def verify(
     check_seed_range("seed_range", seed_range)
     run = runner_of(engine, address, workers, time_limit, memory_limit)
     show = shown_in_notebook(progress)
-    wanted, folder, started = selection(claims, settings), Path(out), time.perf_counter()
-    selected, skipped = runnable(wanted)
-    names = command_names(claims, wanted)
+    chosen, folder, started = selection(claims, settings), Path(out), time.perf_counter()
+    selected, skipped = runnable(chosen)
+    names = command_names(claims, chosen)
     with Store.writing(folder, fresh) as store:
         # The numerical path must be known before the keys of cells, which contain it.
         path = prepared_path([claim.measure.__module__ for claim in selected], notice)
-        versions = claim_versions(wanted, selected)
+        versions = claim_versions(chosen, selected)
         lenses = {claim.lens for claim in selected}
         record = RunRecord(
             versions, judge_version(), path, environment(lenses), seed_ranges=(seed_range,)

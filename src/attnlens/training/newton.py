@@ -205,7 +205,7 @@ def _descend(problem, objective, vector) -> DescentState:
                 # Relative tolerance min(0.1, ‖g‖): loose far from a stationary point; near one, the
                 # residual is at most ‖g‖².
                 within = jnp.minimum(0.1, jnp.linalg.norm(now.gradient))
-                solver = lineax.CG(rtol=within, atol=0.0, max_steps=INNER)  # pyright: ignore
+                solver = lineax.CG(rtol=within, atol=0.0, max_steps=INNER)  # pyright: ignore (lineax also takes arrays)
             return lineax.linear_solve(operator, -now.gradient, solver, throw=False).value
 
     def step(now: DescentState) -> DescentState:

@@ -249,13 +249,13 @@ def _starts(starts: int | np.ndarray, seed: int, size: int) -> np.ndarray:
     if isinstance(starts, (int, np.integer)):
         checks.whole("starts", int(starts), at_least=1)
         return np.arange(seed, seed + int(starts), dtype=np.uint32)
-    given = np.asarray(starts, np.float64)
-    if given.ndim != 2 or given.shape[1] != size or not len(given):
+    vectors = np.asarray(starts, np.float64)
+    if vectors.ndim != 2 or vectors.shape[1] != size or not len(vectors):
         raise checks.BadInput(
             f"starts must be a whole number or an array of shape (starts, {size}), one row of "
-            f"parameters per start; got shape {given.shape}."
+            f"parameters per start; got shape {vectors.shape}."
         )
-    return given
+    return vectors
 
 
 def _merged(

@@ -133,7 +133,7 @@ class ReferenceWorld(ExactWorld):
             return posterior
         mask = jnp.ones(length, bool) if mask is None else mask
         if posterior.tokens is not None:
-            join = lambda old, new: jnp.concatenate([old, new])  # noqa: E731
+            join = lambda old, new: jnp.concatenate([old, new])  # noqa: E731 (a formula in one line)
             tokens = jax.tree.map(join, posterior.tokens, tokens)
             mask = join(posterior.mask, mask)
         return self._sampled(tokens, mask)

@@ -60,8 +60,8 @@ def find(
     line = free[first] + share[:, None, None] * (free[second] - free[first])
     both = jnp.concatenate([free, line.reshape(-1, free.shape[1])])
     logs = jax.vmap(log_density)(both)
-    ends, lowest = logs[:count], jnp.min(logs[count:].reshape(ON_LINE, -1), 0)
-    valley = jnp.minimum(ends[first], ends[second]) - lowest
+    at_modes, lowest = logs[:count], jnp.min(logs[count:].reshape(ON_LINE, -1), 0)
+    valley = jnp.minimum(at_modes[first], at_modes[second]) - lowest
     joined = jnp.zeros((count, count), bool).at[first, second].set(valley <= VALLEY)
     joined = joined | joined.T | jnp.eye(count, dtype=bool)
     squarings = (count - 1).bit_length()  # they join points by sequences of up to 2, 4, 8 … lines

@@ -187,7 +187,7 @@ class SampledPosterior(eqx.Module):
 
     @property
     def refused_draws(self) -> Any:
-        """The draws by name of site, even if a check has failed: to inspect, not for results."""
+        """The draws by name of site, even if a check has failed: for inspection only."""
         return self.unchecked_sites
 
     @property

@@ -44,7 +44,7 @@ class Opinion(NamedTuple):
         no difference is significant.
     effective: the smallest effective number of particles over the coordinates of the latent.
     shares, chain_shares: the weight of each mode among the particles, and among the draws of each
-        chain; columns beyond the number of modes that were found are zero.
+        chain; columns beyond the number of modes are zero.
     """
 
     gap: Float[Array, " kinds"]
@@ -90,9 +90,9 @@ def opinion(
     """Compare draws with particles, both given as latents."""
     dim = draws.shape[-1]
     pooled = draws.reshape(-1, dim)
-    ends = jnp.array([WIDTH, 0.5, 1 - WIDTH], draws.dtype)
+    levels = jnp.array([WIDTH, 0.5, 1 - WIDTH], draws.dtype)
     # Both samples count equally, whatever their sizes.
-    low, middle, high = 0.5 * (jnp.quantile(pooled, ends, 0) + jnp.quantile(particles, ends, 0))
+    low, middle, high = 0.5 * (jnp.quantile(pooled, levels, 0) + jnp.quantile(particles, levels, 0))
     width = jnp.maximum(0.5 * (high - low), jnp.finfo(draws.dtype).tiny)
 
     def compared(points: Array) -> Array:

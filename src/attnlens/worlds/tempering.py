@@ -122,8 +122,8 @@ def _next_beta(state: _State) -> Float[Array, ""]:
         logs = (beta - state.beta) * state.likelihood
         return 2 * logsumexp(logs) - logsumexp(2 * logs) >= jnp.log(KEPT * count)
 
-    def halve(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-        low, high = ends
+    def halve(_: Array, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = bracket
         middle = 0.5 * (low + high)
         inside = enough(middle)
         return jnp.where(inside, middle, low), jnp.where(inside, high, middle)

@@ -1,4 +1,4 @@
-"""Tokens of NumPyro models: their law and log density, and checks of what a user gives."""
+"""Tokens of NumPyro models: their law and log density, and checks of a user's input."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ def checked(tokens: Any, example: Any, mask: Bool[Array, " length"] | None) -> A
     Numbers in a row are accepted as tokens of dimension 1. In traced code values are not checked.
     """
     if isinstance(example, Pairs) != isinstance(tokens, Pairs):
-        wanted = "Pairs(key, value)" if isinstance(example, Pairs) else "an array (length, dim)"
-        raise checks.BadInput(f"tokens must be {wanted}; got {type(tokens).__name__}.")
+        expected = "Pairs(key, value)" if isinstance(example, Pairs) else "an array (length, dim)"
+        raise checks.BadInput(f"tokens must be {expected}; got {type(tokens).__name__}.")
     own = [as_floats(leaf) for leaf in (tokens if isinstance(tokens, Pairs) else (tokens,))]
     for i, leaf in enumerate(jax.tree.leaves(example)):
         if own[i].ndim == 1 and leaf.shape[1:] == (1,):
             own[i] = own[i][:, None]
         if own[i].shape[1:] != leaf.shape[1:] or own[i].ndim != leaf.ndim:
-            wanted = ", ".join(("length", *map(str, leaf.shape[1:])))
+            expected = ", ".join(("length", *map(str, leaf.shape[1:])))
             part = ("keys of tokens", "values of tokens")[i] if len(own) > 1 else "tokens"
-            raise checks.BadInput(f"{part} must have shape ({wanted}); got {own[i].shape}.")
+            raise checks.BadInput(f"{part} must have shape ({expected}); got {own[i].shape}.")
         if _known_not_finite(own[i], mask):
             raise checks.BadInput(
                 "tokens must be finite numbers; got NaN or infinity; mask=… leaves tokens out."
@@ -95,12 +95,12 @@ def check_prior(prior: Any) -> None:
     )
 
 
-def _named(given: Any) -> str:
-    return "a function with arguments" if inspect.isfunction(given) else repr(given)
+def _named(prior: Any) -> str:
+    return "a function with arguments" if inspect.isfunction(prior) else repr(prior)
 
 
 def _takes(function: Callable[..., Any], count: int) -> bool:
-    """Whether a function can be called with `count` arguments; true if it does not tell."""
+    """Whether a function can be called with `count` arguments; true if its signature is unknown."""
     try:
         inspect.signature(function).bind(*range(count))
     except TypeError:

@@ -23,7 +23,7 @@ from hostile_files import CASES, LONG, TABLE, Case, bomb, header, make, npy, npz
 def error_message(path: Path, **options: object) -> str:
     """The message of the error that `read` raises: one printable sentence."""
     with pytest.raises(BadInput) as caught:
-        read(path, **options)  # type: ignore[arg-type]
+        read(path, **options)  # type: ignore[arg-type] (the stub types arguments that are not given here)
     sentence = str(caught.value)
     assert sentence.isprintable()
     assert len(sentence) < 600
@@ -138,7 +138,7 @@ def fuzz(kind: str, count: int, folder: Path) -> int:
         path = folder / "fuzz"
         path.write_bytes(mutated(content, generator))
         with contextlib.suppress(BadInput):
-            loaded = read(path, **OPTIONS[number % len(OPTIONS)])  # type: ignore[arg-type]
+            loaded = read(path, **OPTIONS[number % len(OPTIONS)])  # type: ignore[arg-type] (the stub types arguments that are not given here)
             assert isinstance(loaded, Loaded)
             assert loaded.X is None or np.isfinite(loaded.X).all()
             readable += 1

@@ -121,9 +121,11 @@ def test_one_program_serves_every_seed_and_ridge():
     ],
 )
 def test_bad_input_raises_one_sentence(changes: dict, message: str):
-    given = {"operator": softmax, "world": WORLD, "lengths": (4, 8), "episodes": 4, **changes}
+    settings = {"operator": softmax, "world": WORLD, "lengths": (4, 8), "episodes": 4, **changes}
     with pytest.raises(BadInput, match=message):
-        inference_error(given.pop("operator"), given.pop("world"), given.pop("lengths"), **given)
+        inference_error(
+            settings.pop("operator"), settings.pop("world"), settings.pop("lengths"), **settings
+        )
 
 
 def test_the_rate_is_fitted_where_the_posterior_has_resolved_half_of_the_prior_variance():

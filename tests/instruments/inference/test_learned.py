@@ -168,8 +168,8 @@ def test_the_slope_of_means_is_that_of_the_power_law_where_single_gaps_are_negat
     # All points have the same deviations in another order, and so equal weights. Therefore the
     # slope is the difference of the logs of the two end points over log 16. Without seed s, a mean
     # is 1 − d_s/7 times as large.
-    ends = np.log(1 - np.roll(deviations, 2) / 7) - np.log(1 - deviations / 7)
-    expected = np.sqrt(7 * np.var(ends)) / np.log(16)
+    logs = np.log(1 - np.roll(deviations, 2) / 7) - np.log(1 - deviations / 7)
+    expected = np.sqrt(7 * np.var(logs)) / np.log(16)
     assert slope.standard_error == pytest.approx(expected, rel=1e-12)
     rising = gap_curve("tokens", AT, np.stack([power_law(0.5), 2 * power_law(0.5)]))
     sentence = Generalisation(curve, rising, length=8, sequences=64).in_words()

@@ -66,54 +66,58 @@ def test_products_give_the_exact_matrix_for_any_chunks(matrix: str, exact: dict)
 
 def test_all_results_for_a_small_network_are_exact(exact: dict):
     hessian = exact["hessian"]
-    found = curvature(LOSS, MODEL, DATA, blocks={"attention": "layer", "head": ("first", "second")})
+    result = curvature(
+        LOSS, MODEL, DATA, blocks={"attention": "layer", "head": ("first", "second")}
+    )
     values = np.linalg.eigvalsh(hessian)
     rounding = 1e3 * EPS * np.abs(values).max()
-    assert found.exact
-    assert found.largest == pytest.approx(values[-1], abs=rounding)
-    assert found.smallest == pytest.approx(values[0], abs=rounding)
-    assert found.trace.value == pytest.approx(values.sum(), abs=len(values) * rounding)
+    assert result.exact
+    assert result.largest == pytest.approx(values[-1], abs=rounding)
+    assert result.smallest == pytest.approx(values[0], abs=rounding)
+    assert result.trace.value == pytest.approx(values.sum(), abs=len(values) * rounding)
     value, slope = jax.value_and_grad(lambda w: LOSS(RESTORE(w), DATA))(FLAT)
-    assert found.loss == pytest.approx(float(value), rel=1e3 * EPS)
-    assert found.gradient_norm == pytest.approx(float(jnp.linalg.norm(slope)), rel=1e3 * EPS)
+    assert result.loss == pytest.approx(float(value), rel=1e3 * EPS)
+    assert result.gradient_norm == pytest.approx(float(jnp.linalg.norm(slope)), rel=1e3 * EPS)
     w = np.asarray(FLAT)
-    assert found.scaled_trace is not None
-    assert found.scaled_trace.value == pytest.approx(w**2 @ np.diag(hessian), abs=100 * rounding)
-    assert found.scaled_largest is not None
+    assert result.scaled_trace is not None
+    assert result.scaled_trace.value == pytest.approx(w**2 @ np.diag(hessian), abs=100 * rounding)
+    assert result.scaled_largest is not None
     scaled = np.linalg.eigvalsh(w[:, None] * hessian * w)
-    assert found.scaled_largest.value == pytest.approx(scaled[-1], abs=100 * rounding)
+    assert result.scaled_largest.value == pytest.approx(scaled[-1], abs=100 * rounding)
     # The first 18 parameters in the tree are w_Q, w_K (2 × 3 each) and w_V; the head follows.
     inside = np.linalg.eigvalsh(hessian[:18, :18])
-    assert found.blocks["attention"].size == 18
-    assert found.blocks["attention"].largest.value == pytest.approx(inside[-1], abs=rounding)
-    head = found.blocks["head"]
+    assert result.blocks["attention"].size == 18
+    assert result.blocks["attention"].largest.value == pytest.approx(inside[-1], abs=rounding)
+    head = result.blocks["head"]
     assert head.trace.value == pytest.approx(np.trace(hessian[18:, 18:]), abs=100 * rounding)
-    assert found.density is not None
-    assert found.density.share_below(0.0).value == pytest.approx(np.mean(values <= 0))
-    area = np.trapezoid(found.density.value, found.density.at)
+    assert result.density is not None
+    assert result.density.share_below(0.0).value == pytest.approx(np.mean(values <= 0))
+    area = np.trapezoid(result.density.value, result.density.at)
     assert area == pytest.approx(1, abs=1e-3)  # Gaussian tails beyond 4σ (6e-5), and quadrature
-    assert "gradient norm" in str(found)
-    assert found.plot() is not None
+    assert "gradient norm" in str(result)
+    assert result.plot() is not None
 
 
 def test_products_alone_agree_with_the_formed_matrix(exact: dict):
     blocks = {"attention": "layer"}
     whole = curvature(LOSS, MODEL, DATA, eigenpairs=2, blocks=blocks)
-    found = curvature(LOSS, MODEL, DATA, eigenpairs=2, blocks=blocks, **SAMPLED)
-    assert not found.exact
+    sampled = curvature(LOSS, MODEL, DATA, eigenpairs=2, blocks=blocks, **SAMPLED)
+    assert not sampled.exact
     top = np.abs(np.linalg.eigvalsh(exact["hessian"])).max()
-    for ours, theirs in zip((*found.top, *found.bottom), (*whole.top, *whole.bottom), strict=True):
+    for ours, theirs in zip(
+        (*sampled.top, *sampled.bottom), (*whole.top, *whole.bottom), strict=True
+    ):
         assert ours.residual <= 1e-6 * top  # 1e-6 is the default of rtol
         assert abs(ours.value - theirs.value) <= ours.residual + 1e3 * EPS * top
-    assert found.scaled_largest is not None
+    assert sampled.scaled_largest is not None
     assert whole.scaled_largest is not None
-    assert found.scaled_largest.value == pytest.approx(whole.scaled_largest.value, rel=1e-5)
-    attention = found.blocks["attention"].largest
+    assert sampled.scaled_largest.value == pytest.approx(whole.scaled_largest.value, rel=1e-5)
+    attention = sampled.blocks["attention"].largest
     assert attention.value == pytest.approx(whole.blocks["attention"].largest.value, rel=1e-5)
     # With four probes the trace is within five standard errors (t with 3 degrees of freedom: 1.5 %
     # lie beyond). The seed is fixed, so this checks the order of magnitude and never fails by
     # chance.
-    assert abs(found.trace.value - whole.trace.value) < 5 * found.trace.standard_error
+    assert abs(sampled.trace.value - whole.trace.value) < 5 * sampled.trace.standard_error
 
 
 def test_a_large_quadratic_of_chosen_spectrum():
@@ -128,22 +132,22 @@ def test_a_large_quadratic_of_chosen_spectrum():
 
     # Two samples whose mean is the matrix.
     data = {"matrix": np.stack([1.5 * matrix, 0.5 * matrix])}
-    found = curvature(loss, {"w": np.ones(size)}, data, probes=8, steps=30, scaled=False)
-    assert not found.exact
-    assert abs(found.largest - 30) <= found.top[0].residual + size * EPS * 30
-    assert abs(found.smallest + 4) <= found.bottom[0].residual + size * EPS * 30
-    assert found.scaled_trace is None
-    assert found.density is not None
-    assert 0 < found.trace.standard_error < 10
-    assert abs(found.trace.value - values.sum()) < 6 * found.trace.standard_error
+    result = curvature(loss, {"w": np.ones(size)}, data, probes=8, steps=30, scaled=False)
+    assert not result.exact
+    assert abs(result.largest - 30) <= result.top[0].residual + size * EPS * 30
+    assert abs(result.smallest + 4) <= result.bottom[0].residual + size * EPS * 30
+    assert result.scaled_trace is None
+    assert result.density is not None
+    assert 0 < result.trace.standard_error < 10
+    assert abs(result.trace.value - values.sum()) < 6 * result.trace.standard_error
     # Half of the eigenvalues lie below the middle of the bulk; Lanczos itself is off by up to 2e-3.
-    middle = found.density.mean(lambda t: 1 / (1 + np.exp(-20 * (t - 0.5))))
+    middle = result.density.mean(lambda t: 1 / (1 + np.exp(-20 * (t - 0.5))))
     truth = np.mean(1 / (1 + np.exp(-20 * (values - 0.5))))
     assert abs(middle.value - truth) < 6 * middle.standard_error + 2e-3
-    exact = np.exp(-0.5 * ((found.density.at[:, None] - values) / found.density.bandwidth) ** 2)
-    exact = exact.mean(1) / (found.density.bandwidth * np.sqrt(2 * np.pi))
-    distance = np.trapezoid(np.abs(found.density.value - exact), found.density.at)
-    error = np.trapezoid(found.density.standard_error, found.density.at)
+    exact = np.exp(-0.5 * ((result.density.at[:, None] - values) / result.density.bandwidth) ** 2)
+    exact = exact.mean(1) / (result.density.bandwidth * np.sqrt(2 * np.pi))
+    distance = np.trapezoid(np.abs(result.density.value - exact), result.density.at)
+    error = np.trapezoid(result.density.standard_error, result.density.at)
     assert distance < 3 * error + 0.05
 
 
@@ -178,9 +182,9 @@ def test_arrays_are_not_changed_and_other_leaves_are_no_parameters():
     def loss(p):
         return jnp.sum(p["act"](p["w"]) ** 2 * p["count"].astype(float))
 
-    found = curvature(loss, params, blocks="top")
-    assert found.size == 2
-    assert list(found.blocks) == ["w"]
+    result = curvature(loss, params, blocks="top")
+    assert result.size == 2
+    assert list(result.blocks) == ["w"]
     np.testing.assert_array_equal(w, before)
     w[0] = 5  # has no effect, because `Subject` copies arrays
     subject = Subject(loss, params)
@@ -205,8 +209,8 @@ def test_data_may_stay_on_disk(tmp_path):
     np.save(tmp_path / "x.npy", X)
     on_disk = np.load(tmp_path / "x.npy", mmap_mode="r")
     settings = {"chunk": 20, "steps": 0, "scaled": False}
-    found = curvature(LOSS, MODEL, (on_disk, Y), **settings)
-    assert found.largest == curvature(LOSS, MODEL, DATA, **settings).largest
+    result = curvature(LOSS, MODEL, (on_disk, Y), **settings)
+    assert result.largest == curvature(LOSS, MODEL, DATA, **settings).largest
 
 
 def test_single_precision_agrees_with_double_precision_to_rounding():
@@ -299,10 +303,10 @@ def test_memory_does_not_grow_with_the_number_of_chunks():
     peaks = []
     for compute in (lambda: subject.times(direction), lambda: subject.value_and_gradient()[1]):
         tracemalloc.start()
-        found = compute()
+        product = compute()
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         # A sum of 64 shares of 1/64, which are exact: rounding is that of 64 additions.
         expected = direction if len(peaks) == 1 else np.ones(size)
-        np.testing.assert_allclose(found, expected, rtol=64 * np.finfo(float).eps)
+        np.testing.assert_allclose(product, expected, rtol=64 * np.finfo(float).eps)
     assert max(peaks) < 24 * direction.nbytes

@@ -65,9 +65,9 @@ def every_p(tokens: np.ndarray, replicates: int) -> np.ndarray:
     all_batches = np.repeat(batches, len(offsets), 0).reshape(-1, 1)
     all_offsets = np.tile(offsets, (len(batches), 1)).ravel()
     lengths = np.full(len(all_offsets), length)
-    given = sequences.Sequences("numbers", all_batches, None, lengths, 0)
+    batch_of_all = sequences.Sequences("numbers", all_batches, None, lengths, 0)
     runs = len(batches) * len(offsets)
-    y, s = sequences.columns(given, runs)
+    y, s = sequences.columns(batch_of_all, runs)
     return np.stack(
         [
             permutation.permutation_test(
@@ -137,8 +137,8 @@ def test_many_batches_at_once_equal_batches_one_by_one():
     assert p_values(tokens, 49, 5)[0] == exchangeability(tokens[0], permutations=49, seed=5).value
     many = RANDOM.normal(size=(6, 3, 7, 2))
     lengths = np.full(18, 7)
-    given = sequences.Sequences("vectors", many.reshape(-1, 2), None, lengths, 0)
-    together = np.concatenate(sequences.columns(given, 6)[:1])
+    batch_of_all = sequences.Sequences("vectors", many.reshape(-1, 2), None, lengths, 0)
+    together = np.concatenate(sequences.columns(batch_of_all, 6)[:1])
     one_by_one = [
         sequences.columns(
             sequences.Sequences("vectors", part.reshape(-1, 2), None, lengths[:3], 0)

@@ -208,7 +208,7 @@ def test_drawn_latents_detect_a_wrong_posterior():
         def sample(self, key, length, queries=0):
             return NormalMean(dim=1, noise_std=1.0).sample(key, length, queries)
 
-    world = Mistaken(dim=1, noise_std=2.0)  # pyright: ignore[reportCallIssue]
+    world = Mistaken(dim=1, noise_std=2.0)  # pyright: ignore[reportCallIssue] (the subclass inherits the fields of a dataclass)
     result = measure(world.representation, world, labels="drawn", probes=("ridge",))
     assert result.gap.value > 0.1
     assert measure(world.representation, world, probes=("ridge",)).gap.value < 1e-5
@@ -272,6 +272,12 @@ def test_episodes_are_divided_equally_among_lengths():
     ],
 )
 def test_bad_input_raises_one_sentence(changes: dict, message: str):
-    given = {"encode": mean, "world": NORMAL, "episodes": EPISODES, "probes": ("ridge",), **changes}
+    settings = {
+        "encode": mean,
+        "world": NORMAL,
+        "episodes": EPISODES,
+        "probes": ("ridge",),
+        **changes,
+    }
     with pytest.raises(BadInput, match=message):
-        representation(given.pop("encode"), given.pop("world"), **given)
+        representation(settings.pop("encode"), settings.pop("world"), **settings)

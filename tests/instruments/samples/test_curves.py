@@ -21,7 +21,7 @@ from attnlens.worlds import SparseTeacher
 from counting import compilations
 
 sklearn = pytest.importorskip("sklearn")
-from sklearn.linear_model import LinearRegression, LogisticRegression  # noqa: E402
+from sklearn.linear_model import LinearRegression, LogisticRegression  # noqa: E402 (after importorskip)
 
 ROWS, FEATURES, NOISE = 96, 4, 0.5
 QUICK = {"steps": 40}
@@ -267,7 +267,7 @@ def with_nan(array: np.ndarray) -> np.ndarray:
     ],
 )
 def test_bad_input_raises_one_sentence(changes: dict, message: str):
-    given: dict[str, Any] = {"X": X, "y": Y, "models": ["baseline"], **changes}
+    settings: dict[str, Any] = {"X": X, "y": Y, "models": ["baseline"], **changes}
     with pytest.raises(BadInput, match=message) as error:
-        learning_curve(given.pop("X"), given.pop("y"), **given)
+        learning_curve(settings.pop("X"), settings.pop("y"), **settings)
     assert "\n" not in str(error.value)

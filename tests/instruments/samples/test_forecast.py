@@ -35,33 +35,33 @@ def table(law: np.ndarray, std: float = 0.0, seed: int = 0) -> np.ndarray:
 
 def test_the_likelihood_is_the_normal_density_integrated_over_the_level():
     logs = np.log(0.3 * SIZES**-0.4) + 0.05 * np.random.default_rng(0).normal(size=6)
-    found = posterior(MeasuredCurve(T, logs, COVARIANCE))
+    result = posterior(MeasuredCurve(T, logs, COVARIANCE))
     walk = np.minimum(-T[:, None], -T)
     for b, r, s in ((3, 5, 1), (12, 10, 3), (20, 19, 6)):
         law = np.log(FLOORS[r] + (1 - FLOORS[r]) * (SIZES / SIZES[-1]) ** -EXPONENTS[b])
         normal = multivariate_normal(np.zeros(6), COVARIANCE + DEVIATIONS[s] ** 2 * walk)
-        std = math.sqrt(found.variance[s])
+        std = math.sqrt(result.variance[s])
         # Trapezoidal sums of a normal density with 100 points per standard deviation are exact to
         # rounding, which is about 1e−12 for densities of this size.
-        levels = found.level[b, r, s] + std * np.arange(-10, 10, 0.01)
+        levels = result.level[b, r, s] + std * np.arange(-10, 10, 0.01)
         density = normal.pdf(logs - law - levels[:, None])
         total = math.log(density.sum() * 0.01 * std) + 2.5 * math.log(2 * math.pi)
-        assert found.likelihood[b, r, s] == pytest.approx(total, abs=1e-9)
+        assert result.likelihood[b, r, s] == pytest.approx(total, abs=1e-9)
         middle = (density * levels).sum() / density.sum()
-        assert found.level[b, r, s] == pytest.approx(middle, abs=1e-9)
+        assert result.level[b, r, s] == pytest.approx(middle, abs=1e-9)
 
 
 def test_draws_have_the_quantiles_of_the_mixture():
     data = MeasuredCurve(T, np.log(0.3 * SIZES**-0.4), COVARIANCE)
-    found = posterior(data)
+    result = posterior(data)
     last = np.random.default_rng(1).normal(size=4000)
-    paths = draw_paths(800.0, found, last / last.std(), 0)
+    paths = draw_paths(800.0, result, last / last.std(), 0)
     law = np.log(FLOORS[:, None] + (1 - FLOORS[:, None]) * 4.0 ** -EXPONENTS[:, None, None])
-    mean = found.level + law
-    std = np.sqrt(found.variance + 2 * DEVIATIONS**2)
+    mean = result.level + law
+    std = np.sqrt(result.variance + 2 * DEVIATIONS**2)
     for share in (0.025, 0.5, 0.975):
         value = np.log(np.quantile(paths.error(3200.0)[1:], share))
-        exact = float((found.weights() * ndtr((value - mean) / std)).sum())
+        exact = float((result.weights() * ndtr((value - mean) / std)).sum())
         # Four standard errors of the share of 4,000 independent draws below a number.
         assert abs(exact - share) < 4 * math.sqrt(share * (1 - share) / 4000)
 

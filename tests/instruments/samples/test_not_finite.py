@@ -12,7 +12,7 @@ from attnlens.core.checks import BadInput
 from attnlens.core.status import Status
 
 sklearn = pytest.importorskip("sklearn")
-from sklearn.dummy import DummyClassifier, DummyRegressor  # noqa: E402
+from sklearn.dummy import DummyClassifier, DummyRegressor  # noqa: E402 (after importorskip)
 
 
 class Broken(DummyRegressor):

@@ -197,12 +197,12 @@ def test_kappa_error_and_scores_are_all_printed():
         for name in ("condition number", "transfer error", "LogME", "H-score", "LEEP"):
             assert name in text
     assert classes.scores["LEEP"].value <= 0
-    given = condition_number(
+    of_classes = condition_number(
         latent, answers, (target > 0).astype(int), source=np.full((200, 2), 0.5), resamples=24
     )
     entropy = -np.mean(np.log(np.where(target > 0, (target > 0).mean(), (target <= 0).mean())))
     # A row is scored by class shares that leave it out, which costs about 1/200.
-    assert -entropy - 2 / 200 < given.scores["LEEP"].value < -entropy
+    assert -entropy - 2 / 200 < of_classes.scores["LEEP"].value < -entropy
 
 
 def test_error_and_scores_are_those_of_the_frozen_features():
@@ -255,27 +255,27 @@ def test_predicts_is_the_rank_correlation_of_scores_with_errors():
     ],
 )
 def test_bad_input_raises_one_sentence(changes: dict, message: str):
-    given = {
+    settings = {
         "features": RNG.standard_normal((50, 2)),
         "pretraining": RNG.standard_normal((50, 3)),
         "downstream": RNG.standard_normal(50),
         **changes,
     }
     with pytest.raises(BadInput, match=message):
-        condition_number(**given)
+        condition_number(**settings)
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("world", "message"),
     [
         ({"head": [1.0, 2.0], "mixing": np.eye(3)}, r"must be \(r, d\).*got \(3, 3\) and None"),
         ({"head": [1.0], "query_moment": [[-1.0]]}, "no negative eigenvalue"),
         ({"head": [math.nan]}, "head must be finite numbers in 1 dimension; "),
     ],
 )
-def test_impossible_worlds_raise_one_sentence(given: dict, message: str):
+def test_impossible_worlds_raise_one_sentence(world: dict, message: str):
     with pytest.raises(BadInput, match=message):
-        known_condition_number(**given)
+        known_condition_number(**world)
 
 
 @pytest.mark.slow
@@ -387,8 +387,8 @@ def test_unrelated_features_do_not_make_kappa_infinite(unrelated: int, weak: flo
         pretraining = latent * [1, 1, weak] + 0.1 * random.normal(size=(300, 3))
         downstream = latent @ [[1], [1], [2]] + 0.1 * random.normal(size=(300, 1))
         features = np.hstack([latent, random.normal(size=(300, unrelated))])
-        found = estimate(features, pretraining, downstream).kappa
-        infinite += bool(np.isinf(found))
-        ratios.append(found / estimate(latent, pretraining, downstream).kappa)
+        kappa = estimate(features, pretraining, downstream).kappa
+        infinite += bool(np.isinf(kappa))
+        ratios.append(kappa / estimate(latent, pretraining, downstream).kappa)
     assert infinite <= 2
     assert np.median(ratios) == pytest.approx(1, abs=0.1)

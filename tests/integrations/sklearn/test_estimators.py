@@ -246,16 +246,16 @@ def test_data_frames_and_set_output(estimator: Any):
 )
 def test_class_labels_of_any_type(kinds: tuple[Any, ...], tmp_path: Any):
     y = np.array(kinds)[np.arange(40) % len(kinds)]
-    for given in (y, y.astype(object)) if isinstance(kinds[0], str) else (y,):
-        model = clone(ALL[0]).fit(X, given)
-        assert model.classes_.dtype.kind == given.dtype.kind
+    for form in (y, y.astype(object)) if isinstance(kinds[0], str) else (y,):
+        model = clone(ALL[0]).fit(X, form)
+        assert model.classes_.dtype.kind == form.dtype.kind
         predicted = model.predict(NEW)
         assert set(predicted) <= set(kinds)
         np.testing.assert_allclose(model.predict_proba(NEW).sum(1), 1, rtol=4 * EPS)
         model.save(tmp_path / "classes")
         again = AttentionClassifier.load(tmp_path / "classes")
         np.testing.assert_array_equal(again.predict(NEW), predicted)
-        assert again.classes_.dtype.kind == given.dtype.kind
+        assert again.classes_.dtype.kind == form.dtype.kind
 
 
 @pytest.mark.slow

@@ -120,12 +120,14 @@ def agree(module, inputs, keywords, roundings):
     params, apply = attnlens.from_torch(module)
     direction = {name: random.normal(size=value.shape) for name, value in params.items()}
     tensors = tuple(torch.tensor(x) for x in inputs)
-    given = {name: torch.tensor(value) for name, value in keywords.items()}
+    tensor_keywords = {name: torch.tensor(value) for name, value in keywords.items()}
     with torch.no_grad():
-        weights = random.normal(size=tuple(module(*tensors, **given).shape))
+        weights = random.normal(size=tuple(module(*tensors, **tensor_keywords).shape))
 
     def by_torch(params):
-        return torch_side(module, tensors, given, torch.tensor(weights), params, direction)
+        return torch_side(
+            module, tensors, tensor_keywords, torch.tensor(weights), params, direction
+        )
 
     bounds = rounding(by_torch, params, roundings, random)
     ours = jax_side(apply, inputs, keywords, weights, params, direction)

@@ -46,9 +46,9 @@ def test_minilm_equals_torch_hugging_face():
     one = minilm.load()
     for text in texts:
         assert tokeniser(text)["input_ids"] == one.tokeniser(text)
-    given = tokeniser(texts[:4], return_tensors="pt", padding=True)
+    encoding = tokeniser(texts[:4], return_tensors="pt", padding=True)
     with torch.no_grad():
-        theirs = peer(**given, output_hidden_states=True).hidden_states
+        theirs = peer(**encoding, output_hidden_states=True).hidden_states
     numbers, mask = one.read(texts[:4])
     with jax.enable_x64(False):
         mine = jax.vmap(one.model.represent)(jnp.asarray(numbers), jnp.asarray(mask))

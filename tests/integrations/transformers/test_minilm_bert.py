@@ -81,8 +81,8 @@ def test_bert_equals_a_forward_pass_by_hand():
     inner = linear(f"{layer}.intermediate.dense", h)
     inner = linear(f"{layer}.output.dense", inner * (1 + erf(inner / np.sqrt(2))) / 2)
     expected = first, norm(f"{layer}.output.LayerNorm", h + inner)
-    found = Bert.of(named, heads=2).represent(jnp.asarray(numbers), jnp.asarray(mask))
-    for mine, theirs in zip(found, expected, strict=True):
+    states = Bert.of(named, heads=2).represent(jnp.asarray(numbers), jnp.asarray(mask))
+    for mine, theirs in zip(states, expected, strict=True):
         # Paths of 60 products of order one are scaled to order one: an error of ε each, with a
         # factor of ten.
         np.testing.assert_allclose(mine, theirs, rtol=0, atol=600 * np.finfo(float).eps)
@@ -112,13 +112,13 @@ def test_bert_equals_torch_encoder_layers():
                 state[f"{theirs}.{a}.{kind}"] = named[f"{ours}.{b}.{kind}"]
     peer.load_state_dict({name: torch.tensor(array) for name, array in state.items()})
     numbers, mask = jnp.asarray([0, 5, 7, 9, 1, 3]), jnp.asarray([True] * 5 + [False])
-    found = mine.represent(numbers, mask)
+    states = mine.represent(numbers, mask)
     with torch.no_grad():
         padding = torch.tensor(~np.asarray(mask))[None]
-        last = peer(torch.tensor(np.array(found[0]))[None], src_key_padding_mask=padding)[0]
+        last = peer(torch.tensor(np.array(states[0]))[None], src_key_padding_mask=padding)[0]
     # There are two layers of 60 products; norms keep entries of order one.
     np.testing.assert_allclose(
-        found[-1][:5], last[:5].numpy(), rtol=0, atol=1200 * np.finfo(float).eps
+        states[-1][:5], last[:5].numpy(), rtol=0, atol=1200 * np.finfo(float).eps
     )
 
 

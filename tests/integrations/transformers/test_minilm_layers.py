@@ -37,23 +37,23 @@ def uniform_attention(one: SentenceEncoder) -> SentenceEncoder:
 
 def test_order_matters_only_with_position_embeddings():
     one, texts = encoder(), reviews()
-    found = integrations.permutation_sensitivity(one, texts)
-    assert found.at == (0.0, 1.0, 2.0)
+    sensitivity = integrations.permutation_sensitivity(one, texts)
+    assert sensitivity.at == (0.0, 1.0, 2.0)
     bag = integrations.permutation_sensitivity(without_order(one), texts)
     # The rounding is that of means of 32 tokens in another order, after two layers of 60 products,
     # squared.
     rounding = (2 * 60 * 32 * np.finfo(float).eps) ** 2
     assert all(r.value <= rounding for r in bag.readings)
-    assert all(r.value > 1e6 * rounding and r.standard_error > 0 for r in found.readings)
+    assert all(r.value > 1e6 * rounding and r.standard_error > 0 for r in sensitivity.readings)
 
 
 def test_uniform_attention_has_the_error_of_a_sample_mean():
     sizes, length = (2, 4, 8, 16), 32
     one, texts = uniform_attention(encoder()), reviews()
-    found = integrations.token_rates(one, texts, sizes=sizes, length=length, draws=16)
-    assert len(found) == 2
+    curves = integrations.token_rates(one, texts, sizes=sizes, length=length, draws=16)
+    assert len(curves) == 2
     every = jax.jit(jax.vmap(one.model.represent))(jnp.asarray(one.read(texts, length)[0]))
-    for layer, curve in enumerate(found):
+    for layer, curve in enumerate(curves):
         assert curve.slope is not None
         low, high = (curve.slope.value + k * curve.slope.standard_error for k in (-4, 4))
         assert low < -0.5 < high
@@ -83,17 +83,17 @@ def test_rows_of_attention_maps_sum_to_one():
     even = integrations.attended_share(uniform_attention(one), reviews(4, words=6))
     # The logarithm of 8 equal weights is rounded 8 times, at order one.
     assert all(abs(r.value - 1) <= 50 * np.finfo(float).eps for r in even.readings)
-    found = integrations.attended_share(one, reviews(4, words=6))
-    assert all(0 < r.value < 1 for r in found.readings)
+    shares = integrations.attended_share(one, reviews(4, words=6))
+    assert all(0 < r.value < 1 for r in shares.readings)
 
 
 @pytest.mark.slow
 def test_transfer_and_probe_of_each_layer():
     one, texts = encoder(), reviews(120)
     layers = one.pooled(*one.read(texts))
-    found = integrations.transfers(layers, texts.labels, coordinates=4, resamples=24)
-    assert len(found) == 3
-    assert set(predicts(found)) >= {"LogME"}
+    results = integrations.transfers(layers, texts.labels, coordinates=4, resamples=24)
+    assert len(results) == 3
+    assert set(predicts(results)) >= {"LogME"}
     largest, trace = integrations.probe_curvature(layers, texts.labels, coordinates=4, parts=2)
     for high, whole in zip(largest.readings, trace.readings, strict=True):
         # λ_max ≤ trace ≤ 5/4, because p (1 − p) ≤ 1/4 and five coordinates have mean square one.

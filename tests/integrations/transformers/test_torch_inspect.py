@@ -25,8 +25,8 @@ from small_transformers import (
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-from attnlens.integrations.transformers.model_folder import load_folder  # noqa: E402
-from attnlens.integrations.transformers.subjects import TextModel  # noqa: E402
+from attnlens.integrations.transformers.model_folder import load_folder  # noqa: E402 (after importorskip)
+from attnlens.integrations.transformers.subjects import TextModel  # noqa: E402 (after importorskip)
 
 PLAIN = ("bert", "roberta", "albert", "distilbert", "gpt2", "llama", "qwen2", "vit")
 DECODERS = ("gpt2", "llama", "qwen2")
@@ -102,8 +102,8 @@ def test_recorded_hidden_states_and_weights_are_those_of_the_library(kind: str, 
                 output_attentions=True,
             )
         for layer in range(2):
-            found = [*recording.each(recording.hidden, layer + 1)][index]
-            assert np.abs(found - expected.hidden_states[layer + 1][0].numpy()).max() < 1e-5
+            hidden = [*recording.each(recording.hidden, layer + 1)][index]
+            assert np.abs(hidden - expected.hidden_states[layer + 1][0].numpy()).max() < 1e-5
             weights = [*recording.each(recording.weights, layer)][index]
             assert np.abs(weights - expected.attentions[layer][0].numpy()).max() < 1e-6
 
@@ -125,7 +125,9 @@ def test_order_that_leaves_the_mean_token_is_not_called_irrelevant(known: Inspec
     do."""
     assert max(reading.value for reading in known["order"].by_layer) < 1e-9
     assert known["order of single tokens"].by_layer[1].interval()[0] > 0.1
-    assert known.sentences[0].startswith("Order leaves every layer's mean token, but not single")
+    assert known.sentences[0].startswith(
+        "Order does not change the mean token of any layer, but it"
+    )
 
 
 def test_a_head_that_looks_at_positions_is_found(known: Inspection):

@@ -34,11 +34,11 @@ def digest(*arrays: np.ndarray) -> str:
     >>> digest(np.zeros(2)) == digest(np.zeros(2)), digest(np.zeros(2)) == digest(np.zeros((2, 1)))
     (True, False)
     """
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for array in arrays:
-        found.update(f"{array.dtype.str}{array.shape}".encode())
-        found.update(np.ascontiguousarray(array).tobytes())
-    return found.hexdigest()
+        sha256.update(f"{array.dtype.str}{array.shape}".encode())
+        sha256.update(np.ascontiguousarray(array).tobytes())
+    return sha256.hexdigest()
 
 
 class BatchStore:
@@ -56,10 +56,10 @@ class BatchStore:
             return compute()
         parameters = {**content, "model": self._model}
         cell = Cell("inspect", kind, MEASURE, parameters, (seed,), code_version(MEASURE))
-        found = self._store.result(cell.key)
-        if found is not None:
+        result = self._store.result(cell.key)
+        if result is not None:
             self.restored += 1
-            return found.values
+            return result.values
         start = time.perf_counter()
         values = compute()
         self._store.keep(cell, values, time.perf_counter() - start)

@@ -29,7 +29,7 @@ PAIRED = 32  # inputs whose (content, position) pairs are shuffled
 CLOSE = 48  # inputs for the slow measures: subsets of tokens, distance to the ridge estimate
 REPEATS = 8  # random sequences for induction
 HALF = 24  # tokens in each half of a random sequence; the second half repeats the first
-BATCH_ARRAYS = ("depth", "has_values", "is_plain")  # arrays without one row per input
+BATCH_ARRAYS = ("depth", "has_values", "is_plain")  # arrays that do not have one row per input
 NOT_HEADS = ("pooled", "shuffled", "moved", "subsets", "profile")
 HIDDEN = 3  # tokens per input to predict from the rest: a seventh of twenty tokens
 
@@ -125,7 +125,7 @@ def collect(
         progress(done := done + 1, total)
         return arrays
 
-    found = []
+    all_arrays = []
     for part in plan:
         rows, own = [subject.rows[i] for i in part], [orders[i] for i in part]
         near = [int(i) in close for i in part]
@@ -135,7 +135,7 @@ def collect(
         draws = np.random.default_rng([seed, int(name[:16], 16)])
         compute = partial(_batch, subject, part, orders, near, layers, draws)
         content = {"inputs": name, "near": near, "layers": chosen, "causal": subject.causal}
-        found.append(finished(kept.arrays("batch", content, seed, compute)))
+        all_arrays.append(finished(kept.arrays("batch", content, seed, compute)))
     pairs = []
     for part in paired_plan:
         content = {"inputs": digest(*(a[i] for i in part for a in (subject.rows, orders)))}
@@ -148,12 +148,12 @@ def collect(
         compute = partial(_held_out, subject, items)
         features.append(finished(kept.arrays("held out", content, seed, compute))["features"])
     content = {"inputs": digest(*(item.row for item in sequences))}
-    depth = int(found[0]["depth"])
+    depth = int(all_arrays[0]["depth"])
     repeats = None
     if depth and sequences:
         repeats = kept.arrays("repeats", content, seed, partial(_repeats, subject, sequences))
     finished({})
-    joined = {name: _joined(found, plan, name, count) for name in _names(found)}
+    joined = {name: _joined(all_arrays, plan, name, count) for name in _names(all_arrays)}
     return Collected(
         depth,
         joined["pooled"].swapaxes(0, 1),
@@ -162,7 +162,7 @@ def collect(
         {name: array for name, array in joined.items() if name not in NOT_HEADS},
         joined.get("subsets"),
         joined.get("profile"),
-        np.concatenate(pairs) if pairs else np.empty((0, len(found[0]["pooled"][0]), 2)),
+        np.concatenate(pairs) if pairs else np.empty((0, len(all_arrays[0]["pooled"][0]), 2)),
         None if repeats is None else repeats["repeats"],
         HeldOutTokens(
             np.concatenate(features, 1),
@@ -171,23 +171,23 @@ def collect(
         )
         if features
         else None,
-        bool(found[0]["has_values"]),
-        bool(found[0]["is_plain"]),
+        bool(all_arrays[0]["has_values"]),
+        bool(all_arrays[0]["is_plain"]),
     )
 
 
-def _names(found: Sequence[Arrays]) -> set[str]:
+def _names(all_arrays: Sequence[Arrays]) -> set[str]:
     """Names of the arrays that have one row per input."""
-    return {name for arrays in found for name in arrays} - set(BATCH_ARRAYS)
+    return {name for arrays in all_arrays for name in arrays} - set(BATCH_ARRAYS)
 
 
 def _joined(
-    found: Sequence[Arrays], plan: Sequence[np.ndarray], name: str, count: int
+    all_arrays: Sequence[Arrays], plan: Sequence[np.ndarray], name: str, count: int
 ) -> np.ndarray:
     """The array `name` of all batches in the order of the inputs; NaN where a batch lacks it."""
-    shape = next(arrays[name].shape[1:] for arrays in found if name in arrays)
+    shape = next(arrays[name].shape[1:] for arrays in all_arrays if name in arrays)
     whole = np.full((count, *shape), np.nan)
-    for arrays, part in zip(found, plan, strict=True):
+    for arrays, part in zip(all_arrays, plan, strict=True):
         if name in arrays:
             whole[part] = arrays[name]
     return whole
@@ -227,7 +227,7 @@ def _batch(
     moved = subject.record([subject.shuffled(i, orders[i]) for i in part])
     depth = len(recording.weights)
     table: dict[str, np.ndarray] = {}
-    # Matrices of single heads are small: threads would wait for each other.
+    # One thread: matrices of single heads are so small that threads would wait for each other.
     with threadpool_limits(1, "blas"):
         for layer in range(depth):
             if layers is not None and layer + 1 not in layers:
@@ -256,12 +256,12 @@ def _batch(
 def _moved(recording: Recording, moved: Recording, orders: Sequence[np.ndarray]) -> np.ndarray:
     """How far the states of single tokens change when contents are shuffled but positions stay:
     an array (inputs, hidden states, 2) of numerators and denominators."""
-    found = np.empty((len(orders), len(recording.layers), 2))
+    deviations = np.empty((len(orders), len(recording.layers), 2))
     for layer in recording.layers:
         both = (recording.each(recording.hidden, layer), moved.each(moved.hidden, layer))
         for place, (order, one, other) in enumerate(zip(orders, *both, strict=True)):
-            found[place, layer] = pair_deviation(one, other, order)
-    return found
+            deviations[place, layer] = pair_deviation(one, other, order)
+    return deviations
 
 
 def _rows(
@@ -310,12 +310,12 @@ def _pairs(
     rows = [subject.rows[i] for i in part]
     original = subject.record(rows)
     permuted = subject.record(rows, [orders[i] for i in part])
-    found = np.empty((len(part), len(original.layers), 2))
+    deviations = np.empty((len(part), len(original.layers), 2))
     for layer in original.layers:
         both = (original.each(original.hidden, layer), permuted.each(permuted.hidden, layer))
         for place, (index, hidden, moved) in enumerate(zip(part, *both, strict=True)):
-            found[place, layer] = pair_deviation(hidden, moved, orders[index])
-    return {"pairs": found}
+            deviations[place, layer] = pair_deviation(hidden, moved, orders[index])
+    return {"pairs": deviations}
 
 
 def _held_out(subject: InspectedModel, items: Sequence[HeldOut]) -> dict[str, np.ndarray]:

@@ -54,7 +54,8 @@ def inspect(
         inputs if `inputs` is given.
     inputs: texts; images (a folder, or uint8 arrays (n, height, width)); or arrays for a function.
     labels: one class or number per input, for probes of every layer.
-    layers: measure the heads of these layers only, from 1. tokens: read so many of each text.
+    layers: measure the heads of these layers only, counted from 1. tokens: how many tokens of each
+        text are read.
     examples: inputs whose attention is kept for the page. causal: whether the tokens of a function
         see earlier ones only (for a folder this is tested). progress: a function of (done, total);
         without it, a notebook shows a bar. keep: a folder in which finished batches are stored, if
@@ -68,7 +69,7 @@ def inspect(
     >>> print(result["effective tokens"].by_head[0][0])
     5 ± 0 (n = 8)
     >>> print(result.sentences[0])
-    Order does not matter: a shuffle of tokens leaves every token's state.
+    Order does not matter: a shuffle of tokens does not change any token's state.
     """
     checks.whole("tokens", tokens, at_least=4)
     checks.whole("examples", examples)
@@ -77,15 +78,15 @@ def inspect(
     subject, labels = _subject(model, inputs, labels, title, tokens, causal)
     classes = None if labels is None else _labels(labels, len(subject.rows))
     subject, classes, dropped = _without_short(subject, classes)
-    wanted = None if layers is None else _layers(layers)
+    chosen_layers = None if layers is None else _layers(layers)
     with batch_store(keep, subject.identity) as kept:
-        found = collect(subject, wanted, seed, progress or _notebook_progress(), kept)
-    all_measures = [*made.layer_measures(found, classes, seed), *made.head_measures(found)]
+        collected = collect(subject, chosen_layers, seed, progress or _notebook_progress(), kept)
+    all_measures = [*made.layer_measures(collected, classes, seed), *made.head_measures(collected)]
     by_name = {measure.name: measure for measure in all_measures}
     facts = (
         ("model", str(model) if isinstance(model, str | os.PathLike) else title),
         ("kind", "decoder: tokens see earlier ones only" if subject.causal else "encoder"),
-        ("depth", _depth(found, by_name)),
+        ("depth", _depth(collected, by_name)),
         *subject.notes,
         *([("continued", f"{kept.restored} finished batches were read")] if kept.restored else []),
         *([("left out", f"{dropped:,} inputs of fewer than two tokens")] if dropped else []),
@@ -96,9 +97,9 @@ def inspect(
         summary(by_name, subject.causal),
         facts,
         tuple(all_measures),
-        tuple(_missing(found, subject, classes)),
-        _views(subject, found, examples),
-        made.distance_profiles(found),
+        tuple(_missing(collected, subject, classes)),
+        _views(subject, collected, examples),
+        made.distance_profiles(collected),
     )
 
 
@@ -134,22 +135,22 @@ def _subject(
     model: Any, inputs: Any, labels: Any, title: str, tokens: int, causal: bool
 ) -> tuple[InspectedModel, Any]:
     if isinstance(model, str) and ":" in model and not Path(model).exists():
-        given = from_name(model)
-        if callable(given) and inputs is not None:
-            given = (given, inputs)
-        if not isinstance(given, tuple) or len(given) not in (2, 3):
+        named_model = from_name(model)
+        if callable(named_model) and inputs is not None:
+            named_model = (named_model, inputs)
+        if not isinstance(named_model, tuple) or len(named_model) not in (2, 3):
             raise checks.BadInput(
                 f"{model} must return (function, inputs) or (function, inputs, labels), or a "
                 f"function whose inputs are given (--sequences FILE); got a "
-                f"{type(given).__name__}."
+                f"{type(named_model).__name__}."
             )
-        if inputs is not None and inputs is not given[1]:
+        if inputs is not None and inputs is not named_model[1]:
             raise checks.BadInput(
                 f"{model} returns its own inputs; leave out the others, or return the function "
                 f"alone."
             )
-        model, inputs = given[:2]
-        labels = given[2] if len(given) == 3 else labels
+        model, inputs = named_model[:2]
+        labels = named_model[2] if len(named_model) == 3 else labels
     if callable(model):
         function = _as_function(model)
         return FunctionModel(function, arrays.plain("inputs", inputs), title, causal), labels
@@ -184,9 +185,9 @@ def _check_kind(reads_images: bool, inputs: Any, title: str) -> None:
     numeric = isinstance(inputs, np.ndarray) and inputs.dtype.kind in "iufb"
     first = inputs if numeric or isinstance(inputs, str | Path) else next(iter(inputs), None)
     if not reads_images and (numeric or isinstance(first, Path)):
-        given = "an array of numbers" if numeric else "images"
+        content = "an array of numbers" if numeric else "images"
         raise checks.BadInput(
-            f"{title} reads texts; got {given}; give texts (--text FILE --column NAME)."
+            f"{title} reads texts; got {content}; give texts (--text FILE --column NAME)."
         )
     if reads_images and not isinstance(inputs, str) and isinstance(first, str):
         raise checks.BadInput(f"{title} reads images; got texts; give images (--images FOLDER).")
@@ -198,8 +199,8 @@ def _as_function(model: Any) -> Any:
         return model
 
     def call(batch: np.ndarray) -> Any:
-        found = record_torch_module(model, batch)
-        output = found.output
+        recording = record_torch_module(model, batch)
+        output = recording.output
         if isinstance(output, Mapping) and "hidden" in output:
             return {
                 name: [
@@ -208,14 +209,14 @@ def _as_function(model: Any) -> Any:
                 ]
                 for name, parts in output.items()
             }
-        if not found.hidden:
+        if not recording.hidden:
             return output
-        # Some modules attend to other things than their tokens, or more than once per layer: their
-        # weights are left out.
-        tokens = found.hidden[0].shape[1]
-        square = all(weights.shape[2:] == (tokens, tokens) for weights in found.weights)
-        fits = square and len(found.weights) == len(found.hidden) - 1
-        return {"hidden": found.hidden, "weights": found.weights if fits else []}
+        # Some modules attend to something other than their tokens, or more than once per layer:
+        # their weights are left out.
+        tokens = recording.hidden[0].shape[1]
+        square = all(weights.shape[2:] == (tokens, tokens) for weights in recording.weights)
+        fits = square and len(recording.weights) == len(recording.hidden) - 1
+        return {"hidden": recording.hidden, "weights": recording.weights if fits else []}
 
     return call
 
@@ -273,32 +274,32 @@ def _layers(layers: Iterable[int]) -> Sequence[int]:
     return numbers
 
 
-def _depth(found: Collected, by_name: Mapping[str, Measure]) -> str:
+def _depth(collected: Collected, by_name: Mapping[str, Measure]) -> str:
     used = by_name.get("effective tokens")
-    return f"{len(found.pooled) - 1} layers" + (
+    return f"{len(collected.pooled) - 1} layers" + (
         f", {len(used.by_head[0])} heads each" if used else ""
     )
 
 
-def _missing(found: Collected, subject: InspectedModel, labels: Any) -> list[tuple[str, str]]:
+def _missing(collected: Collected, subject: InspectedModel, labels: Any) -> list[tuple[str, str]]:
     lacking = []
-    if not found.depth:
+    if not collected.depth:
         lacking.append(("heads", "this architecture gives no attention weights"))
-    elif not found.has_values:
+    elif not collected.has_values:
         lacking.append(("variance passed, subsets", "this architecture does not give its values"))
-    elif not found.is_plain:
+    elif not collected.is_plain:
         lacking.append(
             ("distance to the ridge estimate", "logits are not products of queries and keys alone")
         )
-    if found.depth and found.has_values and found.subsets is None:
+    if collected.depth and collected.has_values and collected.subsets is None:
         lacking.append(("subsets of tokens", "no input has 24 tokens or more"))
     if not subject.moves_pairs:
         lacking.append(("pairs", "positions of this model cannot be moved with its tokens"))
-    if found.depth and found.repeats is None:
+    if collected.depth and collected.repeats is None:
         lacking.append(("induction", "inputs are not tokens of a vocabulary"))
-    if found.held_out is None:
+    if collected.held_out is None:
         lacking.append(("held-out tokens", "no token can be hidden from this model"))
-    elif not made.can_be_predicted(found.held_out):
+    elif not made.can_be_predicted(collected.held_out):
         lacking.append(
             (
                 "held-out tokens",
@@ -310,9 +311,9 @@ def _missing(found: Collected, subject: InspectedModel, labels: Any) -> list[tup
     return lacking
 
 
-def _views(subject: InspectedModel, found: Collected, examples: int) -> tuple[TokenView, ...]:
+def _views(subject: InspectedModel, collected: Collected, examples: int) -> tuple[TokenView, ...]:
     """The attention on `examples` inputs whose lengths are nearest to half of `VIEW_TOKENS`."""
-    if not found.depth or not examples:
+    if not collected.depth or not examples:
         return ()
     order = np.argsort(np.abs(subject.lengths - VIEW_TOKENS // 2), kind="stable")
     views = []

@@ -44,7 +44,11 @@ HEADS: dict[str, tuple[str, str, tuple[float, float] | None]] = {
         "The share of attention on tokens that separate or end texts.",
         (0.0, 1.0),
     ),
-    "own token": ("attention on the own token", "The share of a query on itself.", (0.0, 1.0)),
+    "own token": (
+        "attention on the own token",
+        "The share of a query's attention on itself.",
+        (0.0, 1.0),
+    ),
     "previous token": (
         "attention on the previous token",
         "The share of a query on the token before it.",
@@ -64,14 +68,14 @@ HEADS: dict[str, tuple[str, str, tuple[float, float] | None]] = {
     ),
     "passed": (
         "variance passed",
-        "Variance of the output, in that of the values: 0 smooths to the mean, 1 passes single "
-        "values through (interpolates).",
+        "Variance of the output, relative to that of the values: 0 if the head smooths to the "
+        "mean, 1 if it passes single values through (interpolates).",
         None,
     ),
     "to CME": (
         "distance to the ridge estimate",
         "Squared distance of the output from kernel ridge regression (CME) on the same keys and "
-        "values, in the values' variance; 0 is the ridge estimate.",
+        "values, relative to the values' variance; 0 is the ridge estimate.",
         None,
     ),
 }
@@ -119,37 +123,37 @@ def _over_heads(numbers: np.ndarray) -> np.ndarray:
     return numbers[:, np.isfinite(numbers).any(0)].mean(1)
 
 
-def head_measures(found: Collected) -> list[Measure]:
+def head_measures(collected: Collected) -> list[Measure]:
     """All measures of heads for which numbers were collected."""
     made = [
-        head_measure(title, meaning, found.heads[name], limits)
+        head_measure(title, meaning, collected.heads[name], limits)
         for name, (title, meaning, limits) in HEADS.items()
-        if name in found.heads
+        if name in collected.heads
     ]
-    if found.repeats is not None:
+    if collected.repeats is not None:
         words = (
-            "On random tokens that are repeated: attention on the token after the earlier "
-            "occurrence; near 1 is an induction head."
+            "On repeated random tokens: attention on the token after the earlier occurrence; near "
+            "1 the head is an induction head."
         )
-        made.append(head_measure(INDUCTION, words, found.repeats, (0.0, 1.0)))
-    if found.subsets is not None:
+        made.append(head_measure(INDUCTION, words, collected.repeats, (0.0, 1.0)))
+    if collected.subsets is not None:
         with np.errstate(divide="ignore", invalid="ignore"):
-            rates = slopes(np.log(SIZES), np.log(found.subsets))
+            rates = slopes(np.log(SIZES), np.log(collected.subsets))
         words = (
-            f"Error of attention over m = {SIZES[0]} … {SIZES[-1]} random tokens against all falls "
-            f"as m to this power: −0.5 for attention that is spread out, nearer 0 where few tokens "
-            f"matter."
+            f"The error of attention over m = {SIZES[0]} … {SIZES[-1]} random tokens, compared "
+            f"with all tokens, falls as m to this power: −0.5 if attention is spread out, nearer 0 "
+            f"if few tokens matter."
         )
         made.append(head_measure(RATE, words, rates, None))
     return [measure for measure in made if measure is not None]
 
 
-def distance_profiles(found: Collected) -> tuple[Curve, ...]:
+def distance_profiles(collected: Collected) -> tuple[Curve, ...]:
     """One curve per layer: the share of attention, as a mean over heads, in each bin of distance to
     the attended token. Bins are named by their lower end and stop at the last one in use."""
-    if found.profile is None:
+    if collected.profile is None:
         return ()
-    shares = found.profile.mean(2)  # (inputs, layers, bins)
+    shares = collected.profile.mean(2)  # (inputs, layers, bins)
     reached = np.flatnonzero((np.nan_to_num(shares) > 0).any((0, 1)))
     last = int(reached.max(initial=0)) + 1
     return tuple(
@@ -159,37 +163,37 @@ def distance_profiles(found: Collected) -> tuple[Curve, ...]:
             DISTANCES[:last],
             tuple(finite_mean(column) for column in shares[:, layer, :last].T),
         )
-        for layer in range(found.depth)
+        for layer in range(collected.depth)
         if np.isfinite(shares[:, layer]).any()
     )
 
 
-def layer_measures(found: Collected, labels: np.ndarray | None, seed: int) -> list[Measure]:
+def layer_measures(collected: Collected, labels: np.ndarray | None, seed: int) -> list[Measure]:
     """Measures of whole layers; layer 0 is the embedding."""
-    pooled, shuffled = found.pooled, found.shuffled
+    pooled, shuffled = collected.pooled, collected.shuffled
     at = tuple(range(len(pooled)))
     moved = [order_sensitivity(a, b) for a, b in zip(pooled, shuffled, strict=True)]
     words = (
-        "Squared distance between an input and its shuffle, in that of two inputs: 0 is a bag of "
-        "words, 1 as far as another input."
+        "Squared distance between an input and its shuffle, relative to that between two inputs: 0 "
+        "for a bag of words, 1 if the shuffle is as far away as another input."
     )
     made = [Measure(ORDER, words, at, tuple(moved))]
     words = (
-        "Change of a token's hidden state when tokens, but not positions, are shuffled, in the "
-        "states' own variance: 0 where a token's state does not depend on its place."
+        "Change of a token's hidden state when tokens, but not positions, are shuffled, relative "
+        "to the variance of the states: 0 if a token's state does not depend on its place."
     )
-    alone = [ratio_of_means(found.moved[:, i, 0], found.moved[:, i, 1]) for i in at]
+    alone = [ratio_of_means(collected.moved[:, i, 0], collected.moved[:, i, 1]) for i in at]
     made.append(Measure(SINGLE, words, at, tuple(alone)))
-    rows = found.pairs
+    rows = collected.pairs
     if len(rows):
         words = (
-            "Change of hidden states when tokens move together with their positions, in their own "
-            "variance: 0 to rounding (below 10⁻⁶) where such pairs are exchangeable."
+            "Change of hidden states when tokens move together with their positions, relative to "
+            "their variance: 0 up to rounding (below 10⁻⁶) if such pairs are exchangeable."
         )
         ratios = [ratio_of_means(rows[:, i, 0], rows[:, i, 1]) for i in at]
         made.append(Measure(PAIRS, words, at, tuple(ratios), rounding=ROUNDING))
-    if found.held_out is not None and can_be_predicted(found.held_out):
-        made.append(_token_measure(found.held_out, at, seed))
+    if collected.held_out is not None and can_be_predicted(collected.held_out):
+        made.append(_token_measure(collected.held_out, at, seed))
     return made if labels is None else [*made, *label_measures(pooled, labels, seed)]
 
 
@@ -264,7 +268,7 @@ def _landscape(
         Measure(
             SHARPNESS,
             "Largest eigenvalue of the Hessian of a linear head's loss at its optimum, over "
-            "separate parts of the inputs; learning rates above 2 over it diverge.",
+            "separate parts of the inputs; learning rates above 2 divided by it diverge.",
             at,
             tuple(map(mean_reading, largest)),
         ),

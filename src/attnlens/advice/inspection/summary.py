@@ -53,11 +53,13 @@ def _order(measures: dict[str, Measure]) -> str:
         )
         if not single < ROUNDING:
             return (
-                f"Order leaves every layer's mean token, but not single tokens: the state of a "
-                f"token that is shuffled changes by up to {single:.2g} of the states' variance"
-                f"{tail}."
+                f"Order does not change the mean token of any layer, but it changes single tokens: "
+                f"the state of a token that is shuffled changes by up to {single:.2g} of the "
+                f"states' variance{tail}."
             )
-        return f"Order does not matter: a shuffle of tokens leaves every token's state{tail}."
+        return (
+            f"Order does not matter: a shuffle of tokens does not change any token's state{tail}."
+        )
     return (
         f"Order matters most in layer {layer}: a shuffle of tokens moves its mean token by "
         f"{_words(most)} of the squared distance between two inputs{tail}."
@@ -108,13 +110,13 @@ def _kinds(measures: dict[str, Measure]) -> str:
 
 def heads_above(measure: Measure, least: float) -> list[str]:
     """The heads whose whole interval is above `least`, as layer.head, the largest value first."""
-    found = [
+    heads = [
         (reading.value, f"{layer}.{head}")
         for layer, row in zip(measure.at, measure.by_head, strict=True)
         for head, reading in enumerate(row, 1)
         if reading.status.has_number and reading.interval()[0] > least
     ]
-    return [name for _, name in sorted(found, key=lambda item: -item[0])]
+    return [name for _, name in sorted(heads, key=lambda item: -item[0])]
 
 
 def _smoothing(measures: dict[str, Measure], causal: bool) -> str:

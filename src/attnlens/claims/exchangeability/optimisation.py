@@ -124,14 +124,14 @@ def measure(arm: str, parameters: Mapping[str, Any], seeds: Sequence[int]) -> di
     data = draw(world, seeds, parameters["samples"], parameters["length"], TRAIN, exact=False)
     make = reader(parameters, **sizes)
     if parameters["training"]:
-        ends = [_trained(make, data, seeds, parameters, count) for count in parameters["steps"]]
+        vectors = [_trained(make, data, seeds, parameters, count) for count in parameters["steps"]]
     else:
-        ends = [_untrained(make, seeds, count) for count in parameters["steps"]]
+        vectors = [_untrained(make, seeds, count) for count in parameters["steps"]]
     rows = []
     for i, _ in enumerate(seeds):
         inputs = jax.tree.map(lambda leaf, i=i: leaf[i], data.inputs)
         target = data.target[i]
-        starts = np.stack([end[i] for end in ends])
+        starts = np.stack([vector[i] for vector in vectors])
         lowest = minimise(make, starts, inputs, target, parameters).risk.min()
         rows.append(
             [risk(make, start, inputs, target, parameters["l2"]) - lowest for start in starts]

@@ -158,13 +158,13 @@ def prompts(key: Array, root: Array, count: int, examples: int) -> Prompts:
     return Prompts(tokens, inputs[:, -1], answers[:, -1])
 
 
-def squared_error(layer: LinearLayer, given: Prompts) -> Array:
+def squared_error(layer: LinearLayer, batch: Prompts) -> Array:
     """The squared errors (ŷ − y)², one per prompt."""
-    examples = given.tokens.shape[-1] - 1
-    read = jnp.einsum("p,bpn->bn", layer.value, given.tokens)
-    keys = jnp.einsum("bpn,pd->bnd", given.tokens, layer.query_key)
-    scores = jnp.einsum("bnd,bd->bn", keys, given.query) / examples
-    return (jnp.sum(read * scores, -1) - given.answer) ** 2
+    examples = batch.tokens.shape[-1] - 1
+    read = jnp.einsum("p,bpn->bn", layer.value, batch.tokens)
+    keys = jnp.einsum("bpn,pd->bnd", batch.tokens, layer.query_key)
+    scores = jnp.einsum("bnd,bd->bn", keys, batch.query) / examples
+    return (jnp.sum(read * scores, -1) - batch.answer) ** 2
 
 
 @partial(jax.jit, static_argnames=("examples", "steps", "batch", "test"))
@@ -194,7 +194,7 @@ def train(
         jax.random.normal(second, (dim + 1, dim), root.dtype),
     )
     layer = jax.tree.map(lambda a, b: start_scale * jnp.where(suited, a, b), suitable, other)
-    adam = optax.adam(optax.cosine_decay_schedule(rate, steps))  # type: ignore[arg-type]
+    adam = optax.adam(optax.cosine_decay_schedule(rate, steps))  # type: ignore[arg-type] (a schedule in place of a number)
 
     def risk(layer: LinearLayer, key: Array, count: int) -> Array:
         return jnp.mean(squared_error(layer, prompts(key, root, count, examples)))

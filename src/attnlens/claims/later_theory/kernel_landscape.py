@@ -221,8 +221,8 @@ CLAIM = Claim(
     id="C.kernel-landscape",
     title="Attention with a Gaussian kernel has fewer bad minima than with softmax",
     statement=(
-        "On data that it can represent, a network with Gaussian kernel attention ends in a bad "
-        "local minimum less often than one with softmax attention on data that that can represent."
+        "Two networks, one with Gaussian kernel attention and one with softmax attention, are each "
+        "trained on data that they can represent: the first ends in a bad local minimum less often."
     ),
     formula=(
         r"P(\mathrm{bad}\mid \mathrm{Gaussian}) - P(\mathrm{bad}\mid \mathrm{softmax}) "

@@ -9,10 +9,10 @@ dimension d, if r d ≤ (M/log M)^(1/(2β+1)) for the rank r of A (docs/theory.m
 A, φ = f ∘ F_d with f = Σ c_k √2 cos(π k s), c_k² = C k^(−2β−1), and noise of variance σ².
 
 **Estimate.** Least squares for the first K coefficients and, jointly, for A (a rotation with
-p = d(d − 1)/2 parameters), by Gauss–Newton steps (`pairwise_estimates`). K is that of theory: the
-minimax estimate knows β. The N values of a sample read means over N − 1 others, in which the
-centred cosine of a pair has the variance 1/(N − 1); so a sample has the information of N/(N − 1)
-observed pairs, and with m = M N/(N − 1)
+p = d(d − 1)/2 parameters), by Gauss–Newton steps (`pairwise_estimates`). K is the best one in
+theory, because the minimax estimate knows β. The N values of a sample read means over N − 1 others,
+in which the centred cosine of a pair has the variance 1/(N − 1); so a sample has the information of
+N/(N − 1) observed pairs, and with m = M N/(N − 1)
 
     E‖ĝ − g‖² ≈ Σ_{k>K} c_k² + K σ²/m + p σ²/m,     Σ_{k>K} c_k² ≈ C K^(−2β)/(2β).
 
@@ -20,12 +20,12 @@ The first two terms are smallest at K = (C m/σ²)^(1/(2β+1)): error ∝ (m/σ�
 
 rate        The log–log slope of the error in M, for β = 1 and 2 at d = 3: −2β/(2β + 1) ± 0.07. The
             third term makes it steeper by 0.02 here, and terms of relative order K/m by as much.
-tokens      The slope in N at fixed M of the error times (N/(N − 1))^(2β/(2β+1)) is 0 ± 0.1. (That
-            factor, which tends to 1, alone has the slope 0.05 for N = 8 … 32.)
-matrix      A slope in d at fixed M cannot be 0 at any M that can be computed, because the third
-            term grows as d². What the theorem says is that this term falls faster than the rate:
-            the error minus that with A known, on the same samples, has the slope −1 ± 0.2 in M at
-            d = 6. (The margin excludes the rate −2/3 of the error itself.)
+tokens      The slope in N at fixed M of the error times (N/(N − 1))^(2β/(2β+1)) is 0 ± 0.1. (The
+            factor tends to 1. From N = 8 to 32 its own slope is 0.05.)
+matrix      At every M that can be computed, the slope in d is above 0, because the third term
+            grows as d². The theorem says that this term falls faster in M than the other two. So
+            the rule judges the excess over the error with A known, on the same samples: its slope
+            in M is −1 ± 0.2 at d = 6. (The margin excludes −2/3, the rate of the error itself.)
 
 A replicate is one seed: it draws f, A, tokens, noise and the pairs on which the error is measured.
 
@@ -68,13 +68,13 @@ from . import pairwise_estimates as estimates
 
 PREDICTION, UNSTRUCTURED, ONE = "prediction", "unstructured-map", "one-value"
 MARGIN = 0.07
-# With σ = 0.05 and 0.001 the 3 parameters of A at d = 3 are few beside K (docstring).
+# With σ = 0.05 and 0.001, A has few parameters (3 at d = 3) compared with K (docstring).
 NOISE_STD = {1: 0.05, 2: 0.001}
 SETTINGS = {
     "estimate": "rotation",
     "observed": "all",
     "pairs": 20_000,  # the error is a mean over these pairs: a relative standard error of 1 %
-    "new_samples": 2000,  # on which nearest neighbours are tested
+    "new_samples": 2000,  # samples on which nearest neighbours are tested
 }
 SAMPLES = {"smoke": (512, 2048), "default": (512, 2048, 8192), "full": (512, 2048, 8192)}
 PILOT = range(1000)
@@ -259,8 +259,11 @@ def errors(
     interaction = estimates.values(truth[:head], place(matrix))
 
     def error(matrix: np.ndarray) -> float:
-        found = estimates.least_squares(inputs, target, matrix, count, rows)
-        return float(np.mean((estimates.values(found, place(matrix)) - interaction) ** 2)) + tail
+        coefficients = estimates.least_squares(inputs, target, matrix, count, rows)
+        return (
+            float(np.mean((estimates.values(coefficients, place(matrix)) - interaction) ** 2))
+            + tail
+        )
 
     return error(learned), error(matrix)
 

@@ -144,9 +144,9 @@ def step(
     turned = places.turned
     moves = turned[..., a] * pulled[..., b] - turned[..., b] * pulled[..., a]
     moves = moves.reshape(len(features), -1)
-    found = solve(np.hstack([features, moves])[rows], target)[cosines:]
+    angles = solve(np.hstack([features, moves])[rows], target)[cosines:]
     generator = np.zeros((dim, dim))
-    generator[a, b] = found
+    generator[a, b] = angles
     return matrix @ expm(generator - generator.T)
 
 
@@ -173,6 +173,6 @@ def nearest(pairs: np.ndarray, target: np.ndarray, at: np.ndarray, truth: np.nda
     pairs, target  the observed pairs of tokens (x, x'), (n, 2 d), and their values
     at, truth      new pairs, and the interaction there
     """
-    found = np.asarray(KDTree(pairs).query(at, k=max(NEIGHBOURS))[1])
-    means = (target[found[:, :count]].mean(1) for count in NEIGHBOURS)
+    neighbours = np.asarray(KDTree(pairs).query(at, k=max(NEIGHBOURS))[1])
+    means = (target[neighbours[:, :count]].mean(1) for count in NEIGHBOURS)
     return float(min(np.mean((mean - truth) ** 2) for mean in means))

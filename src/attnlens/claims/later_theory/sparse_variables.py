@@ -19,8 +19,9 @@ no method finds the set from fewer than log2 (T choose s) samples. Two of the th
 not enough for an error of 0.1: the AND of two of them has the error p²(1 − p) = 0.13, p = 2^(−1/3).
 So n(0.1), the number of samples for an error of 0.1, is predicted to be proportional to
 log2 (T choose 3), which is 15.3, 21.4 and 27.4 at T = 64, 256 and 1024: a log–log slope in T of
-0.21. (At T = 16 it is 9.1, and the slope up to 1024 would be 0.26. There the head needs 1.8 samples
-per bit of information, but 1.3 at T ≥ 64 in the pilot: a few more are needed at any T.)
+0.21. (T = 16 is left out. log2 (T choose 3) is 9.1 there, and the slope up to 1024 would be 0.26.
+But in the pilot the head needed 1.8 samples per bit at T = 16, and 1.3 at T ≥ 64, because a few
+samples more are needed at every T.)
 
 head        slope of log n(0.1) in log T: that of log2 (T choose 3) ± 0.05, T = 64 … 1024
 flattened   a plain network with one hidden layer that reads all T bits: at least 0.7. Gradient
@@ -79,7 +80,7 @@ SPARSE = 3  # s
 LENGTHS = (64, 256, 1024)
 MARGIN = 0.05
 SETTINGS = {
-    "relevant_share": None,  # if given, s is this share of T instead of 3
+    "relevant_share": None,  # s as a share of T; None means s = 3
     "hidden": 8,  # hidden units of the plain network
     "gated": False,
     "error": 0.1,
@@ -256,9 +257,9 @@ def errors(parameters: Mapping[str, Any], key: Array) -> Array:
 
 
 def log_crossing(sizes: Sequence[int], error: np.ndarray, goal: float) -> float:
-    """log n at which the error falls below the goal for good, interpolated in log n.
+    """log n from which on the error stays below the goal, interpolated in log n.
 
-    The nearer end of the grid if there is none.
+    If there is none inside the grid, the nearer end of the grid is returned.
     """
     logs, above = np.log(sizes), np.flatnonzero(error > goal)
     if not above.size:

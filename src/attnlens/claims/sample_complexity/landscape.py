@@ -165,8 +165,8 @@ def _seen(world: TokenTeacher, kind: str, latent: Any, x: Any) -> Any:
     if kind in ("given-attention", "known-attention"):
         return x @ world.attention(latent, 0, x)
     if kind == "given-values":
-        given = latent.value[0], latent.first, latent.second[None]
-        return GivenValues(x, *(jnp.broadcast_to(w, (len(x), *w.shape)) for w in given))
+        weights = latent.value[0], latent.first, latent.second[None]
+        return GivenValues(x, *(jnp.broadcast_to(w, (len(x), *w.shape)) for w in weights))
     return x
 
 
@@ -214,19 +214,19 @@ def descents(
         result: list[Any] = [
             np.concatenate(parts) for parts in zip(*jax.tree.map(np.asarray, ended), strict=True)
         ]
-    found = newton.SearchResult(*result)
-    penalty = l2 * np.sum(found.vector[:, layout.gates :] ** 2, 1)
-    converged = np.isfinite(found.loss) & (found.gradient_norm <= parameters["tolerance"])
+    search = newton.SearchResult(*result)
+    penalty = l2 * np.sum(search.vector[:, layout.gates :] ** 2, 1)
+    converged = np.isfinite(search.loss) & (search.gradient_norm <= parameters["tolerance"])
     index = [
         index_of(row, norm, layout.size) if good else NOT_CONVERGED
-        for row, norm, good in zip(found.eigenvalues, found.gradient_norm, converged, strict=True)
+        for row, norm, good in zip(search.eigenvalues, search.gradient_norm, converged, strict=True)
     ]
     return DescentEnds(
         np.array(index),
-        found.test_loss / test.targets.var(),
-        found.loss - penalty,
-        np.asarray(found.gradient_norm),
-        np.asarray(found.vector),
+        search.test_loss / test.targets.var(),
+        search.loss - penalty,
+        np.asarray(search.gradient_norm),
+        np.asarray(search.vector),
     )
 
 

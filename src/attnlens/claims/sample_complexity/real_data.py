@@ -200,8 +200,8 @@ def errors_of(
         )
         for model in MODELS
     }
-    found = {model: chosen[model].error for model in MODELS}
-    return {**found, "best other": _choose([chosen[model] for model in OTHERS]).error}
+    rates = {model: chosen[model].error for model in MODELS}
+    return {**rates, "best other": _choose([chosen[model] for model in OTHERS]).error}
 
 
 def _candidates(

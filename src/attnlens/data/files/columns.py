@@ -251,23 +251,23 @@ class TypedColumn(NamedTuple):
         return np.array([value is None for value in self.values], bool)
 
 
-def typed_column(name: str, values: np.ndarray, given: str | None = None) -> TypedColumn:
-    """The column with its kind: as `given` by the caller if possible, else inferred."""
+def typed_column(name: str, values: np.ndarray, as_type: str | None = None) -> TypedColumn:
+    """The column with its kind: of type `as_type` if possible, else inferred."""
     if values.dtype.kind == "M":
-        return _date_column(values, "") if given in (None, "date") else _as(given, name, values)
+        return _date_column(values, "") if as_type in (None, "date") else _as(as_type, name, values)
     if values.dtype.kind == "f":
-        return _number_column(values) if given in (None, "number") else _as(given, name, values)
+        return _number_column(values) if as_type in (None, "number") else _as(as_type, name, values)
     if any(isinstance(value, np.ndarray) for value in values):
-        if given in ("date", "text"):
+        if as_type in ("date", "text"):
             raise checks.BadInput(
-                f"{name} must be a sequence, number or category; got the type {given} for a column "
-                f"with a sequence in each row; leave its type out."
+                f"{name} must be a sequence, number or category; got the type {as_type} for a "
+                f"column with a sequence in each row; leave its type out."
             )
-        return TypedColumn("sequence", values, tokens=given or "")
-    if given in ("number", "date"):
-        return _as(given, name, values)
-    if given in ("category", "text"):
-        return TypedColumn(given, values)
+        return TypedColumn("sequence", values, tokens=as_type or "")
+    if as_type in ("number", "date"):
+        return _as(as_type, name, values)
+    if as_type in ("category", "text"):
+        return TypedColumn(as_type, values)
     if (floats := numbers(values)) is not None:
         return _number_column(floats)
     if (parsed := dates(values)) is not None:
@@ -290,23 +290,23 @@ def _date_column(values: np.ndarray, form: str) -> TypedColumn:
     return TypedColumn("date", days(values), note)
 
 
-def _as(given: str, name: str, values: np.ndarray) -> TypedColumn:
-    """The column converted to the type `given` by the caller, which differs from how it was read.
+def _as(as_type: str, name: str, values: np.ndarray) -> TypedColumn:
+    """The column converted to the type `as_type`, which differs from how it was read.
 
     If the values cannot be converted, `BadInput` is raised.
     """
     if values.dtype.kind == "M":
-        if given == "number":
+        if as_type == "number":
             return TypedColumn("number", days(values), "days since 1970-01-01")
-        return TypedColumn(given, texts(values))
+        return TypedColumn(as_type, texts(values))
     if values.dtype.kind == "f":
-        if given == "date":
+        if as_type == "date":
             raise checks.BadInput(
                 f"{name} must hold dates such as 2024-12-31 to be read as dates; got numbers; "
                 f"leave its type out."
             )
-        return TypedColumn(given, texts(plain_number(value) for value in values))
-    if given == "number":
+        return TypedColumn(as_type, texts(plain_number(value) for value in values))
+    if as_type == "number":
         if (floats := numbers(values)) is not None:
             return _number_column(floats)
         loose = [value if _is_number(value) else None for value in values]

@@ -108,8 +108,8 @@ def _mark_name(mark: str) -> str:
     return "comma" if mark == "," else "point"
 
 
-def _origin(given: bool) -> str:
-    return "as given" if given else "inferred"
+def _origin(is_given: bool) -> str:
+    return "as given" if is_given else "inferred"
 
 
 class DropReason(enum.Enum):

@@ -30,18 +30,18 @@ class Labels(NamedTuple):
     facts: Facts
 
 
-def read_labels(name: str, values: np.ndarray, given: str | None) -> Labels:
-    """The labels in a column; their type is `given` by the caller, or inferred if that is None."""
-    if given in ("text", "drop"):
+def read_labels(name: str, values: np.ndarray, as_type: str | None) -> Labels:
+    """The labels in a column, read as the type `as_type`, which is inferred if it is None."""
+    if as_type in ("text", "drop"):
         raise checks.BadInput(
-            f"the type of the target {name} must be number, category or date; got {given}."
+            f"the type of the target {name} must be number, category or date; got {as_type}."
         )
     if values.ndim > 1:
         raise checks.BadInput(
             f"the target {name} must hold one label per row; got the shape {values.shape}; name "
             f"another column."
         )
-    column = typed_column(name, values, given)
+    column = typed_column(name, values, as_type)
     if column.kind == "sequence":
         raise checks.BadInput(
             f"the target {name} must hold one label per row; got sequences; name another column."
@@ -52,21 +52,21 @@ def read_labels(name: str, values: np.ndarray, given: str | None) -> Labels:
             f"the target {name} must hold labels, but it is missing in every row; name another "
             f"column."
         )
-    if column.kind in ("number", "date") and not _are_classes(column, present, given):
-        return _numbers(name, column, present, given)
-    return _classes(name, column, present, given)
+    if column.kind in ("number", "date") and not _are_classes(column, present, as_type):
+        return _numbers(name, column, present, as_type)
+    return _classes(name, column, present, as_type)
 
 
-def _are_classes(column: TypedColumn, present: np.ndarray, given: str | None) -> bool:
+def _are_classes(column: TypedColumn, present: np.ndarray, as_type: str | None) -> bool:
     """Whether a column of numbers holds classes.
 
     It does if the caller gave no type and it has whole numbers with few different values.
     """
     few = are_class_numbers(column.values[present])
-    return few and given is None and column.kind == "number"
+    return few and as_type is None and column.kind == "number"
 
 
-def _numbers(name: str, column: TypedColumn, present: np.ndarray, given: str | None) -> Labels:
+def _numbers(name: str, column: TypedColumn, present: np.ndarray, as_type: str | None) -> Labels:
     y = column.values[present].astype(float)
     if y.min() == y.max():
         raise checks.BadInput(
@@ -74,12 +74,12 @@ def _numbers(name: str, column: TypedColumn, present: np.ndarray, given: str | N
             f"column."
         )
     unit = "days since 1970-01-01" if column.kind == "date" else "a number"
-    words = f"{name}, {unit} ({_origin(given)}), from {y.min():.4g} to {y.max():.4g}"
+    words = f"{name}, {unit} ({_origin(as_type)}), from {y.min():.4g} to {y.max():.4g}"
     facts = (Remark("label", words), *_unlabelled(present))
     return Labels(present, y, "regression", (), facts)
 
 
-def _classes(name: str, column: TypedColumn, present: np.ndarray, given: str | None) -> Labels:
+def _classes(name: str, column: TypedColumn, present: np.ndarray, as_type: str | None) -> Labels:
     values = column.values[present]
     if values.dtype.kind == "f":
         distinct, codes = np.unique(values, return_inverse=True)
@@ -111,7 +111,7 @@ def _classes(name: str, column: TypedColumn, present: np.ndarray, given: str | N
         f"{n[:40]} {c:,}" for n, c in zip(names[:6], counts[frequent][:6], strict=True)
     )
     more = f" and {len(names) - 6} more" if len(names) > 6 else ""
-    label = f"{name}, {len(names)} classes ({_origin(given)}): {sizes}{more}"
+    label = f"{name}, {len(names)} classes ({_origin(as_type)}): {sizes}{more}"
     single = [_class_name(distinct[i]) for i in np.flatnonzero(counts == 1)]
     dropped = [Remark("classes of one row", f"{name_list(single)}: dropped")] if single else []
     facts = (Remark("label", label), *dropped, *_unlabelled(present))
@@ -122,8 +122,8 @@ def _class_name(value: object) -> str:
     return plain_number(value) if isinstance(value, float) else printable(str(value))
 
 
-def _origin(given: str | None) -> str:
-    return "inferred" if given is None else "as given"
+def _origin(as_type: str | None) -> str:
+    return "inferred" if as_type is None else "as given"
 
 
 def _unlabelled(present: np.ndarray) -> list[RowsDropped]:

@@ -138,12 +138,12 @@ def read(
                 f"structures, maps or bytes; write it as a flat table."
             )
         check_column(role, name, table.columns)
-    given = check_types(types, table.columns)
-    used = _input_columns(table, roles, given, columns, drop)
+    chosen_types = check_types(types, table.columns)
+    used = _input_columns(table, roles, chosen_types, columns, drop)
     if id is not None:
-        part, labels = _long_table(table, used, given, (id, order, target), length, missing)
+        part, labels = _long_table(table, used, chosen_types, (id, order, target), length, missing)
         return _loaded(stem, part, labels, copies, table.arrays)
-    part = _inputs(table, used, given, text, images, length, filled=missing == "fill")
+    part = _inputs(table, used, chosen_types, text, images, length, filled=missing == "fill")
     if order is not None:
         ordering = np.argsort(order_ranks(table.columns[order], order), kind="stable")
         part, table = part.take(ordering), table.take(ordering)
@@ -151,7 +151,7 @@ def read(
     part, table = _without_gaps(part, table, missing)
     if target is None:
         return _loaded(stem, part, None, copies, table.arrays)
-    labels = read_labels(target, table.columns[target], given.get(target))
+    labels = read_labels(target, table.columns[target], chosen_types.get(target))
     return _loaded(stem, part, labels, copies, table.arrays)
 
 

@@ -106,7 +106,7 @@ def reservoir(
     for position, item in enumerate(stream):
         sample.append((position, item))
         if budget is not None:
-            budget.add(item)  # type: ignore[arg-type]
+            budget.add(item)  # type: ignore[arg-type] (only rows of text come with a budget)
         if len(sample) == count:
             break
     length = len(sample)
@@ -118,7 +118,7 @@ def reservoir(
                 place = generator.randrange(count)
                 if budget is not None:
                     budget.remove(sample[place][1])
-                    budget.add(item)  # type: ignore[arg-type]
+                    budget.add(item)  # type: ignore[arg-type] (only rows of text come with a budget)
                 sample[place] = (position, item)
                 weight *= _root(generator, count)
                 following += 1 + _skip(generator, weight)

@@ -170,8 +170,8 @@ def calibration_of(latent: Any, draws: Any, tokens: Any, seed: int = 0) -> Calib
     >>> calibration_of(latent, 0.3 * draws, np.zeros((400, 5, 1))).calibrated  # too narrow
     False
     """
-    given = {"latent": latent, "draws": draws, "tokens": tokens}
-    latent, draws, tokens = (arrays.finite_numbers(*item) for item in given.items())
+    named_arrays = {"latent": latent, "draws": draws, "tokens": tokens}
+    latent, draws, tokens = (arrays.finite_numbers(*item) for item in named_arrays.items())
     shapes = latent.shape, draws.shape, tokens.shape
     fit_together = (
         tuple(map(len, shapes)) == (2, 3, 3)

@@ -125,12 +125,12 @@ def tightening(world: World, *, length: int = 64, seed: int = 0) -> Tightening:
     world = require_posterior("tightening", world)
     with jax.enable_x64(True):
         key = jax.random.key(checks.seed_number("seed", seed))
-        found = _follow(world, key, length)
-        mean, var, truth = (np.asarray(part, float) for part in found[:3])
+        path = _follow(world, key, length)
+        mean, var, truth = (np.asarray(part, float) for part in path[:3])
     symbol = "m(q, z)" if _has_keys(world) else "latent"
     classes = not var.any()
     quantity = "probability of the class" if classes else f"{symbol}, posterior mean and 95 % band"
-    statuses = () if found[3] is None else tuple(OUTCOMES[i] for i in np.asarray(found[3]))
+    statuses = () if path[3] is None else tuple(OUTCOMES[i] for i in np.asarray(path[3]))
     return Tightening(quantity, mean, np.sqrt(var), truth, statuses)
 
 

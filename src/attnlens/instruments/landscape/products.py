@@ -69,7 +69,7 @@ class Supervised:
         named(self.criterion)
 
     def outputs(self, params: Any, inputs: Any) -> Any:
-        return jax.vmap(params if self.apply is None else lambda x: self.apply(params, x))(inputs)  # pyright: ignore[reportOptionalCall]
+        return jax.vmap(params if self.apply is None else lambda x: self.apply(params, x))(inputs)  # pyright: ignore[reportOptionalCall] (not None in this branch)
 
     def sample_losses(self, outputs: Any, targets: Any) -> Float[Array, " samples"]:
         return jax.vmap(named(self.criterion))(outputs, targets)
@@ -214,7 +214,7 @@ class Subject:
             with self.numbers():
                 point = self.point(None)
                 sizes = [
-                    traced_bytes(self.loss, point, jax.tree.map(lambda leaf: leaf[:n], self.data))  # noqa: B023
+                    traced_bytes(self.loss, point, jax.tree.map(lambda leaf: leaf[:n], self.data))  # noqa: B023 (called before the loop goes on)
                     for n in (1, 2)
                 ]
             self._row_bytes = max(sizes[1] - sizes[0], 1)
@@ -235,7 +235,7 @@ class Subject:
         keep &= sum(leaf.nbytes for leaf in leaves) <= REUSED
         parts = []
         for start in range(0, self.rows, count):
-            part = jax.tree.map(lambda leaf: leaf[start : start + count], self.data)  # noqa: B023
+            part = jax.tree.map(lambda leaf: leaf[start : start + count], self.data)  # noqa: B023 (called before the loop goes on)
             share = min(count, self.rows - start) / self.rows
             chunk = (share, jax.tree.map(self.cast, part))
             parts += [chunk] if keep else []
@@ -363,7 +363,7 @@ def _times(
             return back(jax.jvp(output_slope, (here,), (forward,))[1])[0]
 
     else:
-        sample_losses = lambda w: loss.sample_losses(outputs(w), targets)  # noqa: E731
+        sample_losses = lambda w: loss.sample_losses(outputs(w), targets)  # noqa: E731 (a formula in one line)
         back = jax.vjp(sample_losses, vector)[1]
 
         def product(direction: Array) -> Array:

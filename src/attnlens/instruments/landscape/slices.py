@@ -255,27 +255,27 @@ def _eigenvalues(quantity: str) -> Callable[..., np.ndarray]:
     return measure
 
 
-def _directions(subject, given, count, trajectory, seed):
+def _directions(subject, choice, count, trajectory, seed):
     """Return (directions, their names, coordinates of the trajectory or None)."""
-    if not isinstance(given, str):
-        if len(given) != count:
-            raise checks.BadInput(f"directions must be {count} trees; got {len(given)}.")
+    if not isinstance(choice, str):
+        if len(choice) != count:
+            raise checks.BadInput(f"directions must be {count} trees; got {len(choice)}.")
         names = [f"direction {i + 1}" for i in range(count)]
-        return np.array([subject.flatten(tree) for tree in given]), names, None
-    checks.one_of("directions", given, DIRECTIONS)
-    if (given == "principal") != (trajectory is not None):
+        return np.array([subject.flatten(tree) for tree in choice]), names, None
+    checks.one_of("directions", choice, DIRECTIONS)
+    if (choice == "principal") != (trajectory is not None):
         raise checks.BadInput(
             'directions="principal" and trajectory=… belong together: give both or neither.'
         )
-    if given == "random":
+    if choice == "random":
         drawn = np.random.default_rng(seed).normal(size=(count, subject.size))
         return drawn, [f"random direction {i + 1}" for i in range(count)], None
-    if given == "principal":
+    if choice == "principal":
         return _principal(subject, trajectory, count)
     if subject.size < 2:
         raise checks.BadInput("Hessian directions need at least two parameters; got one.")
     ends = spectrum.extremes(subject.times, subject.size, 2, seed=seed)
-    pairs = ends.top if given == "hessian" else (ends.top[0], ends.bottom[0])
+    pairs = ends.top if choice == "hessian" else (ends.top[0], ends.bottom[0])
     # The sign of an eigenvector is arbitrary, so its largest entry is made positive.
     vectors = [p.vector * np.sign(p.vector[np.abs(p.vector).argmax()]) for p in pairs[:count]]
     return np.array(vectors), [f"eigenvector of {p.value:.3g}" for p in pairs[:count]], None

@@ -64,19 +64,19 @@ def equivariance(
     """
     checks.whole("permutations", permutations, at_least=2, at_most=100_000)
     random = np.random.default_rng(checks.seed_number("seed", seed))
-    given = arrays.plain("tokens", tokens)
-    if given.dtype.kind not in arrays.NUMBERS:  # embeddings and token indices keep their type
-        given = arrays.numbers("tokens", given)
-    if given.ndim == 0 or len(given) < 2:
+    array = arrays.plain("tokens", tokens)
+    if array.dtype.kind not in arrays.NUMBERS:  # embeddings and token indices keep their type
+        array = arrays.numbers("tokens", array)
+    if array.ndim == 0 or len(array) < 2:
         raise checks.BadInput(
             f"tokens must be an array of at least two tokens, (length, …); got shape "
-            f"{given.shape}; give one sequence."
+            f"{array.shape}; give one sequence."
         )
     with jax.enable_x64(True):
-        output = np.asarray(apply(given.copy()))
-        if not invariant and output.shape[:1] != given.shape[:1]:
+        output = np.asarray(apply(array.copy()))
+        if not invariant and output.shape[:1] != array.shape[:1]:
             raise checks.BadInput(
-                f"an equivariant function must return one output per token, {len(given)} here; got "
+                f"an equivariant function must return one output per token, {len(array)} here; got "
                 f"shape {output.shape}; use invariant=True for a pooled output."
             )
         size = float(np.abs(output).max(initial=0.0))
@@ -86,9 +86,9 @@ def equivariance(
                 f"0; got {size}; give tokens for which the output is not zero."
             )
         deviations = []
-        for order in uniform(permutations, len(given), random):
+        for order in uniform(permutations, len(array), random):
             expected = output if invariant else output[order]
-            permuted = np.asarray(apply(given[order]))
+            permuted = np.asarray(apply(array[order]))
             if permuted.shape != expected.shape:
                 raise checks.BadInput(
                     f"the function must return the same shape for every order of its tokens; got "

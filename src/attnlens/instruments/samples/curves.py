@@ -28,7 +28,7 @@ from .error_tables import above_zero, default_target
 from .forecast import ForecastDraws, forecast_draws, used_sizes
 from .labelled import inflation, labelled, split_folds, usable_sizes
 from .powerlaw import fit_power_law
-from .sample_size import SampleSize, interval, ratio, sample_size
+from .sample_size import SampleSize, interval, ratio, sample_size, with_interval
 
 SIZES = 8  # default number of sizes
 FOLDS = 8  # default number of folds
@@ -133,7 +133,7 @@ class LearningCurves(Tabular):
         for name, draws in self._draws.items():
             today = self._possible(np.exp(draws.logs[:, -1]))
             later = self._possible(draws.extrapolated(float(self.sizes[-1] + labels)))
-            errors[name] = (_with_interval(today), _with_interval(later, Status.EXTRAPOLATED))
+            errors[name] = (with_interval(today), with_interval(later, Status.EXTRAPOLATED))
         return errors
 
     def back_test(self) -> dict[str, tuple[SampleSize, Reading]]:
@@ -147,7 +147,7 @@ class LearningCurves(Tabular):
         earlier = self._forecasts(slice(-1))
         return {
             name: (
-                _with_interval(
+                with_interval(
                     self._possible(draws.extrapolated(float(self.sizes[-1]))), Status.EXTRAPOLATED
                 ),
                 self[name].readings[-1],
@@ -166,7 +166,7 @@ class LearningCurves(Tabular):
         for name, draws in self._draws.items():
             plain = fit_power_law(draws.sizes, np.exp(draws.logs), np.ones(len(draws.sizes)))
             parameters = {**draws.power_law()._asdict(), "plain_exponent": plain.exponent}
-            laws[name] = {key: _with_interval(np.asarray(v)) for key, v in parameters.items()}
+            laws[name] = {key: with_interval(np.asarray(v)) for key, v in parameters.items()}
         return laws
 
     def __str__(self) -> str:
@@ -390,12 +390,3 @@ def _cell(reading: Reading) -> str:
     if reading.status is not Status.OK:
         return "not finite"
     return f"{reading.value:.3g} ± {reading.standard_error:.1g}"
-
-
-def _with_interval(draws: np.ndarray, status: Status = Status.OK) -> SampleSize:
-    """Return the first of `draws`, which is the estimate, with the interval of the others."""
-    low, high = interval(draws[1:])
-    value = float(draws[0])
-    if math.isnan(value):
-        return SampleSize(math.nan, 0.0, math.inf, Status.NOT_FINITE)
-    return SampleSize(value, min(low, value), max(high, value), status)

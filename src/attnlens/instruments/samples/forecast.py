@@ -29,16 +29,17 @@ different sizes are correlated. Few folds do not give a full matrix: variances f
 log n, and all correlations are equal (the mean of the sample correlations). An error rate p on T
 test rows has a variance of at least p (1 − p)/T.
 
-**Plateaus.** Sizes below n/32 are left out, and so are sizes at the beginning on which nothing is
-learned yet (errors above 0.9 of the largest one, but for the last of these), as long as four
-remain. A plateau at the end is a floor, r near one.
+**Plateaus.** Sizes below n/32 are left out. So are the first sizes, at which nothing is learned
+yet: those with an error above 0.9 of the largest error, except the last of them. At least four
+sizes are kept. A plateau at the end is a floor: r is near one.
 
-`benchmarks/forecasts.py` judges forecasts on data sets that the prior was not estimated from. From
-a quarter of the rows to all of them, 55 curves of 14 tables: the error is within 15 % in 80 % of
-cases (a law with a floor fitted by least squares: 84 %, a power law: 64 %) with a median deviation
-of 4.8 % (7.2 %, 10 %). n(ε) is wrong by a median factor of 2.0 (2.9, 2.0); its intervals cover 98 %
-(100 %, 87 %), but only 5 % have an upper end below 100 n (2 %, 30 %): a floor just above ε can
-seldom be excluded from a few hundred labels.
+`benchmarks/forecasts.py` judges forecasts on data sets that the prior was not estimated from: 55
+curves of 14 tables, from a quarter of the rows to all rows. In parentheses are the results of a law
+with a floor, fitted by least squares, and of a power law. The forecast error is within 15 % of the
+measured one in 80 % of cases (84 %, 64 %), and the median deviation is 4.8 % (7.2 %, 10 %). n(ε) is
+wrong by a median factor of 2.0 (2.9, 2.0). Its intervals cover 98 % (100 %, 87 %), but only 5 % of
+them have an upper end below 100 n (2 %, 30 %): with a few hundred labels, a floor just above ε can
+seldom be excluded.
 """
 
 from __future__ import annotations
@@ -58,14 +59,13 @@ WINDOW = 32.0  # sizes below the largest one divided by this are left out
 PLATEAU = 0.9  # share of the largest error above which nothing is learned yet
 FEWEST = 4  # sizes that are kept in any case
 MOST_SHARED = 0.95  # largest correlation of errors at different sizes
-LEAST_STD = 1e-3  # of a log error: smaller differences between errors are not learned from
-# n(ε) is estimated from the draws that reach ε if these are at least a quarter. Where the data
-# leave it open whether ε is reached, "about so many, if ever" is of more use than "never": on the
-# curves behind the prior the median factor between estimate and truth is 2.0; the median of all
-# draws, which is often infinite, has 2.9. An interval without an upper end says that ε may never be
-# reached.
+LEAST_STD = 1e-3  # smallest standard deviation of a log error: smaller differences are ignored
+# n(ε) is the median of the draws that reach ε, if these are at least a quarter of all draws. It
+# answers "how many labels, if ε is ever reached", and an interval without an upper end says that ε
+# may never be reached. On the curves that the prior was estimated from, the median factor between
+# this estimate and the truth is 2.0. The median of all draws, which is often infinite, has 2.9.
 LIKELY = 0.25
-PATH_POINTS = 121  # sizes at which n(ε) is looked for; steps of 4 % in n, interpolated
+PATH_POINTS = 121  # sizes between which n(ε) is interpolated: steps of 4 % in n
 
 
 class CurvePrior(NamedTuple):
@@ -120,7 +120,7 @@ def measured(
     errors: Float[np.ndarray, "folds sizes"],
     test_rows: int = 0,
 ) -> MeasuredCurve:
-    """The measured errors as the model sees them; see the module's docstring for S and plateaus.
+    """The logs of the mean errors with their covariance S, without plateaus (module's docstring).
 
     test_rows: the number of test rows in all folds together if the error is an error rate, else 0.
     """
@@ -188,8 +188,8 @@ def log_shape(t: np.ndarray) -> Float[np.ndarray, "b r sizes"]:
 
 
 class Paths(NamedTuple):
-    """Draws of curves beyond n; the first row of a result is the estimate, the median of the others
-    unless it says otherwise."""
+    """Draws of curves beyond n. Row 0 of every result is the estimate: the median of the other
+    rows, unless the method's docstring says otherwise."""
 
     largest: float  # n
     level: Float[np.ndarray, " draws"]  # μ
@@ -216,10 +216,10 @@ class Paths(NamedTuple):
         part = (before - goal) / np.where(before > after, before - after, 1.0)
         steps = np.log(ratios)
         inside = steps[place - 1] + part.clip(0, 1) * (steps[place] - steps[place - 1])
-        found = np.where(reached.any(1), self.largest * np.exp(inside), np.inf)[1:]
-        finite = found[np.isfinite(found)]
-        likely = len(finite) >= LIKELY * len(found)
-        return np.concatenate([[np.median(finite) if likely else np.inf], found])
+        sizes = np.where(reached.any(1), self.largest * np.exp(inside), np.inf)[1:]
+        finite = sizes[np.isfinite(sizes)]
+        likely = len(finite) >= LIKELY * len(sizes)
+        return np.concatenate([[np.median(finite) if likely else np.inf], sizes])
 
     def law(self) -> PowerLaw:
         """The power laws without their deviations."""
@@ -261,8 +261,8 @@ def forecast_draws(
 ) -> list[ForecastDraws]:
     """Draw the mean curve of every model and its continuation, paired between models.
 
-    Levels μ are paired between models as the last measured errors are, through the folds that they
-    share; everything else is independent between models.
+    The levels μ of different models are correlated as their last measured errors are, because the
+    models share folds. Everything else is independent between models.
     """
     results = []
     for seed, (table, curve) in enumerate(
@@ -277,16 +277,16 @@ def forecast_draws(
     return results
 
 
-def draw_paths(largest: float, found: Posterior, last: np.ndarray, seed: int) -> Paths:
+def draw_paths(largest: float, grid: Posterior, last: np.ndarray, seed: int) -> Paths:
     """Draw one path per entry of `last`, the deviation of the last log error in that draw.
 
     The path with the k-th smallest level is given to the draw with the k-th smallest deviation.
     """
     random, count = np.random.default_rng(seed), len(last)
-    total = np.cumsum(found.weights().ravel())
+    total = np.cumsum(grid.weights().ravel())
     places = (np.arange(count) + 0.5) / count  # systematic sampling: every share within 1/count
-    b, r, s = np.unravel_index(np.searchsorted(total, places * total[-1]), found.level.shape)
-    level = found.level[b, r, s] + np.sqrt(found.variance[s]) * random.normal(size=count)
+    b, r, s = np.unravel_index(np.searchsorted(total, places * total[-1]), grid.level.shape)
+    level = grid.level[b, r, s] + np.sqrt(grid.variance[s]) * random.normal(size=count)
     order = np.empty(count, int)
     order[np.argsort(last, kind="stable")] = np.argsort(level, kind="stable")
     walk = DEVIATIONS[s] * random.normal(size=count)

@@ -69,17 +69,17 @@ def choose(
     models: Any, data: Labelled, attention: Any, hidden: int
 ) -> dict[str, Callable[..., ErrorTable]]:
     """Return for each model name a function (folds, sizes, seed, training, starts) -> errors."""
-    given = attention_values(data, attention)
+    values = attention_values(data, attention)
     if models is None:
         models = ["baseline", "self-attention", *(["multi-layer"] if data.tokens else [])]
-        models += ["known-attention"] if given is not None else []
+        models += ["known-attention"] if values is not None else []
     if isinstance(models, str) or not isinstance(models, (Mapping, Sequence)) or not models:
         raise checks.BadInput(
             f"models must be a list of names out of {', '.join(BUILT_IN)}, or a mapping from names "
             f"to networks or estimators; got {models!r}."
         )
     items = models.items() if isinstance(models, Mapping) else ((name, name) for name in models)
-    return {str(name): _learner(str(name), model, data, given, hidden) for name, model in items}
+    return {str(name): _learner(str(name), model, data, values, hidden) for name, model in items}
 
 
 def measured(
@@ -96,17 +96,17 @@ def measured(
 
 
 def _learner(
-    name: str, model: Any, data: Labelled, given: np.ndarray | None, hidden: int
+    name: str, model: Any, data: Labelled, values: np.ndarray | None, hidden: int
 ) -> Callable[..., ErrorTable]:
     if isinstance(model, str):
         checks.one_of("each model", model, BUILT_IN)
-        if model == "known-attention" and given is None:
+        if model == "known-attention" and values is None:
             raise checks.BadInput(
                 "known-attention needs attention=…, f(X) as an array of X's shape or a function; "
                 "give it, or leave this model out."
             )
         if model == "known-attention":
-            data = data._replace(inputs=data.inputs * given)
+            data = data._replace(inputs=data.inputs * values)
         make, layout = built_in(model, data, hidden)
         return partial(network_errors, make, layout, data)
     if hasattr(model, "fit") and hasattr(model, "predict"):
@@ -140,8 +140,8 @@ def attention_values(data: Labelled, attention: Any) -> Float[np.ndarray, "rows 
     """Return f(X) of known attention, in the shape of X, or None if `attention` is None."""
     if attention is None:
         return None
-    given = attention(data.inputs) if callable(attention) else attention
-    values = arrays.numbers("attention", given)
+    raw = attention(data.inputs) if callable(attention) else attention
+    values = arrays.numbers("attention", raw)
     if values.shape != data.inputs.shape or not np.isfinite(values).all():
         raise checks.BadInput(
             f"attention must be finite numbers in X's shape {data.inputs.shape}, or a function "

@@ -115,17 +115,17 @@ def raw_rows(X: Any, models: Any, scoring: Any, n_jobs: Any, progress: Any) -> R
     and `progress` is given. These three raise `BadInput` if a model is not an estimator.
     """
     arguments = {"scoring": scoring, "n_jobs": n_jobs, "progress": progress}
-    given = [name for name, value in arguments.items() if value is not None]
+    names = [name for name, value in arguments.items() if value is not None]
     pipelines = isinstance(models, Mapping) and len(models) > 0
     pipelines = pipelines and all(is_estimator(model) for model in models.values())
     if not pipelines:
-        if given:
+        if names:
             raise checks.BadInput(
-                f"{given[0]} is for scikit-learn estimators; give models as a mapping from names "
+                f"{names[0]} is for scikit-learn estimators; give models as a mapping from names "
                 f"to estimators, or leave it out."
             )
         return None
-    return RawRows.of(X) if given or is_raw(X) else None
+    return RawRows.of(X) if names or is_raw(X) else None
 
 
 def check_groups(groups: Any, rows: int) -> Int[np.ndarray, " rows"]:

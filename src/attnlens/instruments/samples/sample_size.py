@@ -264,5 +264,14 @@ def interval(draws: Float[np.ndarray, " draws"]) -> tuple[float, float]:
     return float(ordered[math.floor(tail * last)]), float(ordered[math.ceil((1 - tail) * last)])
 
 
+def with_interval(draws: np.ndarray, status: Status = Status.OK) -> SampleSize:
+    """Return the first of `draws`, which is the estimate, with the interval of the others."""
+    low, high = interval(draws[1:])
+    value = float(draws[0])
+    if math.isnan(value):
+        return SampleSize(math.nan, 0.0, math.inf, Status.NOT_FINITE)
+    return SampleSize(value, min(low, value), max(high, value), status)
+
+
 def _format(number: float) -> str:
     return f"{number:,.0f}" if abs(number) >= 100 else f"{number:.3g}"

@@ -144,9 +144,15 @@ def known_condition_number(
     """
     c = _finite("head", np.atleast_1d(arrays.numbers("head", head)), 1)
     moment = None if query_moment is None else _finite("query_moment", query_moment, 2)
-    given = None if mixing is None else _finite("mixing", mixing, 2)
-    size = len(moment) if moment is not None else len(c) if given is None else len(given)
-    matrix = np.eye(size, len(c)) if given is None else given
+    mixing_matrix = None if mixing is None else _finite("mixing", mixing, 2)
+    size = (
+        len(moment)
+        if moment is not None
+        else len(c)
+        if mixing_matrix is None
+        else len(mixing_matrix)
+    )
+    matrix = np.eye(size, len(c)) if mixing_matrix is None else mixing_matrix
     if matrix.shape != (size, len(c)) or (moment is not None and moment.shape != (size, size)):
         raise checks.BadInput(
             f"mixing must be (r, d) and query_moment (r, r) for a head of d = {len(c)} numbers; "

@@ -76,10 +76,9 @@ def from_torch(module: Any) -> tuple[dict[str, np.ndarray], Callable[..., Any]]:
         params: Mapping[str, Any], *inputs: Any, dropout_key: Any = None, **keywords: Any
     ) -> Any:
         if not isinstance(params, Mapping) or set(params) != names:
-            given = sorted(params) if isinstance(params, Mapping) else type(params).__name__
+            got = sorted(params) if isinstance(params, Mapping) else type(params).__name__
             raise checks.BadInput(
-                f"params must have the names that from_torch returned, {sorted(names)}; got "
-                f"{given}."
+                f"params must have the names that from_torch returned, {sorted(names)}; got {got}."
             )
         arguments = _tensors_to_numpy(torch, (inputs, keywords))
         return _call(module_copy, environment, dict(params), fixed, arguments, dropout_key)

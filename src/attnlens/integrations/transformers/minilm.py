@@ -168,5 +168,5 @@ def embed(
 
 @eqx.filter_jit
 def _tokens(model: Bert, layer: int, numbers: Array, mask: Array) -> Array:
-    one = lambda n, m: jnp.where(m[:, None], model.represent(n, m)[layer], 0)  # noqa: E731
+    one = lambda n, m: jnp.where(m[:, None], model.represent(n, m)[layer], 0)  # noqa: E731 (a formula in one line)
     return jax.vmap(one)(numbers, mask)

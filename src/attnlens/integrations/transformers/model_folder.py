@@ -56,11 +56,11 @@ def load_folder(folder: str | os.PathLike[str]) -> LoadedFolder:
 
 def folder_digest(folder: Path) -> str:
     """A hash of the names and contents of the JSON and safetensors files in a folder."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for file in sorted([*folder.glob("*.json"), *folder.glob("*.safetensors")]):
         with file.open("rb") as content:
-            found.update(file.name.encode() + hashlib.file_digest(content, "sha256").digest())
-    return found.hexdigest()
+            sha256.update(file.name.encode() + hashlib.file_digest(content, "sha256").digest())
+    return sha256.hexdigest()
 
 
 def _read_config(path: Path) -> Mapping[str, Any]:
@@ -127,20 +127,20 @@ def _load_model(path: Path, settings: Mapping[str, Any]) -> tuple[Any, Any]:
 
     try:
         try:
-            module, found = load(register())
+            module, info = load(register())
         except KeyError:  # GPT-J, GPT-Neo, Falcon: they look up attention in their own table
-            module, found = load("eager")
+            module, info = load("eager")
     except Exception as error:  # `transformers` and safetensors raise many types
         raise checks.BadInput(
             f"the model in {path} cannot be loaded ({_first_line(error)})."
         ) from error
-    unfit = [name for name, *_ in found["mismatched_keys"] if not _is_not_used(name)]
+    unfit = [name for name, *_ in info["mismatched_keys"] if not _is_not_used(name)]
     if unfit:
         raise checks.BadInput(
             f"{len(unfit)} arrays of the weights in {path} have other shapes than config.json says,"
             f" such as {sorted(unfit)[0]}; config.json and weights must belong together."
         )
-    missing = [name for name in found["missing_keys"] if not _is_not_used(name)]
+    missing = [name for name in info["missing_keys"] if not _is_not_used(name)]
     if missing:
         raise checks.BadInput(
             f"the weights in {path} lack {len(missing)} arrays of the model, such as "

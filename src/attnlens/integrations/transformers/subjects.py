@@ -150,8 +150,8 @@ class TorchSubject(InspectedModel):
             }
             scales = tuple(call.scaling if call.plain else np.nan for call in calls)
             return Recording(lengths, hidden, **parts, scales=scales)
-        given = outputs.get("attentions") or ()
-        weights = tuple(a.float().numpy() for a in given if a is not None)
+        attentions = outputs.get("attentions") or ()
+        weights = tuple(a.float().numpy() for a in attentions if a is not None)
         tokens = hidden[0].shape[1]
         # Attention in windows (Longformer) has no weight for every pair of tokens.
         if any(w.shape[2:] != (tokens, tokens) for w in weights):
@@ -175,12 +175,12 @@ class TextModel(TorchSubject):
             )
         longest = self._longest()
         limit = most if longest is None else min(most, longest)
-        found = self.tokenizer(texts, return_special_tokens_mask=True, verbose=False)
-        cut = sum(len(ids) > limit for ids in found["input_ids"])
-        found = self.tokenizer(
+        encoding = self.tokenizer(texts, return_special_tokens_mask=True, verbose=False)
+        cut = sum(len(ids) > limit for ids in encoding["input_ids"])
+        encoding = self.tokenizer(
             texts, truncation=True, max_length=limit, return_special_tokens_mask=True
         )
-        self.rows = [np.asarray(ids, np.int64) for ids in found["input_ids"]]
+        self.rows = [np.asarray(ids, np.int64) for ids in encoding["input_ids"]]
         self._special = list(set(self.tokenizer.all_special_ids))
         self.lengths = np.array([len(row) for row in self.rows])
         self.notes = (

@@ -104,7 +104,7 @@ def _is_intact(entry: Path) -> bool:
 
 def _is_intact_zstandard(compressed: bytes) -> bool:
     try:
-        import zstandard  # pyright: ignore[reportMissingImports]
+        import zstandard  # pyright: ignore[reportMissingImports] (an optional package)
     except ImportError:
         return False  # this JAX cannot read it either
     try:
