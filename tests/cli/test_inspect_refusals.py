@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import struct
 import zlib
 from pathlib import Path
@@ -67,3 +68,4 @@ def test_an_image_that_unpacks_to_too_many_pixels_is_refused(tmp_path: Path):
     )
     with pytest.raises(BadInput, match=r"bomb\.png cannot be read.*1600000000 pixels"):
         list(image_model.opened_images([path]))
+    gc.collect()  # a file left open would be a warning, which is an error here

@@ -144,7 +144,8 @@ def opened_images(images: Any) -> Iterator[Any]:
         return
     for file in images:
         try:
-            image = Image.open(file).convert("RGB")
+            with file.open("rb") as opened:  # PIL does not close a file that it refuses
+                image = Image.open(opened).convert("RGB")
         except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
             raise checks.BadInput(f"the image {file} cannot be read ({error}).") from error
         yield image
