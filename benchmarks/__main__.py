@@ -37,7 +37,6 @@ MODULES = (
     "surface",
     "exchangeability",
     "posterior",
-    "amortised",
     "amortised_tasks",
     "pretrained",
 )

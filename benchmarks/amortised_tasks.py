@@ -166,7 +166,8 @@ THEIR_SETTINGS: list[dict[str, Any]] = [
 
 
 def attnlens(task: str, simulations: int, seconds: float) -> Run:
-    """attnlens; a short first fit gives the number of steps, as in `amortised.attnlens`."""
+    """attnlens; a short first fit measures the time per step, which gives the number of steps that
+    fit into `seconds`. The first fit and both compilations count as training time."""
     from attnlens.instruments import posterior_from_simulations
 
     chosen = TASKS[task]

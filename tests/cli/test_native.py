@@ -4,12 +4,13 @@ off and on, and failed builds."""
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from attnlens.attention.native import build, compiler, wheel
+from attnlens.attention.native import build, compiler, libraries, wheel
 from attnlens.attention.native.variants import variant_here
 from attnlens.cli import app
 
@@ -64,3 +65,25 @@ def test_off_without_a_private_folder_is_refused(tmp_path: Path):
     done = CliRunner().invoke(app, ["native", "off"])
     assert "ATTNLENS_KERNEL=0" in str(done.exception)
     assert statuses() == ["not trusted"]
+
+
+@pytest.mark.parametrize("fault", ["a file", "below a file", "read-only"])
+def test_a_cache_that_cannot_be_written_is_not_called_not_compiled_yet(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(compiler, "find_compiler", lambda: "/usr/bin/c++")
+    assert statuses() == ["not compiled yet"]
+    cache = tmp_path / "cache"
+    if fault == "read-only":
+        cache.mkdir(mode=0o700)
+        # The permissions of a folder do not stop root, as whom containers run their tests.
+        monkeypatch.setattr(os, "access", lambda place, mode: False)
+    else:
+        cache.write_text("")
+    if fault == "below a file":
+        monkeypatch.setenv("ATTNLENS_CACHE", str(cache / "folder"))
+    assert statuses() == ["failed"]
+    words = CliRunner().invoke(app, ["native", "status"]).stdout
+    assert words.count(f"{cache} ") == 3  # the reason, once per library
+    # Cells would be computed by XLA, and their keys say so.
+    assert all(not library.is_native for library in libraries.current_path().libraries)

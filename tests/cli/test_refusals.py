@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -193,6 +194,38 @@ def test_inputs_of_a_function_that_are_no_numbers_of_the_declared_size(
         np.save(path, np.array(["a", "b"], object if content == "pickle" else str))
     sentence = refused("inspect", "m:f", "--sequences", path)
     assert "allow_pickle" not in sentence  # NumPy's own advice would run the code of the file
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        MemoryError("Unable to allocate 8.00 EiB"),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+        RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes.\nmore lines"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
+    ],
+    ids=["python", "numpy", "system", "xla", "torch"],
+)
+def test_memory_that_runs_out_is_one_sentence(error: Exception, monkeypatch: pytest.MonkeyPatch):
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("attnlens.cli.inspect.check_out", fail)
+    sentence = refused("inspect", "m:f")
+    assert "memory ran out" in sentence
+    assert "file or folder" not in sentence
+
+
+def test_other_errors_are_not_hidden(monkeypatch: pytest.MonkeyPatch):
+    """A fault of the program keeps its traceback."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("INTERNAL: a failed check")
+
+    monkeypatch.setattr("attnlens.cli.inspect.check_out", fail)
+    with pytest.raises(RuntimeError, match="a failed check"):
+        run("inspect", "m:f")
 
 
 @pytest.mark.parametrize("number", [2**15, 99_999_999_999])

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from attnlens.core.checks import BadInput
-from attnlens.networks import Baseline, Progress, fit
+from attnlens.networks import Baseline, Fitted, Progress, fit
+from attnlens.training import checkpoints
 
 MAKE = partial(Baseline, features=4, hidden=3)
 random = np.random.default_rng(0)
@@ -164,3 +165,36 @@ def test_the_number_of_workers_changes_no_bit(tmp_path: Path):
     for other in results[1:]:
         for name, array in results[0].items():
             assert np.array_equal(array, other[name]), name
+
+
+@pytest.mark.parametrize("writer", ["checkpoint", "fitted"])
+def test_simultaneous_writers_with_one_process_id_do_not_disturb_each_other(
+    writer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Processes in two containers may have equal ids. Just before one writer replaces the file,
+    another writes and replaces it; the last one wins."""
+    path = tmp_path / "networks.safetensors"
+    networks = [fit(MAKE, X, Y, steps=2, seeds=(seed,)) for seed in (0, 1)]
+    replace, writers = Path.replace, [1]
+
+    def write(number: int) -> None:
+        if writer == "checkpoint":
+            checkpoints.save(path, [networks[number].vectors], "mark", number)
+        else:
+            networks[number].save(path)
+
+    def replace_later(draft: Path, target: Path) -> Path:
+        if writers:
+            write(writers.pop())
+        return replace(draft, target)
+
+    monkeypatch.setattr(Path, "replace", replace_later)
+    write(0)
+    assert list(tmp_path.iterdir()) == [path]
+    if writer == "checkpoint":
+        found = checkpoints.load(path, "mark")
+        assert found is not None
+        assert found[1] == 0
+        assert np.array_equal(found[0][0], networks[0].vectors)
+    else:
+        equal(Fitted.load(path), networks[0])

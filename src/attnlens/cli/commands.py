@@ -19,6 +19,8 @@ import typer
 
 from attnlens import __version__
 from attnlens.core.checks import ExplainedError
+from attnlens.core.memory import is_out_of_memory
+from attnlens.core.user_code import reason
 
 from . import (
     advise,
@@ -38,6 +40,11 @@ from . import (
 )
 from .options import BAD_INPUT, FAILED
 from .output import one_line
+
+OUT_OF_MEMORY = (
+    "memory ran out ({reason}); give less data or smaller settings, or free memory, and run the "
+    "same command again."
+)
 
 app = typer.Typer(
     name="attnlens",
@@ -87,7 +94,12 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output has closed the pipe; avoid an error at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAILED)
-    except OSError as error:  # a file or folder that the user named, or the disk
+    except Exception as error:
+        if is_out_of_memory(error):
+            _end(OUT_OF_MEMORY.format(reason=reason(error)))
+        if not isinstance(error, OSError):
+            raise
+        # a file or folder that the user named, or the disk
         file = f"{str(error.filename)[:200]!r} cannot be used: " if error.filename else ""
         _end(f"{file}{error.strerror or error}; name another file or folder.")
 

@@ -20,6 +20,7 @@ from .options import AsJson, PageFolder, Seed, check_out
 SECONDS_BETWEEN_LINES = 10.0
 LINES = ".txt"  # suffix of a file with one text per line
 MOST_TEXT = 2**28  # bytes of such a file; Python needs up to four bytes for a character
+OPTIONS = {"text": "--column", "target": "--label"}  # by the role of the column in `read`
 FOLDER = "folder"  # --label of images: the class of an image is the name of its folder
 
 
@@ -132,8 +133,12 @@ def read_inputs(
         lines = [line for line in lines if line.strip()]
         return [lines[i] for i in _some(len(lines), rows, seed)], None
     from attnlens.data import read
+    from attnlens.data.files.columns import WrongColumn
 
-    loaded = read(text, text=column, target=label, rows=rows, seed=seed)
+    try:
+        loaded = read(text, text=column, target=label, rows=rows, seed=seed)
+    except WrongColumn as error:
+        raise BadInput(error.sentence(OPTIONS.get(error.role, error.role))) from error
     labels = None if label is None else loaded.y
     if labels is not None and loaded.task == "classification":
         labels = labels.astype(int)

@@ -37,17 +37,30 @@ def replace_file(path: Path, content: str | bytes) -> None:
 
     Several processes may write the same file at once; the last one wins.
     """
-    with explained_os_errors(path.parent):
-        draft = new_draft(path)
-        try:
-            with draft.open("xb") as file:  # mode "x" creates a new file: no link is followed
-                file.write(content.encode() if isinstance(content, str) else content)
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
+    with (
+        explained_os_errors(path.parent),
+        replacement(path) as draft,
+        draft.open("xb") as file,  # mode "x" creates a new file: no link is followed
+    ):
+        file.write(content.encode() if isinstance(content, str) else content)
 
 
-def new_draft(path: Path) -> Path:
+@contextmanager
+def replacement(path: Path) -> Iterator[Path]:
+    """Yield the path of a draft, which replaces the file `path` at the end.
+
+    After an error the draft is removed, and `path` is as it was. Several processes may replace the
+    same file at once; the last one wins.
+    """
+    draft = _new_draft(path)
+    try:
+        yield draft
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _new_draft(path: Path) -> Path:
     """A name beside `path`, another one in every call, for content that will replace the file.
 
     Drafts that are older than an hour are removed: the processes that wrote them were killed.

@@ -75,6 +75,22 @@ def _check_folder(place: Path, state: os.stat_result, is_last: bool) -> None:
         raise NotPrivate(f"others can write to {place}; chmod go-w {place}")
 
 
+def why_unwritable(folder: Path) -> str:
+    """Why nothing can be stored in a folder, which need not exist yet; empty if something can.
+
+    >>> why_unwritable(Path("/dev/null/cache"))
+    '/dev/null is not a folder; set ATTNLENS_CACHE to another one'
+    """
+    place = Path(os.path.realpath(folder))
+    while not os.path.lexists(place):
+        place = place.parent
+    if not place.is_dir():
+        return f"{place} is not a folder; set ATTNLENS_CACHE to another one"
+    if not os.access(place, os.W_OK | os.X_OK):
+        return f"{place} cannot be written to; set ATTNLENS_CACHE to another folder"
+    return ""
+
+
 def is_private(file: Path) -> bool:
     """Whether a file in a private folder is a regular file of the user that others cannot write."""
     try:

@@ -11,6 +11,10 @@ which needs many components. A mixture is used here because its density, draws a
 and cheap, and because the mixtures of several networks can be combined to one. Its parameters are
 one vector of floats, like those of every other network, so `fit` trains it and `Fitted.save` writes
 it without another library.
+
+distrax (0.1.9) has mixtures too, but requires a nightly build of TensorFlow Probability. flowjax
+(19.1.2; equinox and paramax) has conditional flows and mixtures whose parameters are fixed, so that
+the layout above would still be needed, and only `log_prob` and `sample` would be saved.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from attnlens.core import checks
+from attnlens.core import checks, files
 
 from .streaming import Mapped, is_mapped
 
@@ -57,11 +57,10 @@ def _stable(thing: Any) -> str:
 def save(path: Path, arrays: list[np.ndarray], mark: str, step: int) -> None:
     """Write `arrays` (in this order), the fingerprint `mark` and `step` to a file, atomically."""
     by_number = {f"{i:04d}": np.ascontiguousarray(array) for i, array in enumerate(arrays)}
-    draft = path.with_suffix(f".{os.getpid()}.tmp")
-    safetensors.numpy.save_file(by_number, draft, {"fingerprint": mark, "step": str(step)})
-    with draft.open("rb+") as file:
-        os.fsync(file.fileno())
-    draft.replace(path)
+    with files.replacement(path) as draft:
+        safetensors.numpy.save_file(by_number, draft, {"fingerprint": mark, "step": str(step)})
+        with draft.open("rb+") as file:
+            os.fsync(file.fileno())
 
 
 def load(path: Path, mark: str) -> tuple[list[np.ndarray], int] | None:

@@ -8,7 +8,6 @@ passes the function that makes it. The number of parameters in a file must be th
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from attnlens.core import checks
+from attnlens.core import checks, files
 from attnlens.networks import dense, encoder, feature_transformer, reader, self_attention
 from attnlens.networks.layout import Layout
 
@@ -55,12 +54,8 @@ def write(path: Path, parts: Mapping[str, Any], notes: Mapping[str, Any] | None 
         "notes": dict(notes or {}),
     }
     arrays = {name: np.ascontiguousarray(parts[name]) for name in ARRAYS}
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with files.replacement(path) as draft:
         draft.write_bytes(safetensors.numpy.save(arrays, {HEADER: json.dumps(header)}))
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def read(path: Path, make: Any = None) -> dict[str, Any]:

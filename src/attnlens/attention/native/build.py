@@ -31,6 +31,7 @@ from attnlens.core.private_files import (
     cache_folder,
     private_folder,
     read_private,
+    why_unwritable,
     write_private,
 )
 
@@ -65,14 +66,19 @@ def status(name: str) -> NativeLibrary:
         digest = "" if failure else _verified_digest(path)
     except NotPrivate as error:
         return NativeLibrary(name, NativeStatus.UNTRUSTED, str(error))
-    except OSError:  # the library is missing or damaged, and will be compiled
+    except OSError:  # the library is missing or damaged, and will be compiled if it can be stored
         failure, digest = None, ""
     if failure:
         return failure
     if digest:
         return _in_use(name, variant, digest, NativeOrigin.COMPILED)
-    here = NativeStatus.NOT_COMPILED if compiler.find_compiler() else NativeStatus.NO_COMPILER
-    return NativeLibrary(name, here, wheel_library.reason, variant=variant.name)
+    if not compiler.find_compiler():
+        here, reason = NativeStatus.NO_COMPILER, wheel_library.reason
+    elif reason := why_unwritable(cache_folder()):
+        return NativeLibrary(name, NativeStatus.FAILED, reason)
+    else:
+        here, reason = NativeStatus.NOT_COMPILED, wheel_library.reason
+    return NativeLibrary(name, here, reason, variant=variant.name)
 
 
 def _in_wheel(name: str, variant: Variant) -> wheel.WheelLibrary:

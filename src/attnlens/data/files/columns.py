@@ -100,6 +100,26 @@ def printable(text: str, most: int = LONGEST_NAME) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[:most])
 
 
+class WrongColumn(checks.BadInput):
+    """A column that is missing or cannot have this role, such as text or target.
+
+    >>> error = WrongColumn("text", "must name a column; got 'x'.")
+    >>> str(error), error.sentence("--column")
+    ("text must name a column; got 'x'.", "--column must name a column; got 'x'.")
+    """
+
+    def __init__(self, role: str, reason: str):
+        super().__init__(role, reason)
+        self.role, self.reason = role, reason
+
+    def __str__(self) -> str:
+        return self.sentence(self.role)
+
+    def sentence(self, name: str) -> str:
+        """The message with `name`, such as that of an option, in place of the role."""
+        return f"{name} {self.reason}"
+
+
 def check_column(role: str, name: object, names: Iterable[str]) -> str:
     """`name`, if it is one of `names`; otherwise an error that suggests a similar name."""
     names, text = list(names), str(name)
@@ -108,12 +128,12 @@ def check_column(role: str, name: object, names: Iterable[str]) -> str:
     close = difflib.get_close_matches(text.lower(), [other.lower() for other in names], 1, 0.6)
     if close:
         suggestion = next(other for other in names if other.lower() == close[0])
-        raise checks.BadInput(
-            f"{role} must name a column; got {text[:LONGEST_NAME]!r}; did you mean {suggestion!r}?"
+        raise WrongColumn(
+            role, f"must name a column; got {text[:LONGEST_NAME]!r}; did you mean {suggestion!r}?"
         )
-    raise checks.BadInput(
-        f"{role} must name a column; got {text[:LONGEST_NAME]!r}; the columns are "
-        f"{name_list(names)}."
+    raise WrongColumn(
+        role,
+        f"must name a column; got {text[:LONGEST_NAME]!r}; the columns are {name_list(names)}.",
     )
 
 

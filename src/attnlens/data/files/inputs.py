@@ -12,7 +12,7 @@ import numpy as np
 from attnlens.core import checks
 from attnlens.data.dataset import Kind
 
-from .columns import FEW, Table, TypedColumn, codes_of, name_list, typed_column
+from .columns import FEW, Table, TypedColumn, WrongColumn, codes_of, name_list, typed_column
 from .encoding import ColumnEncoder, median
 from .facts import Fact, Facts, Remark
 from .image_patches import cut_patches
@@ -64,9 +64,9 @@ class InputPart:
 def text_inputs(name: str, values: np.ndarray, others: Mapping[str, np.ndarray]) -> InputPart:
     """Inputs from the column of texts `name`; the columns in `others` are not used."""
     if values.dtype != object or any(isinstance(value, np.ndarray) for value in values):
-        raise checks.BadInput(
-            f"text must name a column of texts; got {name}, which holds numbers; name another "
-            f"column."
+        raise WrongColumn(
+            "text",
+            f"must name a column of texts; got {name}, which holds numbers; name another column.",
         )
     words = sum(len(value.split()) for value in values if value) / max(len(values), 1)
     facts = [Remark("texts", f"{name}, {words:.3g} words on average")]

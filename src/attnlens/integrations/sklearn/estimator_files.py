@@ -7,7 +7,6 @@ the keys and the shapes of the arrays are those of a fitted estimator.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,7 +14,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from attnlens.core import checks
+from attnlens.core import checks, files
 
 from .weighted_rows import python_number
 
@@ -190,13 +189,9 @@ def _plain_value(name: str, value: Any) -> Any:
 
 def _write(path: Path, content: bytes) -> None:
     """Write a file atomically: after an error, the file is as it was before."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        try:
-            temporary.write_bytes(content)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with files.replacement(path) as draft:
+            draft.write_bytes(content)
     except OSError as error:
         raise checks.BadInput(
             f"{path} cannot be written ({error.strerror or error}); give another path."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from attnlens.instruments.layers.recording import Recording
 from .model_folder import LoadedFolder
 from .subjects import TorchSubject
 
+MOST_ENTRIES = 200_000  # files and folders that are looked at; a few seconds on a slow disk
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
 
 
@@ -26,7 +28,7 @@ class ImageModel(TorchSubject):
         size, patch = self.config.image_size, self.config.patch_size
         self._size = (size, size) if isinstance(size, int) else tuple(size)
         self._patch = (patch, patch) if isinstance(patch, int) else tuple(patch)
-        self.rows = [self._pixels(image) for image in _opened(images)]
+        self.rows = [self._pixels(image) for image in opened_images(images)]
         self._patches = int(np.prod([s // p for s, p in zip(self._size, self._patch, strict=True)]))
         first = self.record(self.rows[:1])
         self._before = first.hidden[0].shape[1] - self._patches  # class and register tokens
@@ -101,8 +103,17 @@ class ImageModel(TorchSubject):
 
 
 def image_files(folder: Path) -> list[Path]:
-    """The images in a folder and its subfolders, by name."""
-    files = sorted(f for f in folder.rglob("*") if f.suffix.lower() in IMAGES)
+    """The images in a folder and its subfolders, by name; links to folders are not followed."""
+    seen, files = 0, []
+    for place, folders, names in os.walk(folder):
+        seen += len(folders) + len(names)
+        if seen > MOST_ENTRIES:
+            raise checks.BadInput(
+                f"--images must name a folder with at most {MOST_ENTRIES:,} files and subfolders; "
+                f"{folder} has more; name one of its subfolders."
+            )
+        files += [Path(place, name) for name in names if Path(name).suffix.lower() in IMAGES]
+    files.sort()
     if not files:
         raise checks.BadInput(
             f"--images must name a folder of images ({', '.join(IMAGES)}); {folder} has none."
@@ -110,7 +121,7 @@ def image_files(folder: Path) -> list[Path]:
     return files
 
 
-def _opened(images: Any) -> Iterator[Any]:
+def opened_images(images: Any) -> Iterator[Any]:
     """Images of PIL, one after the other: photographs take more memory than their pixels here.
 
     PIL refuses files that would unpack to more than some 180 million pixels.
@@ -133,7 +144,8 @@ def _opened(images: Any) -> Iterator[Any]:
         return
     for file in images:
         try:
-            image = Image.open(file).convert("RGB")
+            with file.open("rb") as opened:  # PIL does not close a file that it refuses
+                image = Image.open(opened).convert("RGB")
         except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
             raise checks.BadInput(f"the image {file} cannot be read ({error}).") from error
         yield image

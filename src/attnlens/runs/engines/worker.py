@@ -19,6 +19,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from attnlens.core.memory import is_out_of_memory
+
 from .base import check_path, compute
 
 
@@ -67,9 +69,7 @@ def answer(results: BinaryIO, cell: dict[str, Any]) -> None:
     except Exception as error:  # the cell fails with this reason; the worker goes on
         first_line = (str(error).splitlines() or [""])[0]
         failure = f"{type(error).__name__}: {first_line}"[:500]
-        # XLA reports RESOURCE_EXHAUSTED where NumPy raises MemoryError.
-        out_of_memory = isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in failure
-        kind = "memory" if out_of_memory else "raised"
+        kind = "memory" if is_out_of_memory(error) else "raised"
     header = {
         "failure": failure,
         "kind": kind,

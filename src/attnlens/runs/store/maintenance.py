@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from attnlens.core.cells import Cell
 from attnlens.core.checks import BadInput
-from attnlens.core.files import new_draft
+from attnlens.core.files import replacement
 from attnlens.runs.provenance import facts
 
 from .errors import FILE, explained_errors
@@ -168,16 +168,11 @@ def export(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> int:
     )
     count = 0
     with Store.reading(folder) as store, explained_errors(path.parent):
-        draft = new_draft(path)
-        try:
-            _check_cells(store)
-            with parquet.ParquetWriter(draft, schema) as writer:
-                for rows in _batches(store):
-                    writer.write_table(pyarrow.Table.from_pylist(rows, schema))
-                    count += len(rows)
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
+        _check_cells(store)
+        with replacement(path) as draft, parquet.ParquetWriter(draft, schema) as writer:
+            for rows in _batches(store):
+                writer.write_table(pyarrow.Table.from_pylist(rows, schema))
+                count += len(rows)
     return count
 
 
