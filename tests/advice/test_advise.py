@@ -153,7 +153,7 @@ def test_a_spent_budget_leaves_all_questions_open_but_the_first(monkeypatch):
     json.dumps(sheet.plain(), allow_nan=False)
 
 
-# -- the first decision, which needs no network -----------------------------------------------------
+# -- the first decision, which needs no network ----------------------------------------------------
 
 
 class _Fails(DummyRegressor):
