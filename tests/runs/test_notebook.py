@@ -26,7 +26,8 @@ CELLS = (
     "assert (fits[0].vectors == fits[1].vectors).all()",
     "networks.stationary_points(make, x, x, l2=1e-3, starts=4, block=2);",
     "attnlens.landscape((np.ones(2), lambda w: (w**2).sum()), points=5);",
-    "attnlens.transfer(np.hstack([x, x**2]), x, x, resamples=24);",
+    "z = np.random.default_rng(0).normal(size=(200, 3))\n"
+    "attnlens.transfer(z, z[:, :2], z[:, 2], resamples=24);",
 )
 
 
