@@ -92,12 +92,11 @@ REPLICATES: dict[str, Kind] = {
 LEFT_OUT: dict[str, Kind] = {"claim": str, "arm": str, "array": str, "shape": str, "cells": int}
 
 
-def load(
-    folder: str | os.PathLike[str], frames: Frames | None = None
-) -> LoadedRun | LoadedReplication:
+def load(folder: str | os.PathLike[str], frames: Frames | None = None) -> Any:
     """A finished run, from the folder that `attnlens.verify` wrote, as tidy frames.
 
-    A folder that only `attnlens.replicate` wrote gives the replication: verdicts per range.
+    Returns a `LoadedRun`; for a folder that only `attnlens.replicate` wrote, a
+    `LoadedReplication` with the verdicts per range of seeds.
 
     `frames` is the library of the frames: "pandas", "polars" or "pyarrow"; by default the first of
     pandas, pyarrow and polars that is installed.

@@ -56,7 +56,8 @@ def export_run(
         one_of("tables", name, TABLE_FORMATS)
     if not (math.isfinite(width) and 1.0 <= width <= WIDEST):
         raise BadInput(f"width must be between 1 and {WIDEST:g} inches; got {width!r}.")
-    run, to = load(folder), Path(to)
+    run: LoadedRun | LoadedReplication = load(folder)
+    to = Path(to)
     with explained_os_errors(to):
         to.mkdir(parents=True, exist_ok=True)
     names = file_names(run.figures)
