@@ -194,7 +194,8 @@ def test_contenders_that_were_trained_are_no_longer_missing():
     first = trial.first_contest()
     assert first.missing == ("baseline", "self-attention", "transformer")
     # Of the curves of the networks, `contest` uses only the sizes and the errors.
-    tables = dict.fromkeys(("baseline", "self-attention"), ((1.0, 0.5),) * 3)
+    rows = ((1.0, 0.5),) * 3
+    tables = {"baseline": rows, "self-attention": rows}
     curves = LearningCurves("", "", (10, 40), 0.5, tables, (1.0, 1.0))
     contest = trial.contest(curves, first)
     assert contest.missing == ("transformer",)
