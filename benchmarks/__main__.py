@@ -25,7 +25,7 @@ from typing import Any
 
 from benchmarks import regression, rendering, results
 from benchmarks.contest import ROOT, Growth, Work, apart, compete
-from benchmarks.environments import Environments, extras
+from benchmarks.environments import FOLDER, Environments, extras
 
 MODULES = (
     "networks",
@@ -172,7 +172,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="rounds of every contender")
     parser.add_argument("--fresh", action="store_true", help="do not continue an earlier run")
     parser.add_argument("--out", type=Path, default=Path("benchmark-run"))
-    parser.add_argument("--peers", type=Path, default=ROOT / ".peers")
+    parser.add_argument("--peers", type=Path, default=FOLDER)
     parser.add_argument("--no-install", action="store_true", help="use only installed peers")
     commands = parser.add_subparsers(dest="command")
     again = commands.add_parser("table", help="page and documentation from stored numbers")

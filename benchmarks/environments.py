@@ -12,11 +12,13 @@ import subprocess
 import sys
 import tomllib
 import venv
+from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.contest import HERE, ROOT
 
 PREFIX = "peers-"
+FOLDER = ROOT / ".peers"
 
 
 def extras() -> dict[str, list[str]]:
@@ -42,6 +44,22 @@ class Environments:
                 raise LookupError(f"extra {home} is not installed in {self.folder.name}")
             self._make(home)
         return str(python)
+
+    def package(self, name: str, home: str) -> Path:
+        """The folder of a package, here or in an environment; LookupError says why there is none.
+
+        The package is not imported.
+        """
+        spec = find_spec(name)
+        if spec is not None and spec.origin is not None:
+            return Path(spec.origin).parent
+        program = f"from importlib.util import find_spec; print(find_spec({name!r}).origin)"
+        command = [self.python(home), "-c", program]
+        found = subprocess.run(command, capture_output=True, text=True)
+        if found.returncode:
+            why = "; ".join(self.failures(home).values()) or "pip did not report an error"
+            raise LookupError(f"{name} is not in environment {home}: {why}")
+        return Path(found.stdout.strip()).parent
 
     def failures(self, home: str) -> dict[str, str]:
         """Requirements that did not install, with the error line of pip."""

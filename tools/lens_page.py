@@ -3,6 +3,7 @@
     python tools/lens_page.py keep DIR [DIR ...]        results folders -> docs/runs/default.json
     python tools/lens_page.py keep-full DIR [DIR ...]   full profile -> docs/runs/full.json
     python tools/lens_page.py add DIR [DIR ...]         like keep, but adds to what is stored
+    python tools/lens_page.py add-full DIR [DIR ...]    like keep-full, but adds to what is stored
     python tools/lens_page.py write                     both -> docs/lens-a.md and so on
 
 `keep` copies from results folders of `attnlens verify` what the pages need: the claim's row of the
@@ -521,12 +522,11 @@ def assumptions(sentences: Any) -> list[str]:
 
 def main(arguments: list[str]) -> None:
     match arguments:
-        case ["keep", _, *_]:
-            keep([Path(folder) for folder in arguments[1:]])
-        case ["add", _, *_]:
-            keep([Path(folder) for folder in arguments[1:]], add=True)
-        case ["keep-full", _, *_]:
-            keep([Path(folder) for folder in arguments[1:]], FULL, draw=False)
+        case ["keep" | "add" as form, _, *_]:
+            keep([Path(folder) for folder in arguments[1:]], RUN, add=form == "add")
+        case ["keep-full" | "add-full" as form, _, *_]:
+            folders = [Path(folder) for folder in arguments[1:]]
+            keep(folders, FULL, draw=False, add=form == "add-full")
         case ["write"]:
             for lens in TITLES:
                 (DOCS / f"lens-{lens.lower()}.md").write_text(page(lens))

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from sklearn.dummy import DummyRegressor
 
 import attnlens
 from attnlens.advice import rounds as rounds_module
@@ -18,6 +19,7 @@ from attnlens.advice.questions import labels
 from attnlens.advice.trials import Trial
 from attnlens.core.checks import BadInput, ClusterLost
 from attnlens.core.sheets import AnswerOutcome, Completion, Ending, Question
+from attnlens.instruments.samples.curves import LearningCurves
 from attnlens.instruments.samples.labelled import labelled
 from attnlens.worlds import TokenTeacher
 
@@ -149,6 +151,56 @@ def test_a_spent_budget_leaves_all_questions_open_but_the_first(monkeypatch):
     assert not any(sheet[q].known for q in open_questions)
     assert "the budget ended in round 1" in dict(sheet.facts)["looked"]
     json.dumps(sheet.plain(), allow_nan=False)
+
+
+# -- the first decision, which needs no network ----------------------------------------------------
+
+
+class _Fails(DummyRegressor):
+    def fit(self, X, y, sample_weight=None):
+        raise KeyError("no such column")
+
+
+def linear_table() -> tuple[np.ndarray, np.ndarray]:
+    x = noise(60, 3)
+    return x, x @ [1.0, -1.0, 0.0]
+
+
+def test_estimators_decide_before_a_network_is_trained_whatever_the_budget(monkeypatch):
+    """The budget is over before the first computation, as on a machine that is busy."""
+    monkeypatch.setattr(rounds_module, "FIRST_ROUND_SECONDS", 1e-9)
+    monkeypatch.setattr(Trial, "learning_curves", lambda _: pytest.fail("a network was trained"))
+    lines: list[str] = []
+    sheet = attnlens.advise(linear_table(), budget=1e-9, progress=lines.append)
+    assert sheet.completion == Completion(Ending.OUT_OF_TIME, 1, 4)
+    assert sheet.decision.outcome is AnswerOutcome.VALUE
+    assert {"linear", "gradient_boosting"} <= sheet.decision.readings.keys()
+    left_out = "; not trained so far: baseline, self-attention, transformer"
+    assert sheet.decision.answer.startswith("use linear")
+    assert sheet.decision.answer.endswith(left_out)
+    others = [question for question in QUESTIONS if question is not Question.DECISION]
+    assert {sheet[question].outcome for question in others} == {AnswerOutcome.NO_TIME}
+
+
+def test_bad_input_that_is_found_after_the_first_decision_is_raised():
+    with pytest.raises(BadInput, match="the model 'mine' failed in line"):
+        attnlens.advise(linear_table(), models={"mine": _Fails()})
+    with pytest.raises(BadInput, match="steps must be"):
+        attnlens.advise(linear_table(), training={"steps": -1})
+
+
+def test_contenders_that_were_trained_are_no_longer_missing():
+    trial = Trial.of(labelled(*linear_table()), Effort(60, 3, 4, 10), 60, 4, 0, {})
+    first = trial.first_contest()
+    assert first.missing == ("baseline", "self-attention", "transformer")
+    # Of the curves of the networks, `contest` uses only the sizes and the errors.
+    rows = ((1.0, 0.5),) * 3
+    tables = {"baseline": rows, "self-attention": rows}
+    curves = LearningCurves("", "", (10, 40), 0.5, tables, (1.0, 1.0))
+    contest = trial.contest(curves, first)
+    assert contest.missing == ("transformer",)
+    assert [*contest.errors] == ["baseline", "self-attention", "linear", "gradient-boosting"]
+    assert contest.errors["linear"] is first.errors["linear"]  # not trained again
 
 
 # -- reading data ----------------------------------------------------------------------------------

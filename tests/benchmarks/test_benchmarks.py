@@ -7,8 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
-from benchmarks import environments, regression, rendering, results
+from benchmarks import environments, forecast_cases, regression, rendering, results
 from benchmarks.contest import HERE, ROOT, Contender, Growth, Work, apart, compete
 
 TOY = "tests.support.toy_contest"
@@ -159,7 +160,20 @@ def test_every_row_of_the_table_still_exists():
     words = {row["name"]: (row["task"], row["why"]) for row in result["works"]}
     assert words == {work.name: (work.task, work.why) for work in works() if work.name in words}
     homes = {contender.home for work in works() for contender in work.contenders}
-    assert homes == {HERE, *environments.extras()}
+    assert homes | {forecast_cases.EXTRA} == {HERE, *environments.extras()}
+
+
+def test_a_package_with_data_is_found_without_importing_it(tmp_path: Path):
+    peers = environments.Environments(tmp_path, install=False)
+    assert peers.package("numpy", "peers-none") == Path(np.__file__).parent
+    with pytest.raises(LookupError, match="extra peers-none is not installed"):
+        peers.package("no_such_package", "peers-none")
+    python = tmp_path / "peers-none" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    (tmp_path / "peers-none" / "failures.json").write_text('{"no_such_package": "ERROR: none"}')
+    with pytest.raises(LookupError, match=r"no_such_package is not in .* peers-none: ERROR: none"):
+        peers.package("no_such_package", "peers-none")
 
 
 def test_a_run_continues_an_earlier_one_with_the_same_settings(result, tmp_path: Path):

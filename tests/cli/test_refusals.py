@@ -164,19 +164,29 @@ def test_paths_and_sizes_that_cannot_be_used(
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("words", "says"),
     [
-        ("exchangeability", "t.csv", "--seed", SEEDS),
-        ("exchangeability", "t.csv", "--permutations", 5 * 10**7),
-        ("landscape", "m:f", "--points", 20_000),
-        ("landscape", "m:f", "--eigenpairs", 10**6),
+        (("exchangeability", "t.csv", "--seed", SEEDS), "Invalid value for '--seed'"),
+        (("exchangeability", "t.csv", "--permutations", 5 * 10**7), "'--permutations'"),
+        (("landscape", "m:f", "--points", 20_000), "Invalid value for '--points'"),
+        (("landscape", "m:f", "--eigenpairs", 10**6), "Invalid value for '--eigenpairs'"),
+        (("replicate", "--times", 1), "greater than or equal to 2; `"),
+        (("verify", "--engine", "moon"), "'moon' is not one of 'local', 'ray'; `"),
+        (("verify", "--no-such-option"), "No such option: --no-such-option"),
+        (("verify", "--workers"), "'--workers' requires an argument"),
+        (("store", "no-such-command"), "No such command 'no-such-command'"),
+        (("report",), "Missing argument 'DIR...'"),
     ],
     ids=str,
 )
-def test_numbers_out_of_range_are_bad_usage(words: tuple):
-    done = run(*words)
-    assert done.returncode == 2
-    assert "Invalid value for" in done.stderr
+def test_arguments_that_are_refused_are_one_sentence(words: tuple, says: str):
+    assert says in refused(*words)
+
+
+def test_a_group_of_commands_without_one_prints_its_help():
+    done = run("store")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "compact" in done.stderr
 
 
 @pytest.mark.parametrize("content", ["lie", "archive", "text", "pickle", "nothing"])

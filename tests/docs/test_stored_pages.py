@@ -125,6 +125,36 @@ def test_a_stored_figure_replaces_its_mark(tmp_path: Path):
         stored.with_figures("<!-- figure: B.none -->", "page.md", tmp_path)
 
 
+@pytest.mark.parametrize(("form", "kept"), [("keep", ["A.two"]), ("add", ["A.one", "A.two"])])
+@pytest.mark.parametrize(("suffix", "drawn"), [("", 1), ("-full", 0)])
+def test_a_run_replaces_the_stored_ones_or_is_added_to_them(
+    form: str,
+    kept: list[str],
+    suffix: str,
+    drawn: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Only the file of the named profile changes; of the full profile no figures are stored."""
+    figure = to_plain(Figure("Line", "x", "y", (Series("s", (Point(1.0, 2.0, 0.1),)),)))
+    for claim in ("A.one", "A.two"):
+        with Store.writing(tmp_path / claim) as store:
+            section = {"id": claim, "figure": figure, "verdict": {"parts": []}, "controls": []}
+            store.write_document("ledger", {"profile": "smoke", "claims": [{"id": claim}]})
+            store.write_document("page", {"profile": "smoke", "claims": [section]})
+    for name in ("RUN", "FULL"):
+        monkeypatch.setattr(lens_page, name, tmp_path / f"{name}.json")
+    lens_page.main([f"keep{suffix}", str(tmp_path / "A.one")])
+    lens_page.main([f"{form}{suffix}", str(tmp_path / "A.two")])
+    file, other = (tmp_path / f"{name}.json" for name in ("FULL", "RUN"))
+    file, other = (file, other) if suffix else (other, file)
+    assert not other.exists()
+    content = json.loads(file.read_text())
+    assert list(content["claims"]) == kept
+    assert [run["claims"] for run in content["runs"]] == [[name] for name in kept]
+    assert len(content["claims"]["A.two"]["drawn"]) == drawn
+
+
 def test_of_several_runs_the_last_judgement_of_a_claim_is_kept(tmp_path: Path):
     """Only the numbers of figures are rounded, to six digits."""
     third = 1 / 3

@@ -19,6 +19,7 @@ from attnlens.claims.claim import PREDICTION, PROFILES
 from attnlens.claims.registry import find
 from attnlens.core.checks import BadInput
 from attnlens.runs.pages import write_comparison
+from attnlens.runs.paper import export_run
 from attnlens.runs.planning import SEEDS_PER_RANGE, cells_of
 from results_folders import bits, chosen_seed, kept, ledger
 from running import attnlens, one_sentence, start, toy
@@ -184,9 +185,24 @@ def test_a_killed_replication_goes_on_bit_for_bit(whole: Path, tmp_path: Path):
 
 
 def test_a_replication_is_not_a_run(whole: Path):
-    for use in (package.load, lambda folder: write_comparison(folder, folder)):
-        with pytest.raises(BadInput, match="holds a replication and not a run"):
-            use(whole)
+    with pytest.raises(BadInput, match="holds a replication and not a run"):
+        write_comparison(whole, whole)
+
+
+def test_a_replication_is_loaded_and_exported(whole: Path, tmp_path: Path):
+    loaded = package.load(whole, frames="pyarrow")
+    (entry,) = replication(whole)["claims"]
+    (row,) = loaded.claims.to_pylist()
+    assert [row[f"range_{k}"] for k in range(TIMES)] == entry["verdicts"]
+    assert (row["pooled"], row["stability"][:6]) == (entry["pooled"]["outcome"], "stable")
+    parts = loaded.parts.to_pylist()
+    assert [part["seed_range"] for part in parts] == list(range(TIMES))
+    assert [part["estimate"] for part in parts] == entry["parts"][0]["estimates"]
+    formats = {"figures": ("svg",), "tables": ("latex", "csv", "markdown")}
+    written = {path.name for path in export_run(whole, tmp_path, **formats)}
+    tables = {f"{table}.{end}" for table in ("claims", "parts") for end in ("csv", "md")}
+    assert written == {"references.bib", "tables.tex", "document.tex", "stability.svg", *tables}
+    assert "stable: 3 supported" in (tmp_path / "claims.md").read_text()
 
 
 def test_bad_input_is_one_sentence(tmp_path: Path):

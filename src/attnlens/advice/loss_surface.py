@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attnlens.core import checks
+from attnlens.core.notebook import notebook_bar
 from attnlens.core.sheets import Sheet
 from attnlens.core.user_code import place, reason, user_code
 
@@ -50,6 +51,8 @@ def landscape(
     eigenpairs: how many at each end of the spectrum. probes, steps: of the spectral density.
         points: along each side of the surface that is drawn.
 
+    A notebook shows a bar.
+
     Returns a `Sheet`. The numbers are those of `curvature` (λ, trace and density of the Hessian)
     and of `surface`, whose docstrings have formulas and sources.
     """
@@ -60,8 +63,12 @@ def landscape(
     from attnlens.instruments.landscape.products import ExternalLoss
 
     settings = {"eigenpairs": eigenpairs, "probes": probes, "steps": steps, "seed": seed}
+    show = notebook_bar("measurements: curvature, surface")
+    show(0, 2)
     result = _measure(name, curvature, subject, **settings)
+    show(1, 2)
     plane = _measure(name, surface, subject, points=points, seed=seed)
+    show(2, 2)
     by_torch = isinstance(subject.loss, ExternalLoss)
     source = "exact: the Hessian was formed" if result.exact else "estimated from products"
     facts = (

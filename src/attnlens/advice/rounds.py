@@ -44,6 +44,7 @@ Answers = tuple[list[Answer], list[View]]
 # attention; 17 and 53 µs in groups of 128), and small enough that later rounds have several groups
 # for a cluster to share.
 GROUP_SIZE = 16
+DECIDED = decision.DECISION.name
 
 
 def advise(
@@ -69,8 +70,8 @@ def advise(
     error: the error ε that labels are counted for: an error rate, or for numbers the mean squared
         error as a share of the variance. If not given, it is chosen by a rule that the answer
         states.
-    budget: seconds, or "30s", "10m", "2h". The first round may always take a minute, and the first
-        answer as long as it needs.
+    budget: seconds, or "30s", "10m", "2h". The first round may always take a minute, and its first
+        answer, a decision between estimators that need no network, as long as it needs.
     progress: a function that receives each new answer as a line of text; without it, a notebook
         shows the latest one.
     rounds, training: the work of each round, and arguments for `fit`.
@@ -103,7 +104,9 @@ def advise(
         for number, effort in enumerate(efforts, 1):
             limit = first_deadline if number == 1 else deadline
             say(f"round {number} of {len(efforts)}, {deadline.remaining}: {effort}")
-            results = _round(subject, effort, error, hidden, seed, settings, limit, map, own)
+            results = _round(
+                subject, effort, error, hidden, seed, settings, limit, map, own, number == 1
+            )
             for new_answers, new_figures in results:
                 for answer in new_answers:
                     latest[answer.name] = (number, answer)
@@ -118,7 +121,8 @@ def advise(
             raise
         ending = Ending.INTERRUPTED
     except checks.ExplainedError as explained:  # a lost cluster, or no room for more rows
-        if not latest:
+        # Before a network was trained, bad input is an error although there is a first decision.
+        if not latest or (isinstance(explained, checks.BadInput) and {*latest} == {DECIDED}):
             raise
         ending, reason = Ending.STOPPED, str(explained).rstrip(".")
     completion = Completion(ending, number, len(efforts), reason)
@@ -152,8 +156,13 @@ def _round(
     deadline: Deadline,
     map: Callable[..., Iterable[Any]] | None,
     models: Mapping[str, Any],
+    first_round: bool,
 ) -> Iterator[Answers]:
-    """Yield answers and figures of one round as soon as they are known, the most useful first."""
+    """Yield answers and figures of one round as soon as they are known, the most useful first.
+
+    The first round decides between estimators before a network is trained, so that there is a
+    decision on a busy machine and with any budget; it says which contenders were left out.
+    """
     deadline()
     rows = sample_rows(subject.data, effort.rows, seed)
     training = {"steps": effort.steps, "progress": deadline, "block": GROUP_SIZE, **settings}
@@ -163,21 +172,32 @@ def _round(
     total = len(subject.data.inputs)
     trial = Trial.of(rows, effort, total, hidden, seed, training, elsewhere, models)
 
+    # A decision between all contenders is not replaced by one between some of them.
+    estimators = trial.first_contest()
+    if first_round:
+        yield [decision.decision(estimators)[1]], []
+    if models:
+        estimators = trial.with_own_models(estimators)
+        if first_round:
+            yield [decision.decision(estimators)[1]], []
+
     curves = trial.learning_curves()
     goal = labels.default_goal(curves, trial.trivial) if error is None else labels.Goal(error)
     choice, fewest = labels.fewest_labels(curves, goal, trial.trivial)
     more = [] if error is None else [labels.more_labels(choice, error, trial.total)]
-    contest = trial.contest(curves)
+    contest = trial.contest(curves, estimators)
     first, words = decision.decision(contest)
-    yield [words, fewest, *more], [choice.curves.figure()]
-    yield [_twice_the_labels(trial, contest, first, curves)], []
+    yield [*([words] if first_round else []), fewest, *more], [choice.curves.figure()]
+    if first_round:
+        yield [_twice_the_labels(trial, contest, first, curves)], []
 
     contest = trial.with_transformers(contest)
     recommended, words = decision.decision(contest)
     drawn: list[View] = [decision.figure(contest, recommended)] if recommended.ranking else []
     yield [words, decision.attention_adds(contest)], drawn
 
-    if (recommended.model, recommended.learned) != (first.model, first.learned):
+    known = first_round and (recommended.model, recommended.learned) == (first.model, first.learned)
+    if not known:
         yield [_twice_the_labels(trial, contest, recommended, curves)], []
 
     effect = order.label_effect(trial, choice)

@@ -14,6 +14,7 @@ import numpy as np
 
 from attnlens.core import arrays, checks
 from attnlens.core.labels import are_class_numbers
+from attnlens.core.notebook import notebook_bar
 from attnlens.core.sheets import Sheet
 from attnlens.instruments import condition_number
 from attnlens.instruments.transfer.condition import COMPARES
@@ -46,12 +47,16 @@ def transfer(
         another file with as many rows, or an array. Text and whole numbers with few distinct
         values are classes.
 
+    A notebook shows a bar.
+
     Returns a `Sheet`. κ² = cᵀ (Aᵀ Σ A)⁺ c and the scores beside it are those of `condition_number`.
 
     >>> z = np.random.default_rng(0).standard_normal((200, 3))
     >>> transfer(z, z[:, :2], z[:, 2], resamples=24).condition.outcome
     <AnswerOutcome.NO: 'no'>
     """
+    show = notebook_bar("steps: the targets and features, κ and the scores")
+    show(0, 2)
     if not isinstance(features, str | Path):
         table = arrays.numbers("features", features)
         pretraining = _array_target("pretrain", pretrain)
@@ -77,7 +82,9 @@ def transfer(
         if not complete.all():
             facts.append(("missing", f"{(~complete).sum()} rows with missing values left out"))
         table, pretraining, task = table[complete], pretraining[complete], task[complete]
+    show(1, 2)
     result = condition_number(table, pretraining, task, resamples=resamples, seed=seed)
+    show(2, 2)
     facts.append(("samples", f"{len(table):,}"))
     facts += [("pretrain", _kind(pretraining)), ("downstream", _kind(task))]
     facts.append(("κ compares", COMPARES))

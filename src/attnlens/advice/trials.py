@@ -96,8 +96,8 @@ class Trial:
         """The error of a prediction that ignores the inputs."""
         return trivial_error(self.data)
 
-    def learning_curves(self) -> LearningCurves:
-        """The paired learning curves of all models on this round's folds."""
+    def check_rows(self) -> None:
+        """Raise `BadInput` if the folds leave too few rows to learn from."""
         least = 2 * max(4, 2 * self.data.classes)  # twice the smallest size that is tried
         if self.labels < least:
             raise checks.BadInput(
@@ -105,6 +105,10 @@ class Trial:
                 f"from: folds must leave {least} to train on, and leave {self.labels}; collect "
                 f"more."
             )
+
+    def learning_curves(self) -> LearningCurves:
+        """The paired learning curves of all models on this round's folds."""
+        self.check_rows()
         return learning_curve(
             self.data.inputs,
             self.data.labels,
@@ -118,19 +122,36 @@ class Trial:
             training=self.training,
         )
 
-    def contest(self, curves: LearningCurves) -> Contest:
-        """The test errors of the networks of lens B at the largest size of their learning curves,
-        and of the estimators trained on as many rows."""
-        size = curves.sizes[-1]
-        errors = {name: np.array(curves.errors[name])[:, -1] for name in curves}
+    def first_contest(self) -> Contest:
+        """The contest of the cheapest contenders: estimators, which need no network to be trained.
+
+        They are trained on all training rows of a fold, as the networks in `contest` are.
+        """
+        self.check_rows()
         recipes = contenders.estimators(self.data, self.seed)
-        errors |= {name: self.contender_errors(name, recipes[name], size) for name in recipes}
+        errors = {name: self.contender_errors(name, recipes[name], self.labels) for name in recipes}
         if self.data.texts is not None:
-            errors[contenders.TF_IDF] = self.text_errors(size)
+            errors[contenders.TF_IDF] = self.text_errors(self.labels)
+        missing = (*MODELS, contenders.TRANSFORMER, *self.models)
+        return Contest(errors, self.labels, self.inflation, self.trivial, self.quantity, missing)
+
+    def with_own_models(self, contest: Contest) -> Contest:
+        """A copy of the contest with the user's own estimators."""
+        errors = dict(contest.errors)
         for name, model in self.models.items():
             with user_code(f"the model {name!r}", OutOfTime):
-                errors[name] = self.contender_errors(name, model, size)
-        return Contest(errors, size, self.inflation, self.trivial, self.quantity)
+                errors[name] = self.contender_errors(name, model, contest.labels)
+        return contest.with_errors(errors)
+
+    def contest(self, curves: LearningCurves, estimators: Contest | None = None) -> Contest:
+        """The test errors of the networks of lens B at the largest size of their learning curves,
+        and of the estimators trained on as many rows.
+
+        `estimators` has the errors of all estimators, if they were measured before.
+        """
+        measured = estimators or self.with_own_models(self.first_contest())
+        errors = {name: np.array(curves.errors[name])[:, -1] for name in curves}
+        return measured.with_errors({**errors, **measured.errors})
 
     def with_transformers(self, contest: Contest) -> Contest:
         """A copy of the contest with two more models: the transformer with learned and with uniform
@@ -139,7 +160,7 @@ class Trial:
         errors = {
             name: self.contender_errors(name, recipes[name], contest.labels) for name in recipes
         }
-        return contest._replace(errors={**contest.errors, **errors})
+        return contest.with_errors({**contest.errors, **errors})
 
     def contender_errors(self, name: str, recipe: Any, size: int) -> np.ndarray:
         """The test error of an estimator or a network in each fold, trained on `size` rows."""

@@ -13,7 +13,7 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 
@@ -45,6 +45,8 @@ OUT_OF_MEMORY = (
     "memory ran out ({reason}); give less data or smaller settings, or free memory, and run the "
     "same command again."
 )
+# Typer's exception for arguments that it refuses; it has no public name of its own.
+UsageError: Any = typer.BadParameter.__base__
 
 app = typer.Typer(
     name="attnlens",
@@ -87,8 +89,14 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _interrupt)
     prepare_process()
     try:
-        app()
+        status = app(standalone_mode=False)
         sys.stdout.flush()
+        sys.exit(status)
+    except UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # a group of commands without one: its help
+            error.show()
+            sys.exit(BAD_INPUT)
+        _end(_refusal(error))
     except ExplainedError as error:
         _end(str(error))
     except BrokenPipeError:  # the reader of our output has closed the pipe; avoid an error at exit
@@ -102,6 +110,13 @@ def main() -> None:
         # a file or folder that the user named, or the disk
         file = f"{str(error.filename)[:200]!r} cannot be used: " if error.filename else ""
         _end(f"{file}{error.strerror or error}; name another file or folder.")
+
+
+def _refusal(error: Any) -> str:
+    """What is wrong with the arguments, in one sentence instead of typer's lines on usage."""
+    words = " ".join(error.format_message().split()).replace("Value error, ", "").rstrip(".")
+    command = error.ctx.command_path if error.ctx else "attnlens"
+    return f"{words}; `{command} --help` lists the options."
 
 
 def _end(sentence: str) -> NoReturn:

@@ -41,6 +41,14 @@ def line_html(text: str, share: float | None = None) -> str:
     return bar + escape(text)
 
 
+def notebook_bar(what: str) -> Callable[[float, float], None]:
+    """A function of (done, total) that draws a bar in a notebook, and does nothing elsewhere."""
+    if not in_notebook():
+        return lambda done, total: None
+    line = NotebookLine()
+    return lambda done, total: line(f"{done:g} of {total:g} {what}", done / max(total, 1))
+
+
 def notebook_line(progress: Callable[[str], None] | None) -> Callable[[str], None] | None:
     """Return `progress`; if it is None and this is a notebook, return a `NotebookLine`."""
     return NotebookLine() if progress is None and in_notebook() else progress

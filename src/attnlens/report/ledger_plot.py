@@ -52,8 +52,16 @@ def weakest(parts: Sequence[Mapping[str, Any]]) -> float | None:
 
 def x_coordinate(at: float) -> float:
     """The horizontal coordinate of a position: linear to ±1, logarithmic beyond."""
-    scaled = at if abs(at) <= 1 else math.copysign(1 + math.log10(abs(at)), at)
-    return round(LEFT + (RIGHT - LEFT) * (scaled + 3) / 6, 1)
+    return round(LEFT + (RIGHT - LEFT) * (on_axis(at) + 3) / 6, 1)
+
+
+def on_axis(at: float) -> float:
+    """A position on an axis from −3 to 3, linear to ±1, logarithmic beyond.
+
+    >>> on_axis(0.5), on_axis(-10.0)
+    (0.5, -2.0)
+    """
+    return at if abs(at) <= 1 else math.copysign(1 + math.log10(abs(at)), at)
 
 
 def ledger_plot(sections: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

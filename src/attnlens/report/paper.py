@@ -37,7 +37,18 @@ PART_COLUMNS = {
     "replicates": "replicates",
     "outcome": "outcome",
 }
-NUMBERS = ("estimate", "low", "high", "replicates")
+STABILITY_COLUMNS = {"id": "claim", "pooled": "pooled", "stability": "stability"}
+RANGE_PART_COLUMNS = {
+    "claim": "claim",
+    "quantity": "quantity",
+    "seed_range": "range",
+    "estimate": "estimate",
+    "low": "low",
+    "high": "high",
+    "region": "region",
+    "replicates": "replicates",
+}
+NUMBERS = ("estimate", "low", "high", "replicates", "seed_range")
 WIDTHS = {"id": 0.18, "claim": 0.18, "arm": 0.09, "quantity": 0.22}  # shares of the line width
 ROWS_PER_TABLE = 18  # a tabular does not break across pages
 MARKDOWN = frozenset("\\`*_{}[]<>#|~$&!")  # characters with a meaning in Markdown
@@ -116,17 +127,22 @@ def _latex_cell(name: str, value: Any) -> str:
     return escape_latex("" if value is None else str(value))
 
 
-def latex_tables(claims: Rows, parts: Rows) -> str:
+def latex_tables(
+    claims: Rows,
+    parts: Rows,
+    claim_columns: Mapping[str, str] = CLAIM_COLUMNS,
+    part_columns: Mapping[str, str] = PART_COLUMNS,
+) -> str:
     """The tables of claims and of judged quantities, as a file for \\input."""
     return f"""% Written by attnlens; no package is needed. Numbers and headings have the form that
 % S columns of siunitx read: with \\usepackage{{siunitx}}, r may be replaced by S.
 {{\\footnotesize
 \\noindent Claims and exact checks\\par\\medskip\\noindent
-{latex_table(claims, CLAIM_COLUMNS)}
+{latex_table(claims, claim_columns)}
 \\bigskip
 
 \\noindent Judged quantities of every arm\\par\\medskip\\noindent
-{latex_table(parts, PART_COLUMNS)}}}
+{latex_table(parts, part_columns)}}}
 """
 
 

@@ -30,6 +30,7 @@ from attnlens.core.serialise import ledger_entries, view_from_plain
 
 from .citations import bibtex
 from .ledger import SCHEMA
+from .loaded_replication import LoadedReplication
 from .pages import explained_documents, finished
 from .store.schema import dump
 from .store.store import FinishedCell, Store
@@ -91,8 +92,11 @@ REPLICATES: dict[str, Kind] = {
 LEFT_OUT: dict[str, Kind] = {"claim": str, "arm": str, "array": str, "shape": str, "cells": int}
 
 
-def load(folder: str | os.PathLike[str], frames: Frames | None = None) -> LoadedRun:
+def load(folder: str | os.PathLike[str], frames: Frames | None = None) -> Any:
     """A finished run, from the folder that `attnlens.verify` wrote, as tidy frames.
+
+    Returns a `LoadedRun`; for a folder that only `attnlens.replicate` wrote, a
+    `LoadedReplication` with the verdicts per range of seeds.
 
     `frames` is the library of the frames: "pandas", "polars" or "pyarrow"; by default the first of
     pandas, pyarrow and polars that is installed.
@@ -109,6 +113,9 @@ def load(folder: str | os.PathLike[str], frames: Frames | None = None) -> Loaded
     folder = Path(folder)
     library = frame_library(frames)
     with Store.reading(folder) as store, explained_documents(folder):
+        replication = store.document("replication")
+        if replication is not None and store.document("ledger") is None:
+            return LoadedReplication(folder, library, replication)
         ledger, page = finished(store)
         if ledger["schema"] > SCHEMA:
             raise BadInput(

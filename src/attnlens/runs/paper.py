@@ -14,6 +14,8 @@ from attnlens.report.draw.paper import COLUMN, FIGURE_FORMATS, paper_figure
 from attnlens.report.paper import (
     CLAIM_COLUMNS,
     PART_COLUMNS,
+    RANGE_PART_COLUMNS,
+    STABILITY_COLUMNS,
     TABLE_FORMATS,
     csv_table,
     latex_document,
@@ -21,6 +23,7 @@ from attnlens.report.paper import (
     markdown_table,
 )
 
+from .loaded_replication import RANGE_PARTS, LoadedReplication
 from .loading import CLAIMS, PARTS, LoadedRun, load
 from .pages import explained_documents
 
@@ -53,7 +56,8 @@ def export_run(
         one_of("tables", name, TABLE_FORMATS)
     if not (math.isfinite(width) and 1.0 <= width <= WIDEST):
         raise BadInput(f"width must be between 1 and {WIDEST:g} inches; got {width!r}.")
-    run, to = load(folder), Path(to)
+    run: LoadedRun | LoadedReplication = load(folder)
+    to = Path(to)
     with explained_os_errors(to):
         to.mkdir(parents=True, exist_ok=True)
     names = file_names(run.figures)
@@ -68,7 +72,7 @@ def export_run(
 
 
 def _tables(
-    run: LoadedRun,
+    run: LoadedRun | LoadedReplication,
     names: dict[str, str],
     figures: Sequence[str],
     tables: Sequence[str],
@@ -76,13 +80,18 @@ def _tables(
 ) -> dict[str, str]:
     """The text files of a run, by name."""
     claims, parts = run.claim_rows(), run.part_rows()
+    claim_names, part_names = list(CLAIMS), list(PARTS)
+    claim_columns, part_columns = CLAIM_COLUMNS, PART_COLUMNS
+    if isinstance(run, LoadedReplication):
+        claim_names, part_names = list(run.claim_kinds), list(RANGE_PARTS)
+        claim_columns, part_columns = STABILITY_COLUMNS, RANGE_PART_COLUMNS
     files = {"references.bib": run.bibtex()}
     if "csv" in tables:
-        files["claims.csv"] = csv_table(claims, list(CLAIMS))
-        files["parts.csv"] = csv_table(parts, list(PARTS))
+        files["claims.csv"] = csv_table(claims, claim_names)
+        files["parts.csv"] = csv_table(parts, part_names)
     if "markdown" in tables:
-        files["claims.md"] = markdown_table(claims, CLAIM_COLUMNS)
-        files["parts.md"] = markdown_table(parts, PART_COLUMNS)
+        files["claims.md"] = markdown_table(claims, claim_columns)
+        files["parts.md"] = markdown_table(parts, part_columns)
     if "latex" in tables:
         included = next((name for name in INCLUDED if name in figures), None)
         shown = {
@@ -91,7 +100,7 @@ def _tables(
             if included is not None
         }
         title = f"Run {run.hash} of attnlens, profile {run.profile}"
-        files["tables.tex"] = latex_tables(claims, parts)
+        files["tables.tex"] = latex_tables(claims, parts, claim_columns, part_columns)
         files["document.tex"] = latex_document(title, shown, width)
     return files
 

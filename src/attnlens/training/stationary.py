@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -22,6 +22,7 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 from attnlens.core import checks
 from attnlens.core.drawing import Figure, Point, Series
 from attnlens.core.frames import Tabular
+from attnlens.core.notebook import notebook_bar
 from attnlens.networks.layout import Layout
 from attnlens.networks.losses import Loss, named
 
@@ -188,7 +189,8 @@ def stationary_points(
     merge_within: relative distance, modulo the network's symmetries, below which two points count
         as one. With a gradient norm of 1e−8, the error of a point is about 1e−8 divided by the
         curvature there.
-    block, map: starts run in groups of `block` through `map(function, groups)`, as in `fit`.
+    block, map: starts run in groups of `block` through `map(function, groups)`, as in `fit`; a
+        notebook shows a bar of the finished groups.
 
     Without a penalty, the loss of a network can fall without end while its parameters grow to
     infinity; such starts do not converge, and are reported as such. A small `l2` prevents this.
@@ -229,7 +231,11 @@ def stationary_points(
         part = np.concatenate([part, np.repeat(part[-1:], width - len(part), axis=0)])
         seeds, vectors = (part, None) if part.ndim == 1 else (None, part)
         tasks.append(SearchTask(problem, seeds, vectors, data, test_data, float(l2)))
-    results = list((map or _map_here)(run, tasks))
+    show, results = notebook_bar("groups of starts"), []
+    show(0, len(tasks))
+    for result in (map or _map_here)(run, tasks):
+        results.append(result)
+        show(len(results), len(tasks))
     joined: Any = [np.concatenate(parts)[:count] for parts in zip(*results, strict=True)]
     return _merged(problem, SearchResult(*joined), data, float(l2), merge_within)
 
@@ -241,8 +247,8 @@ def run(task: SearchTask) -> SearchResult:
         return jax.tree.map(np.asarray, result)
 
 
-def _map_here(function: Callable[..., Any], tasks: Iterable[Any]) -> list[Any]:
-    return [function(task) for task in tasks]
+def _map_here(function: Callable[..., Any], tasks: Iterable[Any]) -> Iterator[Any]:
+    return (function(task) for task in tasks)
 
 
 def _starts(starts: int | np.ndarray, seed: int, size: int) -> np.ndarray:

@@ -20,6 +20,7 @@ import jax
 import numpy as np
 
 from attnlens.core import checks
+from attnlens.core.notebook import in_notebook, notebook_bar
 from attnlens.networks.layout import Layout
 
 from . import fitted_files, groups, steps, streaming
@@ -115,7 +116,7 @@ def fit(
     map: Callable[..., Iterable[Any]] | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_every: int = 1,
-    progress: Callable[[Progress], None] | bool = False,
+    progress: Callable[[Progress], None] | bool | None = None,
     **training: Any,
 ) -> Fitted:
     """Empirical risk minimisation of a whole ensemble in two compiled programs.
@@ -141,7 +142,7 @@ def fit(
         state is saved at the first evaluation at least `checkpoint_every` steps after the last
         save.
     progress: True prints a line at each evaluation (with `map`, after each group); a function is
-        given each `Progress`.
+        given each `Progress`. By default a notebook shows a bar; False shows none.
 
     The following keywords say how to train (defaults in brackets). They may be given as
     `settings=TrainingSettings(…)`; keywords given in addition replace single fields of it.
@@ -217,7 +218,7 @@ def fit(
         )
         for i, part in enumerate(divided)
     ]
-    show = _print_line if progress is True else progress or None
+    show = _shown_by(progress)
     clock = Clock(len(work), complete.steps, show)
     results: list[GroupResult] = []
     if map is None:
@@ -346,6 +347,16 @@ def _joined(recipe, settings, members, results: list[GroupResult]) -> Fitted:
         test_loss=joined("test"),
         recipe=recipe,
     )
+
+
+def _shown_by(progress: Callable[[Progress], None] | bool | None) -> Callable[..., None] | None:
+    """The function that shows each `Progress`; None if nothing is shown."""
+    if progress is True:
+        return _print_line
+    if progress is not None or not in_notebook():
+        return progress or None
+    show = notebook_bar("training steps")
+    return lambda now: show(now.group * now.steps + now.step, now.groups * now.steps)
 
 
 def _print_line(progress: Progress) -> None:

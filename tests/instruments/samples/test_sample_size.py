@@ -55,10 +55,10 @@ def test_n_is_exact_for_a_power_law_inside_the_range(error: float):
     assert result.low == pytest.approx(result.high, rel=1e-9)
 
 
-def test_n_beyond_the_range_is_extrapolated():
+def test_n_beyond_the_range_is_a_forecast():
     result = sample_size(exact(4.0, 0.5, 0.05), 0.15)  # 4 n^(−1/2) = 0.1 at n = 1600
     assert result.status == "extrapolated"
-    assert "extrapolated" in str(result)
+    assert str(result).endswith(", a forecast")
     # The tolerance allows for an error of 5e−6 in the exponent b, times log n, over 0.1.
     assert result.value == pytest.approx(1600, rel=1e-3)
 

@@ -12,7 +12,7 @@ import numpy as np
 from attnlens.core import arrays, checks
 from attnlens.core.inspections import Inspection, Measure, TokenView
 from attnlens.core.labels import are_class_numbers
-from attnlens.core.notebook import NotebookLine, in_notebook
+from attnlens.core.notebook import notebook_bar
 from attnlens.instruments.layers.torch_recording import is_torch_module, record_torch_module
 from attnlens.integrations.transformers.subjects import FunctionModel, InspectedModel
 
@@ -80,7 +80,7 @@ def inspect(
     subject, classes, dropped = _without_short(subject, classes)
     chosen_layers = None if layers is None else _layers(layers)
     with batch_store(keep, subject.identity) as kept:
-        collected = collect(subject, chosen_layers, seed, progress or _notebook_progress(), kept)
+        collected = collect(subject, chosen_layers, seed, progress or notebook_bar("inputs"), kept)
     all_measures = [*made.layer_measures(collected, classes, seed), *made.head_measures(collected)]
     by_name = {measure.name: measure for measure in all_measures}
     facts = (
@@ -101,14 +101,6 @@ def inspect(
         _views(subject, collected, examples),
         made.distance_profiles(collected),
     )
-
-
-def _notebook_progress() -> Progress:
-    """A function that draws a progress bar in a notebook, and does nothing elsewhere."""
-    if not in_notebook():
-        return lambda done, total: None
-    line = NotebookLine()
-    return lambda done, total: line(f"{done} of {total} inputs", done / max(total, 1))
 
 
 def _name(model: Any) -> str:

@@ -49,6 +49,12 @@ class Contest(NamedTuple):
     inflation: float  # factor on standard errors, because folds share training rows
     trivial: float  # the error of ignoring the inputs
     quantity: str
+    missing: tuple[str, ...] = ()  # contenders that were not trained so far
+
+    def with_errors(self, errors: Mapping[str, np.ndarray]) -> Contest:
+        """A copy with the errors of more contenders, which are no longer missing."""
+        missing = tuple(name for name in self.missing if name not in errors)
+        return self._replace(errors=errors, missing=missing)
 
     def reading(self, name: str) -> Reading:
         return _inflated(self.errors[name], self.inflation)
@@ -119,12 +125,13 @@ def decision(contest: Contest) -> tuple[Decision, Answer]:
         for r in result.ranking
         if r.name != result.model
     }
+    left_out = f"; not trained so far: {', '.join(contest.missing)}" if contest.missing else ""
     if not result.learned:
-        why = "no contender is shown to do better than ignoring the inputs"
+        why = f"no contender is shown to do better than ignoring the inputs{left_out}"
         return result, DECISION.unknown(evidence, why, readings)
     own = result.of(result.model)
     reached = f"{contest.quantity} {own.error.value:.3g} with {contest.labels:,} labels"
-    words = f"use {result.model}: {reached}{_against(result)}"
+    words = f"use {result.model}: {reached}{_against(result)}{left_out}"
     return result, DECISION.answer(AnswerOutcome.VALUE, words, evidence, readings=readings)
 
 

@@ -231,7 +231,7 @@ def label_ratio(curves: LearningCurves, first: str, second: str) -> Answer:
         words = f"{ratio} times as many (95 %)"
     else:
         words = f"{format_number(ratio.value)} times as many ({_interval(ratio)})"
-    words += ", extrapolated" if ratio.status is Status.EXTRAPOLATED else ""
+    words += ", a forecast" if ratio.status is Status.EXTRAPOLATED else ""
     return question.answer(AnswerOutcome.VALUE, words, evidence, readings=readings)
 
 

@@ -179,7 +179,7 @@ def network_errors(
         loss="softmax" if data.classes else "squared",
         data_per_seed=True,
         dtype="float32",
-        **{"block": GROUP, **TRAINING, **training},
+        **{"block": GROUP, "progress": False, **TRAINING, **training},
     )
     vectors = fitted.vectors.reshape(len(parts), starts, -1, fitted.vectors.shape[1])
     # A network that diverged has no final loss; it is chosen only if all starts diverged.

@@ -1,8 +1,8 @@
 """Sample complexity: n(ε), the number of samples for error ε, from learning curves.
 
 n(ε) is the smallest sample size whose expected error is at most ε. Between two sizes the curve is
-interpolated by a power law (linear on log–log axes). Beyond the largest size it is extrapolated by
-a fitted law, and the result has the status `EXTRAPOLATED`. Because of noise a curve can rise, so
+interpolated by a power law (linear on log–log axes). Beyond the largest size it is a forecast by a
+fitted law, and the result has the status `EXTRAPOLATED`. Because of noise a curve can rise, so
 the closest non-increasing curve is used (isotonic regression; Barlow et al., Statistical Inference
 under Order Restrictions, 1972).
 
@@ -34,7 +34,7 @@ from attnlens.core.status import Status
 from .powerlaw import PowerLaw, fit_power_law, fit_with_floor
 
 DRAWS = 1000
-FARTHEST = 10.0  # extrapolation ends at this multiple of the largest size
+FARTHEST = 10.0  # forecasts end at this multiple of the largest size
 FEWEST_FOR_FLOOR = 4  # minimum number of sizes: three parameters fit three points exactly
 # Laws are fitted to this share of the sizes, the larger ones, because curves often begin with a
 # plateau on which nothing is learned.
@@ -74,7 +74,7 @@ class SampleSize(Tabular):
             return bound if self.low > 0 else "not known"
         high = _format(self.high) if math.isfinite(self.high) else "no upper end"
         text = f"{_format(self.value)} ({_format(self.low)} to {high})"
-        return f"{text}, extrapolated" if self.status is Status.EXTRAPOLATED else text
+        return f"{text}, a forecast" if self.status is Status.EXTRAPOLATED else text
 
 
 class CurveDraws(NamedTuple):

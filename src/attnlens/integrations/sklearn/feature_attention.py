@@ -178,6 +178,7 @@ def train(
         batch=batch if batched else None,
         dtype="float64",
         schedule="cosine",
+        progress=False,  # cross-validation fits many times
         **settings,
     )
     diverged = [status is TrainingStatus.DIVERGED for status in fitted.status]
