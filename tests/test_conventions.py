@@ -66,6 +66,8 @@ MAY_TAKE_APART = {
     "attention/native/variants.py:ffi_version",
     "attention/native/variants.py:processor_features",
     "attention/native/variants.py:variant_here",
+    "cli/commands.py:_refusal",  # typer's words on arguments
+    "core/memory.py:is_out_of_memory",  # XLA and PyTorch say it in a message only
     "data/files/arrays.py:_unpacked",
     "data/files/decimals.py:_form",
     "data/files/formats.py:read_table",
