@@ -32,6 +32,16 @@ def test_every_requirement_of_ci_has_a_version_and_a_hash():
     assert len(pinned()) > 100
 
 
+def test_what_transformers_needs_has_versions_and_hashes_too():
+    text = (ROOT / ci_requirements.TORCH_FILE).read_text()
+    matches = [LINE.fullmatch(line) for line in text.splitlines() if not line.startswith("#")]
+    assert all(matches)
+    names = {match[1] for match in matches if match}
+    assert {"transformers", "tokenizers", "torchax"} <= names
+    assert not names & set(pinned())
+    assert "://" not in text
+
+
 def test_the_versions_of_ci_are_those_of_the_constraints():
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     constraints = dict(line.split("==") for line in lines if "==" in line and line[0] != "#")
@@ -75,12 +85,12 @@ def test_ci_installs_nothing_else_without_a_hash():
     """Each command either verifies hashes, or installs the project into an environment that has its
     dependencies.
 
-    The exceptions are those that docs/reliability.md states: PyTorch and the lowest versions.
+    The exceptions are in docs/reliability.md: PyTorch itself and the lowest versions.
     """
     script = (ROOT / ".ci" / "run").read_text().replace("\\\n", " ")
     commands = [line.strip() for line in script.splitlines() if re.search(r"/pip (\w+) ", line)]
     installing = [line for line in commands if re.search(r"/pip (install|wheel|download) ", line)]
-    assert len(installing) == 10
+    assert len(installing) == 11
     for line in installing:
         if "--require-hashes" in line or '"$work"/dist/' in line:
             continue  # dist/ holds the wheel that was built here
