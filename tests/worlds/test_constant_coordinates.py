@@ -35,13 +35,15 @@ def integrated(tokens: np.ndarray) -> np.ndarray:
 def test_the_root_of_a_correlation_matrix_has_its_posterior():
     """Of the four entries of the root ((1, 0), (ρ, √(1 − ρ²))) two never vary. The other two are
     within 4.5 standard errors of their exact means (false positives: 1 in 7e4)."""
-    world = FromModel(
-        dist.LKJCholesky(2, CONCENTRATION),
-        lambda root: dist.MultivariateNormal(jnp.zeros(2), scale_tril=root),
-        nuts=Nuts(warmup=100, draws=200, particles=256),
-    )
-    episode = world.sample(jax.random.key(0), 12)
-    posterior = world.posterior(episode.tokens)
+    # NumPyro mixes types and shapes here.
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        world = FromModel(
+            dist.LKJCholesky(2, CONCENTRATION),
+            lambda root: dist.MultivariateNormal(jnp.zeros(2), scale_tril=root),
+            nuts=Nuts(warmup=100, draws=200, particles=256),
+        )
+        episode = world.sample(jax.random.key(0), 12)
+        posterior = world.posterior(episode.tokens)
     assert posterior.status is Status.OK
     mean, error = np.asarray(posterior.mean), np.asarray(posterior.error)
     assert mean[:2].tolist() == [1, 0]
