@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from attnlens import data
+from attnlens.core.checks import BadInput
+from attnlens.data.files.sequences import group_rows, order_ranks
 from table_files import fact, write
 
 read: Any = data.read  # typed as Any: X, y and sequences are not None in these tests
@@ -85,3 +87,35 @@ def test_columns_of_lists_of_numbers_vectors_and_words(tmp_path: Path):
     assert words.X.shape[2] == 3
     codes = loaded([[1, 2, 1], [2, 3, 1]] * 4, types={"list": "category"})
     assert codes.sequences[1].dtype.kind == "i"
+
+
+@pytest.mark.parametrize(
+    ("order", "ranks"),
+    [
+        (np.array([1.7, 1.2, 2.0]), [1, 0, 2]),  # whole parts alone would make two of them equal
+        (np.array(["2", "10"], object), [0, 1]),
+        (np.array(["2020-01-02", "2020-01-01"], "M8[s]"), [1, 0]),
+    ],
+    ids=["floats", "strings", "dates"],
+)
+def test_ranks_of_an_order(order: np.ndarray, ranks: list[int]):
+    assert order_ranks(order, "t").tolist() == ranks
+
+
+@pytest.mark.parametrize(
+    "order",
+    [np.array([1.0, np.nan]), np.array(["2020-01-01", "NaT"], "M8[s]")],
+    ids=["floats", "dates"],
+)
+def test_an_order_with_missing_values_is_refused(order: np.ndarray):
+    with pytest.raises(BadInput, match="the order t must have a value in every row"):
+        order_ranks(order, "t")
+
+
+@pytest.mark.parametrize("role", ["id", "order"])
+def test_a_column_of_lists_is_neither_id_nor_order(role: str):
+    lists = np.empty(2, object)
+    lists[:] = [np.zeros(0), np.ones(1)]
+    check = order_ranks if role == "order" else lambda ids, name: group_rows(ids, name, None, None)
+    with pytest.raises(BadInput, match=f"the {role} a must have one value per row; got a list"):
+        check(lists, "a")

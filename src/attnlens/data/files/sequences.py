@@ -41,7 +41,8 @@ def group_rows(
     ids: np.ndarray, name: str, order: np.ndarray | None, order_name: str | None
 ) -> SequenceRows:
     """Rows grouped into sequences; without an order column they keep the order of the file."""
-    if any(sequence_id is None for sequence_id in ids):
+    check_not_lists("id", name, ids)
+    if is_missing(ids).any():
         raise checks.BadInput(
             f"the id {name} must say in every row which sequence it belongs to, but it is missing "
             f"in some; fill it in or drop these rows."
@@ -67,24 +68,48 @@ def order_ranks(order: np.ndarray, name: str) -> np.ndarray:
 
     Integers are compared exactly, however large they are.
     """
-    if any(value is None for value in order):
+    check_not_lists("order", name, order)
+    if is_missing(order).any():
         raise checks.BadInput(
             f"the order {name} must have a value in every row, but it is missing in some; fill it "
             f"in or drop these rows."
         )
-    try:
-        values = np.array([int(value) for value in order], object)
-    except ValueError:
-        values = numbers(order)
-        if values is None:
-            parsed = dates(order)
-            values = None if parsed is None else parsed[0].astype(np.int64)
+    values = order if order.dtype.kind in "fM" else _numbers_or_dates(order)
     if values is None or (values.dtype.kind == "f" and not np.isfinite(values).all()):
         raise checks.BadInput(
             f"the order {name} must hold numbers or dates; got other values (the first row has "
             f"{str(order[0])[:40]!r}); name another column."
         )
     return np.unique(values, return_inverse=True)[1]
+
+
+def _numbers_or_dates(strings: np.ndarray) -> np.ndarray | None:
+    """Strings as integers, else as floats, else as dates; None if they are none of these."""
+    try:
+        return np.array([int(value) for value in strings], object)
+    except ValueError:
+        values = numbers(strings)
+    if values is None and (parsed := dates(strings)) is not None:
+        return parsed[0].astype(np.int64)
+    return values
+
+
+def is_missing(values: np.ndarray) -> np.ndarray:
+    """Which entries of a column are missing: NaN, NaT, or None in a column of strings."""
+    if values.dtype.kind == "M":
+        return np.isnat(values)
+    if values.dtype.kind == "f":
+        return np.isnan(values)
+    return np.array([value is None for value in values], bool)
+
+
+def check_not_lists(role: str, name: str, values: np.ndarray) -> None:
+    """Raise `BadInput` if a column with this role has a list in a row."""
+    if values.dtype == object and any(isinstance(value, np.ndarray) for value in values):
+        raise checks.BadInput(
+            f"the {role} {name} must have one value per row; got a list in a row; name another "
+            f"column."
+        )
 
 
 # -- tokens ----------------------------------------------------------------------------------------
